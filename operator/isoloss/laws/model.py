@@ -1,0 +1,95 @@
+"""The types of the law engine's narrow interface. Arrays in, frozen dataclasses out.
+
+Symbols as in the literature: N active parameters taking part in matrix products, D tokens,
+C = 6 N D FLOPs (or as given), L loss in nats per token, B batch size in sequences, LR learning rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Status = Literal["fitted", "provisional", "refused"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: constant (N, B, LR), a loss trajectory over tokens.
+
+    `tokens`, `losses` and `loss_standard_errors` have one entry per evaluation, in order of tokens.
+    """
+
+    name: str
+    params: float
+    batch_size: float
+    sequence_length: int
+    learning_rate: float
+    tokens: Array
+    losses: Array
+    loss_standard_errors: Array | None = None
+    flops_per_token: float | None = None
+    """None: 6 * params."""
+    bytes_per_token: float | None = None
+    diverged: bool = False
+    finished: bool = True
+    """False: still training; what it has reached so far is a bound, not a result."""
+
+
+class RefusalReason(str, Enum):
+    """Why there is no answer; each value is also a condition reason."""
+
+    TOO_FEW_SIZES = "TooFewSizes"
+    TOO_FEW_RUNS = "TooFewRuns"
+    TOO_FEW_EVALUATIONS = "TooFewEvaluations"
+    NO_COMMON_LOSS_RANGE = "NoCommonLossRange"
+    OPTIMUM_ON_LEARNING_RATE_EDGE = "OptimumOnLearningRateEdge"
+    OPTIMUM_ON_BATCH_SIZE_EDGE = "OptimumOnBatchSizeEdge"
+    SURFACE_NOT_CONVEX = "SurfaceNotConvex"
+    TREND_INDISTINGUISHABLE_FROM_NOISE = "TrendIndistinguishableFromNoise"
+    IRREDUCIBLE_LOSS_NOT_IDENTIFIED = "IrreducibleLossNotIdentified"
+    INITIAL_LOSS_BELOW_IRREDUCIBLE = "InitialLossBelowIrreducible"
+    INITIAL_LOSS_ABOVE_ALL_SEEN = "InitialLossAboveAllSeen"
+    EXTRAPOLATION_TOO_FAR = "ExtrapolationTooFar"
+    MIXED_TOKENIZERS = "MixedTokenizers"
+    MIXED_SEQUENCE_LENGTHS = "MixedSequenceLengths"
+    MIXED_LOSS_KINDS = "MixedLossKinds"
+    DUPLICATED_RUN = "DuplicatedRun"
+    LAW_REFUSED = "LawRefused"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A typed 'I can't tell, because …': `message` is a sentence a user can act on."""
+
+    reason: RefusalReason
+    message: str
+    figures: dict[str, float | str] = field(default_factory=dict)
+    """The numbers behind the sentence."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How to fit; the defaults are what a user gets who says nothing."""
+
+    irreducible_loss: float | None = None
+    """Nats per token; None: free."""
+    form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
+    bootstrap_samples: int = 400
+    seed: int = 0
+    interval: float = 0.80
+    max_extrapolation: float = 1000.0
+    """Largest C_total over the largest compute seen before a prediction is refused."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its interval (FitOptions.interval, 80 % by default)."""
+
+    value: float
+    low: float
+    high: float
