@@ -1,0 +1,303 @@
+"""Published laws of the optimal learning rate and batch size, known by name, units converted.
+
+Second opinions beside a user's own laws, and a first guess where there is no sweep yet. Every law was
+published as a bare formula: none carries a covariance, so none gives an interval here.
+
+Units differ from source to source (sequences or tokens, compute or parameters): `evaluate` takes FLOPs and
+active parameters and always answers with a batch size in tokens, so that sequences of any length follow.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "published:"
+USABLE_LEARNING_RATES = (1e-7, 1e-1)
+"""A formula that leaves this range has left the regime of AdamW training, whatever it was fitted on."""
+
+
+class UnknownLaw(LookupError):
+    """No published law has that name; the message lists those that exist."""
+
+
+class NotApplicable(ValueError):
+    """The law has no answer for these inputs; the message says why and what would help."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a law is asked about: total compute, and active parameters where they are known."""
+
+    total_flops: float
+    params: float | None = None
+    flops_per_token_per_param: float = 6.0
+
+    @property
+    def tokens(self) -> float:
+        """D = C / (6 N). Raises NotApplicable without parameters."""
+        if self.params is None:
+            raise NotApplicable("this law depends on the model's size: give its active parameters")
+        return self.total_flops / (self.flops_per_token_per_param * self.params)
+
+
+@dataclass(frozen=True)
+class PublishedOptimum:
+    """One law's answer. `batch_size_tokens` divided by a sequence length gives sequences."""
+
+    name: str
+    learning_rate: float
+    batch_size_tokens: float
+    warnings: tuple[str, ...] = ()
+
+    def batch_size(self, sequence_length: int) -> float:
+        """Batch size in sequences of `sequence_length` tokens."""
+        return self.batch_size_tokens / sequence_length
+
+
+@dataclass(frozen=True)
+class PublishedLaw(ABC):
+    """A formula with its source. `sequence_length` is the one it was fitted with."""
+
+    name: str
+    title: str
+    source: str
+    learning_rate_formula: str
+    batch_size_formula: str
+    units: str
+    sequence_length: int
+    needs_params: bool
+    caveats: tuple[str, ...]
+
+    @abstractmethod
+    def _optimum(self, setting: Setting) -> tuple[float, float]:
+        """Learning rate and batch size in tokens."""
+
+    def _warnings(self, setting: Setting) -> tuple[str, ...]:
+        return ()
+
+    def evaluate(self, *, total_flops: float, params: float | None = None) -> PublishedOptimum:
+        """The law's optimum at `total_flops` (FLOPs) for a model of `params` active parameters.
+
+        Raises NotApplicable where the formula needs a quantity that is not given, or gives a value
+        that no training run could use.
+        """
+        if not (math.isfinite(total_flops) and total_flops > 0):
+            raise NotApplicable(f"total compute must be positive and finite, not {total_flops:g}")
+        if params is not None and not (math.isfinite(params) and params > 0):
+            raise NotApplicable(f"parameters must be positive and finite, not {params:g}")
+        setting = Setting(total_flops, params)
+        learning_rate, batch_tokens = self._optimum(setting)
+        self._refuse_unusable(setting, learning_rate, batch_tokens)
+        return PublishedOptimum(self.name, learning_rate, batch_tokens, self._warnings(setting))
+
+    def _refuse_unusable(
+        self, setting: Setting, learning_rate: float, batch_tokens: float
+    ) -> None:
+        low, high = USABLE_LEARNING_RATES
+        sequences = batch_tokens / self.sequence_length
+        if low <= learning_rate <= high and sequences >= 1:
+            return
+        raise NotApplicable(
+            f"{self.name} gives learning rate {learning_rate:.3g} and batch size {sequences:.3g} sequences "
+            f"of {self.sequence_length} tokens at {setting.total_flops:.3g} FLOPs, which no run could use: "
+            "the compute lies outside the range where the formula means anything"
+        )
+
+
+@dataclass(frozen=True)
+class CptRegression(PublishedLaw):
+    """ln C = slope * ln LR + intercept and ln C = slope * B + intercept, B in sequences of 8192."""
+
+    learning_rate_slope: float
+    learning_rate_intercept: float
+    batch_slope: float
+    batch_intercept: float
+    grid_learning_rates: tuple[float, float]
+    grid_batch_sizes: tuple[float, float]
+
+    def _optimum(self, setting: Setting) -> tuple[float, float]:
+        log_flops = math.log(setting.total_flops)
+        exponent = (log_flops - self.learning_rate_intercept) / self.learning_rate_slope
+        sequences = (log_flops - self.batch_intercept) / self.batch_slope
+        return math.exp(min(exponent, 700.0)), sequences * self.sequence_length
+
+    def _warnings(self, setting: Setting) -> tuple[str, ...]:
+        learning_rate, batch_tokens = self._optimum(setting)
+        values = (
+            ("learning rate", learning_rate, self.grid_learning_rates),
+            ("batch size", batch_tokens / self.sequence_length, self.grid_batch_sizes),
+        )
+        return tuple(
+            f"{self.name}: {what} {value:.3g} lies outside the grid of the proxies behind the law "
+            f"({low:g} to {high:g}): an extrapolation"
+            for what, value, (low, high) in values
+            if not low <= value <= high
+        )
+
+
+@dataclass(frozen=True)
+class StepLaw(PublishedLaw):
+    """LR = 1.797 N^-0.713 D^0.307, B = 0.581 D^0.571 tokens; N without embeddings."""
+
+    def _optimum(self, setting: Setting) -> tuple[float, float]:
+        tokens = setting.tokens
+        assert setting.params is not None  # setting.tokens has refused its absence
+        return 1.797 * setting.params**-0.713 * tokens**0.307, 0.581 * tokens**0.571
+
+
+@dataclass(frozen=True)
+class DeepSeekLaw(PublishedLaw):
+    """LR = 0.3118 C^-0.1250, B = 0.2920 C^0.3271 tokens."""
+
+    def _optimum(self, setting: Setting) -> tuple[float, float]:
+        flops = setting.total_flops
+        return 0.3118 * flops**-0.1250, 0.2920 * flops**0.3271
+
+
+@dataclass(frozen=True)
+class PorianLaw(PublishedLaw):
+    """LR = 0.0047 (N/108e6)^(-1/3), B = 160 (N/108e6)^(2/3) sequences of 2048, at D = 20 N."""
+
+    def _optimum(self, setting: Setting) -> tuple[float, float]:
+        ratio = (setting.params or self._ladder_params(setting)) / 108e6
+        return 0.0047 * ratio ** (-1 / 3), 160 * ratio ** (2 / 3) * self.sequence_length
+
+    def _ladder_params(self, setting: Setting) -> float:
+        """N with C = 6 N * 20 N."""
+        return math.sqrt(setting.total_flops / (setting.flops_per_token_per_param * 20))
+
+    def _warnings(self, setting: Setting) -> tuple[str, ...]:
+        if setting.params is None:
+            size = self._ladder_params(setting)
+            return (
+                f"{self.name}: no parameters given; evaluated for {size:.3g}, at 20 tokens each",
+            )
+        per_param = setting.tokens / setting.params
+        if 10 <= per_param <= 40:
+            return ()
+        return (
+            f"{self.name}: the law holds at 20 tokens per parameter; this compute gives {per_param:.3g}",
+        )
+
+
+_CPT_SOURCE = (
+    "Zhou et al., Predictable Scaling Laws of Optimal Hyperparameters for LLM Continued Pre-training, "
+    "appendix, linear regression parameters"
+)
+_CPT_UNITS = (
+    "C total effective FLOPs (equivalent pre-training plus planned); B sequences of 8192 tokens"
+)
+_CPT_CAVEATS = (
+    "published without errors: no interval can be given",
+    "the irreducible loss, alpha and gamma of L(C) are not published: an initial loss can not be placed on the curve",
+    "B is linear in ln C here, although the paper's method section states a power law of the loss",
+)
+
+_LAWS: tuple[PublishedLaw, ...] = (
+    CptRegression(
+        name="cpt-dense",
+        title="Continued pre-training, dense proxies of 100M and 500M",
+        source=_CPT_SOURCE,
+        learning_rate_formula="ln C = -0.7476 ln LR + 42.1357",
+        batch_size_formula="ln C = 0.0093 B + 42.2100",
+        units=_CPT_UNITS,
+        sequence_length=8192,
+        needs_params=False,
+        caveats=_CPT_CAVEATS,
+        learning_rate_slope=-0.7476,
+        learning_rate_intercept=42.1357,
+        batch_slope=0.0093,
+        batch_intercept=42.2100,
+        grid_learning_rates=(1e-4, 5e-4),
+        grid_batch_sizes=(64, 256),
+    ),
+    CptRegression(
+        name="cpt-moe",
+        title="Continued pre-training, mixture-of-experts proxies of 100M and 500M active",
+        source=_CPT_SOURCE,
+        learning_rate_formula="ln C = -2.0137 ln LR + 29.9737",
+        batch_size_formula="ln C = 0.0042 B + 43.1900",
+        units=_CPT_UNITS,
+        sequence_length=8192,
+        needs_params=False,
+        caveats=(
+            *_CPT_CAVEATS,
+            "not consistent with the paper's own table: at 1.87e21 FLOPs this gives B = 1378, the table 1600 [1495, 1929]",
+        ),
+        learning_rate_slope=-2.0137,
+        learning_rate_intercept=29.9737,
+        batch_slope=0.0042,
+        batch_intercept=43.1900,
+        grid_learning_rates=(1e-4, 5e-4),
+        grid_batch_sizes=(64, 256),
+    ),
+    StepLaw(
+        name="step-law",
+        title="Step Law, pre-training from scratch, dense and mixture of experts",
+        source="Li et al., arXiv 2503.04715; means of the 1,000 published bootstrap rows (step-law/steplaw)",
+        learning_rate_formula="LR = 1.797 N^-0.713 D^0.307",
+        batch_size_formula="B = 0.581 D^0.571",
+        units="N parameters without embeddings; D tokens, here C / (6 N); B tokens",
+        sequence_length=2048,
+        needs_params=True,
+        caveats=(
+            "learning rate decayed to 1e-5: a constant learning rate has a lower optimum",
+            "the exponent of D in LR does not reproduce from the authors' own table (0.17 to 0.29); the loss at the predicted optimum does",
+        ),
+    ),
+    DeepSeekLaw(
+        name="deepseek",
+        title="DeepSeek LLM, pre-training from scratch",
+        source="DeepSeek-AI, arXiv 2401.02954, section 3.1",
+        learning_rate_formula="LR = 0.3118 C^-0.1250",
+        batch_size_formula="B = 0.2920 C^0.3271",
+        units="C FLOPs without embeddings; B tokens",
+        sequence_length=4096,
+        needs_params=False,
+        caveats=("multi-step learning rate schedule",),
+    ),
+    PorianLaw(
+        name="porian",
+        title="Porian et al., pre-training from scratch at 20 tokens per parameter",
+        source="Porian et al., arXiv 2406.19146; rounded as in formll/resolving-scaling-law-discrepancies",
+        learning_rate_formula="LR = 0.0047 (N / 108e6)^(-1/3)",
+        batch_size_formula="B = 160 (N / 108e6)^(2/3)",
+        units="N parameters; B sequences of 2048 tokens",
+        sequence_length=2048,
+        needs_params=False,
+        caveats=("holds along 20 tokens per parameter only",),
+    ),
+)
+
+PUBLISHED: Mapping[str, PublishedLaw] = {law.name: law for law in _LAWS}
+
+
+def is_published(name: str) -> bool:
+    """Whether a LAWS argument names a published law."""
+    return name.startswith(PREFIX)
+
+
+def published_law(name: str) -> PublishedLaw:
+    """The law called `name`, with or without the prefix. Raises UnknownLaw."""
+    law = PUBLISHED.get(name.removeprefix(PREFIX))
+    if law is None:
+        known = ", ".join(PREFIX + known for known in PUBLISHED)
+        raise UnknownLaw(f"no published law is called {name!r}; known: {known}")
+    return law
+
+
+def published_opinions(
+    *, total_flops: float, params: float | None
+) -> tuple[tuple[PublishedOptimum, ...], tuple[str, ...]]:
+    """Every published law's answer, and a sentence for each that has none."""
+    opinions: list[PublishedOptimum] = []
+    silent: list[str] = []
+    for law in PUBLISHED.values():
+        try:
+            opinions.append(law.evaluate(total_flops=total_flops, params=params))
+        except NotApplicable as reason:
+            silent.append(f"{law.name}: {reason}")
+    return tuple(opinions), tuple(silent)

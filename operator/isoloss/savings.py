@@ -1,0 +1,67 @@
+"""What a sweep saves: search cost against a direct grid on the target, and compute to an equal loss.
+
+Both are ratios of FLOPs counted under one convention; mixing conventions would invent a saving.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SearchCost:
+    """FLOPs of a search by proxies beside a direct grid on the target model."""
+
+    direct_flops: float
+    proxy_flops: float
+
+    def __post_init__(self) -> None:
+        for name, flops in (("direct", self.direct_flops), ("proxy", self.proxy_flops)):
+            if not (math.isfinite(flops) and flops > 0):
+                raise ValueError(f"{name} FLOPs must be positive and finite, not {flops}")
+
+    @property
+    def saving(self) -> float:
+        """1 - proxies / direct. Negative where the proxies cost more than the grid they replace."""
+        return 1 - self.proxy_flops / self.direct_flops
+
+    @property
+    def ratio(self) -> float:
+        """How many times cheaper the proxies are."""
+        return self.direct_flops / self.proxy_flops
+
+
+def direct_grid_cost(*, points: int, flops_per_token: float, tokens: float) -> float:
+    """FLOPs of `points` runs of the target, `tokens` tokens each."""
+    return float(points) * float(flops_per_token) * float(tokens)
+
+
+PAPER_COSTS: Mapping[str, SearchCost] = {
+    "dense-8b": SearchCost(direct_flops=1.02e22, proxy_flops=8.15e20),
+    "moe-3b": SearchCost(direct_flops=3.03e21, proxy_flops=8.15e20),
+}
+"""Zhou et al., comparison of search costs: nine runs of the target against the proxies' grids."""
+
+
+@dataclass(frozen=True)
+class IsoLossSaving:
+    """Compute to one loss level: at a reference configuration, and at the optimum."""
+
+    loss: float
+    reference_flops: float
+    optimal_flops: float
+
+    @property
+    def saving(self) -> float:
+        """Share of the reference's compute that the optimum does not need; negative if it needs more."""
+        return 1 - self.optimal_flops / self.reference_flops
+
+
+def iso_loss_saving(*, loss: float, reference_flops: float, optimal_flops: float) -> IsoLossSaving:
+    """What training at the optimum saves against a reference on the way to the same loss (nats per token)."""
+    for name, flops in (("reference", reference_flops), ("optimal", optimal_flops)):
+        if not (math.isfinite(flops) and flops > 0):
+            raise ValueError(f"{name} FLOPs must be positive and finite, not {flops}")
+    return IsoLossSaving(loss, reference_flops, optimal_flops)
