@@ -1,0 +1,318 @@
+"""A real Kubernetes control plane on 127.0.0.1: etcd, API server, controller manager, scheduler.
+
+Its state lies in one folder, so that it can be stopped and resumed. It has no node; pods run once
+a ProcessNode joins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from devcluster.build import CONTROL_PLANE, Report, build, print_line
+from devcluster.daemon import Daemon
+from devcluster.kubeconfig import write_kubeconfig
+from devcluster.pki import KeyFiles
+from devcluster.ports import free_ports, is_free
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+NODE_GROUP = "devcluster:nodes"
+CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs some 16 Jobs a second
+START_SECONDS = 90
+USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "devcluster:node")
+
+
+@dataclass(frozen=True)
+class _Settings:
+    etcd_port: int
+    etcd_peer_port: int
+    api_port: int
+    tokens: dict[str, str]
+
+
+class ControlPlane:
+    """A control plane whose every file lies under `directory`.
+
+    `node_grace_seconds` is how long a silent node counts as alive, `eviction_seconds` how long
+    pods are then left on it; Kubernetes' own defaults are 50 and 300.
+    """
+
+    def __init__(
+        self, directory: Path, *, node_grace_seconds: int = 20, eviction_seconds: int = 5
+    ) -> None:
+        """Nothing is started yet."""
+        self.directory = Path(directory).absolute()
+        self.keys = KeyFiles(self.directory / "pki")
+        self._node_grace_seconds = node_grace_seconds
+        self._eviction_seconds = eviction_seconds
+        self._daemons = {name: Daemon(name, self.directory) for name in CONTROL_PLANE}
+
+    def start(self, report: Report = print_line) -> None:
+        """Start what does not run yet; returns when Jobs and service accounts work."""
+        build(CONTROL_PLANE, report)
+        self.keys.ensure()
+        self._write_configuration(self._settings_for_start())
+        for name in CONTROL_PLANE:
+            self.start_component(name)
+        self._grant_nodes_their_rights()
+        self._daemons["kube-controller-manager"].wait_until(self._controllers_work, START_SECONDS)
+
+    def stop(self) -> None:
+        """Stop everything, clients of the API server first; the state stays on disk."""
+        for name in reversed(CONTROL_PLANE):
+            self._daemons[name].stop()
+
+    def is_running(self) -> bool:
+        """Whether all four components live."""
+        return all(daemon.pid() is not None for daemon in self._daemons.values())
+
+    def component(self, name: str) -> Daemon:
+        """One component's process: its pid, its log, `stop` and `kill`."""
+        return self._daemons[name]
+
+    def start_component(self, name: str) -> None:
+        """Start one component that was stopped or killed; returns when it is ready."""
+        daemon = self._daemons[name]
+        program = build([name])[name]
+        environment = {"PATH": os.defpath, "HOME": str(self.directory)}
+        daemon.start([program, *self._flags(name)], environment)
+        if name == "etcd":
+            daemon.wait_until(self._etcd_answers, START_SECONDS)
+        elif name == "kube-apiserver":
+            daemon.wait_until(self._api_server_answers, START_SECONDS)
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://127.0.0.1:{self._settings().api_port}"
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """Kubeconfig of a cluster administrator."""
+        return self._kubeconfig_path("admin")
+
+    @property
+    def node_kubeconfig(self) -> Path:
+        """Kubeconfig with the rights of Kubernetes' own role `system:node`."""
+        return self._kubeconfig_path("devcluster:node")
+
+    def api_client(self) -> ApiClient:
+        """An administrator's client."""
+        from kubernetes import config
+
+        path = str(self.admin_kubeconfig)
+        client: ApiClient = config.new_client_from_config(config_file=path)  # type: ignore[no-untyped-call]
+        return client
+
+    def kubeconfig_for_service_account(self, namespace: str, name: str, hours: int = 24) -> Path:
+        """Kubeconfig with a fresh token of a service account, and so with its rights alone.
+
+        Raises urllib.error.HTTPError (404) where the account does not exist.
+        """
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        body = {"spec": {"expirationSeconds": hours * 3600}}
+        token = self._request("POST", path, body)["status"]["token"]
+        target = self.directory / "kubeconfigs" / f"{namespace}.{name}.json"
+        return write_kubeconfig(
+            target, server=self.url, ca=self.keys.ca, token=token, namespace=namespace
+        )
+
+    def _flags(self, name: str) -> list[str]:
+        flags = {
+            "etcd": self._etcd_flags,
+            "kube-apiserver": self._api_server_flags,
+            "kube-controller-manager": self._controller_manager_flags,
+            "kube-scheduler": self._scheduler_flags,
+        }
+        return [f"--{key}={value}" for key, value in flags[name]().items()]
+
+    def _etcd_flags(self) -> dict[str, object]:
+        settings = self._settings()
+        client = f"http://127.0.0.1:{settings.etcd_port}"
+        peer = f"http://127.0.0.1:{settings.etcd_peer_port}"
+        return {
+            "data-dir": self.directory / "etcd",
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"default={peer}",
+            "unsafe-no-fsync": "true",  # a power cut may cost the state, and it starts in a second
+            "log-level": "warn",
+        }
+
+    def _api_server_flags(self) -> dict[str, object]:
+        settings = self._settings()
+        return {
+            "etcd-servers": f"http://127.0.0.1:{settings.etcd_port}",
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "secure-port": settings.api_port,
+            "tls-cert-file": self.keys.certificate,
+            "tls-private-key-file": self.keys.key,
+            "authorization-mode": "RBAC",
+            "token-auth-file": self.directory / "tokens.csv",
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": self.keys.service_account_public_key,
+            "service-account-signing-key-file": self.keys.service_account_key,
+            "service-cluster-ip-range": "10.96.0.0/16",
+            "endpoint-reconciler-type": "none",
+            "allow-privileged": "true",
+            # A namespace can pin its pods to its own node, so that tests share a control plane.
+            "enable-admission-plugins": "PodNodeSelector",
+            "default-not-ready-toleration-seconds": self._eviction_seconds,
+            "default-unreachable-toleration-seconds": self._eviction_seconds,
+            "kubelet-preferred-address-types": "InternalIP",
+            "kubelet-certificate-authority": self.keys.ca,
+            "profiling": "false",
+        }
+
+    def _controller_manager_flags(self) -> dict[str, object]:
+        return {
+            "kubeconfig": self._kubeconfig_path("system:kube-controller-manager"),
+            "service-account-private-key-file": self.keys.service_account_key,
+            "root-ca-file": self.keys.ca,
+            "leader-elect": "false",
+            "secure-port": 0,
+            "kube-api-qps": CONTROLLER_QPS,
+            "kube-api-burst": 2 * CONTROLLER_QPS,
+            "concurrent-job-syncs": 10,
+            "node-monitor-period": "1s",
+            "node-monitor-grace-period": f"{self._node_grace_seconds}s",
+            "profiling": "false",
+        }
+
+    def _scheduler_flags(self) -> dict[str, object]:
+        return {
+            "config": self.directory / "scheduler.json",
+            "secure-port": 0,
+        }
+
+    def _write_configuration(self, settings: _Settings) -> None:
+        groups = {
+            "admin": "system:masters",
+            "system:kube-controller-manager": "system:masters",
+            "system:kube-scheduler": "system:masters",
+            "devcluster:node": NODE_GROUP,
+        }
+        tokens = self.directory / "tokens.csv"
+        tokens.touch(mode=0o600)
+        lines = [f"{settings.tokens[user]},{user},{user},{groups[user]}\n" for user in USERS]
+        tokens.write_text("".join(lines))
+        for user in USERS:
+            write_kubeconfig(
+                self._kubeconfig_path(user),
+                server=self.url,
+                ca=self.keys.ca,
+                token=settings.tokens[user],
+            )
+        scheduler = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {
+                "kubeconfig": str(self._kubeconfig_path("system:kube-scheduler")),
+                "qps": CONTROLLER_QPS,
+                "burst": 2 * CONTROLLER_QPS,
+            },
+        }
+        (self.directory / "scheduler.json").write_text(json.dumps(scheduler))
+
+    def _kubeconfig_path(self, user: str) -> Path:
+        return self.directory / "kubeconfigs" / f"{user.rpartition(':')[2]}.json"
+
+    def _settings(self) -> _Settings:
+        return _Settings(**json.loads((self.directory / "settings.json").read_text()))
+
+    def _settings_for_start(self) -> _Settings:
+        """The kept settings, with other ports only where somebody else took ours meanwhile."""
+        path = self.directory / "settings.json"
+        saved = self._settings() if path.exists() else None
+        if saved and self._ports_are_ours(saved):
+            return saved
+        tokens = saved.tokens if saved else {user: secrets.token_urlsafe(24) for user in USERS}
+        etcd, peer, api = free_ports(3)
+        settings = _Settings(etcd, peer, api, tokens)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(settings)))
+        return settings
+
+    def _ports_are_ours(self, settings: _Settings) -> bool:
+        if any(daemon.pid() is not None for daemon in self._daemons.values()):
+            return True
+        ports = (settings.etcd_port, settings.etcd_peer_port, settings.api_port)
+        return all(is_free(port) for port in ports)
+
+    def _etcd_answers(self) -> bool:
+        url = f"http://127.0.0.1:{self._settings().etcd_port}/health"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(json.load(answer)["health"] == "true")
+        except (OSError, ValueError):
+            return False
+
+    def _api_server_answers(self) -> bool:
+        try:
+            self._request("GET", "/readyz")
+        except OSError:
+            return False
+        return True
+
+    def _controllers_work(self) -> bool:
+        """True once the controllers made the objects that every pod needs."""
+        try:
+            self._request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
+            self._request("GET", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt")
+        except OSError:
+            return False
+        return True
+
+    def _grant_nodes_their_rights(self) -> None:
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": NODE_GROUP},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "system:node",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": NODE_GROUP}
+            ],
+        }
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        try:
+            self._request("POST", path, binding)
+        except urllib.error.HTTPError as error:
+            if error.code != 409:
+                raise
+
+    def _request(self, method: str, path: str, body: object = None) -> Any:
+        """Make one call as administrator without the Kubernetes client, which imports slowly.
+
+        Raises OSError (urllib.error.HTTPError and URLError are) where it does not succeed.
+        """
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self._settings().tokens['admin']}",
+                "Content-Type": "application/json",
+            },
+        )
+        context = ssl.create_default_context(cafile=str(self.keys.ca))
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            text = answer.read()
+        return json.loads(text) if text.startswith(b"{") else text

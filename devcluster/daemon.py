@@ -1,0 +1,126 @@
+"""Background processes that outlive the command that started them, found again by a file.
+
+A pid alone may have been given to another process since; pid and start time together name one
+process for good, so that nothing foreign is ever signalled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_SECONDS = 0.02
+STATE, START_TIME = 0, 19  # fields of /proc/PID/stat after the command's name (proc(5): 3 and 22)
+
+# Children of this process must be reaped by it, or they stay as zombies.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def start_time(pid: int) -> str | None:
+    """Kernel start time of a live process in clock ticks since boot; None for a dead one."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[STATE] in "ZX" else fields[START_TIME]
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One background process; `folder` holds its identity and its log."""
+
+    name: str
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """Standard output and error, of all its starts."""
+        return self.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def identity(self) -> Path:
+        """Pid and start time of the latest start."""
+        return self.folder / "run" / f"{self.name}.json"
+
+    def pid(self) -> int | None:
+        """Its pid while it lives."""
+        try:
+            saved = json.loads(self.identity.read_text())
+        except (OSError, ValueError):
+            return None
+        alive = saved["start_time"] is not None and start_time(saved["pid"]) == saved["start_time"]
+        return int(saved["pid"]) if alive else None
+
+    def start(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+        """Start it in a session of its own, unless it runs already."""
+        if self.pid() is not None:
+            return
+        for folder in (self.log.parent, self.identity.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            child = subprocess.Popen(
+                [str(part) for part in command],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _children[child.pid] = child
+        saved = {"pid": child.pid, "start_time": start_time(child.pid)}
+        scratch = self.identity.with_suffix(".tmp")
+        scratch.write_text(json.dumps(saved))
+        scratch.rename(self.identity)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal if it lives."""
+        pid = self.pid()
+        if pid is not None:
+            os.kill(pid, number)
+
+    def stop(self, seconds: float = 10) -> None:
+        """SIGTERM, then after `seconds` SIGKILL; returns when it is gone."""
+        self.signal(signal.SIGTERM)
+        if not self._gone_within(seconds):
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self.signal(signal.SIGKILL)
+        self._gone_within(10)
+
+    def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
+        """Wait for readiness; RuntimeError with the log's end when it dies or takes too long."""
+        deadline = time.monotonic() + seconds
+        while not is_ready():
+            if self.pid() is None:
+                message = f"{self.name} ended while starting:\n{self.log_tail()}"
+                raise RuntimeError(message)
+            if time.monotonic() > deadline:
+                message = f"{self.name} not ready after {seconds:.0f} s:\n{self.log_tail()}"
+                raise RuntimeError(message)
+            time.sleep(POLL_SECONDS)
+
+    def log_tail(self, characters: int = 2000) -> str:
+        """The end of its log."""
+        try:
+            return self.log.read_text(errors="replace")[-characters:]
+        except OSError:
+            return ""
+
+    def _gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True

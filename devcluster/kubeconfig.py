@@ -1,0 +1,28 @@
+"""Kubeconfig files, written as JSON, which every YAML reader takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def write_kubeconfig(
+    path: Path, *, server: str, ca: Path, token: str, namespace: str = "default"
+) -> Path:
+    """Write a kubeconfig with one cluster, one bearer token and one context."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "dev", "cluster": {"server": server, "certificate-authority": str(ca)}}
+        ],
+        "users": [{"name": "dev", "user": {"token": token}}],
+        "contexts": [
+            {"name": "dev", "context": {"cluster": "dev", "user": "dev", "namespace": namespace}}
+        ],
+        "current-context": "dev",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config, indent=1))
+    return path

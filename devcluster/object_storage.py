@@ -1,0 +1,147 @@
+"""A real S3 server (versitygw) over a folder, for tests and the demo."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster.build import tool_path
+from devcluster.daemon import Daemon
+from devcluster.ports import free_ports, is_free
+
+REGION = "us-east-1"
+START_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class _Settings:
+    port: int
+    access_key: str
+    secret_key: str
+
+
+class ObjectStorage:
+    """An S3 server on 127.0.0.1 whose buckets are the folders under `directory`/buckets.
+
+    Port and credentials are drawn at the first start and kept, so that a stopped server comes
+    back where its clients expect it.
+
+    Note: an object named like a folder of others (`a` beside `a/b`) cannot exist in it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Nothing is started yet."""
+        self.directory = Path(directory).absolute()
+        self._daemon = Daemon("versitygw", self.directory)
+
+    def start(self) -> None:
+        """Start it, or keep it running; returns when it answers."""
+        program = tool_path("versitygw")
+        settings = self._settings_for_start()
+        self.buckets.mkdir(parents=True, exist_ok=True)
+        command: list[str | Path] = [program, "--port", f"127.0.0.1:{settings.port}", "--quiet"]
+        command += ["--keep-alive", "--region", REGION, "--health", "/health"]
+        command += ["posix", *self._attribute_options(), self.buckets]
+        environment = {
+            "PATH": os.defpath,
+            "ROOT_ACCESS_KEY_ID": settings.access_key,
+            "ROOT_SECRET_ACCESS_KEY": settings.secret_key,
+        }
+        self._daemon.start(command, environment)
+        self._daemon.wait_until(self._answers, START_SECONDS)
+
+    def stop(self) -> None:
+        """Stop it; buckets, port and credentials stay."""
+        self._daemon.stop()
+
+    def is_running(self) -> bool:
+        """Whether the server process lives."""
+        return self._daemon.pid() is not None
+
+    @property
+    def buckets(self) -> Path:
+        """The folder whose folders are the buckets: look inside, but write through S3."""
+        return self.directory / "buckets"
+
+    @property
+    def url(self) -> str:
+        """The endpoint."""
+        return f"http://127.0.0.1:{self._settings().port}"
+
+    def environment(self) -> dict[str, str]:
+        """What a client needs in its environment (botocore, s3fs and the AWS tools honour it)."""
+        settings = self._settings()
+        return {
+            "AWS_ACCESS_KEY_ID": settings.access_key,
+            "AWS_SECRET_ACCESS_KEY": settings.secret_key,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+
+    def create_bucket(self, name: str) -> None:
+        """Create a bucket; one that is there already is fine."""
+        # Heavy, and absent where tools are only built.
+        import botocore.session  # type: ignore[import-untyped]
+
+        settings = self._settings()
+        client = botocore.session.get_session().create_client(
+            "s3",
+            region_name=REGION,
+            endpoint_url=self.url,
+            aws_access_key_id=settings.access_key,
+            aws_secret_access_key=settings.secret_key,
+        )
+        try:
+            client.create_bucket(Bucket=name)
+        except client.exceptions.BucketAlreadyOwnedByYou:
+            pass
+        finally:
+            client.close()
+
+    def _attribute_options(self) -> list[str | Path]:
+        """Where objects' attributes go if the file system has no extended attributes."""
+        try:
+            os.setxattr(self.buckets, "user.devcluster", b"1")
+        except OSError:
+            attributes = self.directory / "attributes"
+            attributes.mkdir(exist_ok=True)
+            return ["--sidecar", attributes]
+        return []
+
+    def _settings(self) -> _Settings:
+        if self._settings_file.exists():
+            return _Settings(**json.loads(self._settings_file.read_text()))
+        key = secrets.token_hex(8)
+        settings = _Settings(free_ports(1)[0], f"devcluster{key}", secrets.token_urlsafe(24))
+        return self._save(settings)
+
+    def _settings_for_start(self) -> _Settings:
+        """The kept settings, with another port only where somebody else took ours meanwhile."""
+        settings = self._settings()
+        if self.is_running() or is_free(settings.port):
+            return settings
+        return self._save(dataclasses.replace(settings, port=free_ports(1)[0]))
+
+    def _save(self, settings: _Settings) -> _Settings:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._settings_file.touch(mode=0o600)
+        self._settings_file.write_text(json.dumps(dataclasses.asdict(settings)))
+        return settings
+
+    @property
+    def _settings_file(self) -> Path:
+        return self.directory / "s3.json"
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False

