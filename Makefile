@@ -1,0 +1,70 @@
+# `make demo` and `make test` do everything on a fresh Linux machine with Python 3.11+, git and make.
+SHELL := /bin/sh
+PY := .venv/bin/python
+export PYTHONPATH := $(CURDIR)
+export PYTHONUNBUFFERED := 1
+.DEFAULT_GOAL := help
+
+.PHONY: help setup demo demo-down test test-fast check lint format types contracts generate \
+	bench-operator bench-laws bench-trainer step-law lock clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv from the lock (every other command does this by itself)
+	@./scripts/setup.sh
+
+demo: setup ## Run a whole sweep and a prediction on a cluster of its own, on this machine
+	@$(PY) -m demo up
+
+demo-down: setup ## Stop everything the demo started (its results stay in .demo)
+	@$(PY) -m demo down
+
+test: setup ## Run every test, with a real API server and a real S3 server
+	@$(PY) -m devcluster build
+	$(PY) -m pytest -n 2 --dist loadgroup
+
+test-fast: setup ## Run the tests that need neither cluster nor S3
+	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/core tests/shell tests/trainer tests/deploy
+
+check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
+
+lint:
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types:
+	$(PY) -m mypy
+
+contracts:
+	.venv/bin/lint-imports
+
+.PHONY: generate-check
+generate-check:
+	$(PY) -m isoloss_operator.crdgen --check
+
+format: setup ## Format the code and apply safe lint fixes
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+generate: setup ## Write the generated files (CRDs and the chart's copy)
+	$(PY) -m isoloss_operator.crdgen
+
+bench-operator: setup ## Jobs per second against a bare loop of the same API calls
+	@$(PY) -m devcluster build
+	$(PY) -m benchmarks.bench_operator
+
+bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
+	$(PY) -m benchmarks.bench_laws
+
+bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop
+	$(PY) -m benchmarks.bench_trainer
+
+step-law: setup ## Regret of every fitting route on the Step Law sweeps (needs the published tables)
+	$(PY) -m benchmarks.step_law
+
+lock: setup ## Resolve the lock files anew
+	./scripts/lock.sh
+
+clean: demo-down ## Remove what the commands made in this checkout
+	rm -rf .demo .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

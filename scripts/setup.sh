@@ -1,0 +1,23 @@
+#!/bin/sh
+# Makes .venv from the lock file. Idempotent: does nothing when .venv already matches.
+set -eu
+cd "$(dirname "$0")/.."
+
+stamp=$(cat locks/dev.txt pyproject.toml scripts/setup.sh | sha256sum | cut -d ' ' -f 1)
+# A virtual environment does not survive being moved: the stamp names its place too.
+stamp="$stamp $PWD"
+if [ -x .venv/bin/python ] && [ "$(cat .venv/isoloss-stamp 2>/dev/null)" = "$stamp" ]; then exit 0; fi
+
+uv=$(./scripts/find-uv.sh)
+export UV_PYTHON_DOWNLOADS=never
+if ! .venv/bin/python -c '' 2>/dev/null; then
+    python=$(./scripts/find-python.sh)
+    rm -rf .venv
+    "$uv" venv --quiet --python "$python" .venv
+fi
+echo "==> Installing the locked environment into .venv (about 5 GB with torch; half a minute once downloaded)"
+rm -f .venv/isoloss-stamp
+"$uv" pip sync --quiet --python .venv/bin/python --require-hashes locks/dev.txt
+"$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+echo "$stamp" >.venv/isoloss-stamp
+echo "==> Environment ready: .venv"
