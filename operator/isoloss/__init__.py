@@ -1,0 +1,1 @@
+"""isoloss, the core: resources, decisions, laws and predictions. Knows no cluster and no GPU."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
     """Asked to stop (SIGTERM), or another attempt holds the point; a checkpoint is written where there was something to save."""
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """The final outcome of a point."""
 
     SUCCEEDED = "Succeeded"

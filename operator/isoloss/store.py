@@ -84,7 +84,7 @@ class Store:
         """Run `call` with retries; library exceptions become ours here and nowhere else."""
         retrying = Retrying(
             stop=stop_after_attempt(self._attempts),
-            wait=wait_exponential_jitter(initial=0.2, max=5),
+            wait=wait_exponential_jitter(multiplier=0.2, max=5),
             retry=retry_if_exception(_is_passing),
             reraise=True,
         )

@@ -1,0 +1,1 @@
+"""The shell around the core: the only user of kopf, the Kubernetes API and Prometheus."""
