@@ -1,0 +1,92 @@
+"""The edge: read the task, run it, turn whatever happens into an exit code and a last message."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from isoloss.contract import (
+    SCRATCH_VARIABLE,
+    TASK_VARIABLE,
+    EvaluateTask,
+    ExitCode,
+    PrepareTask,
+    Task,
+    TerminationMessage,
+    TrainTask,
+)
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.log import Log
+from isoloss_trainer.termination import BadConfiguration, explain, write_message
+
+_TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one task; the exit code is a contract.ExitCode, or 1 for a bug."""
+    options = _parse(arguments)
+    interruption = Interruption().listen()
+    log = Log()
+    try:
+        message = _run(_task(options), interruption, log)
+    except Exception as error:
+        code, words = explain(error)
+        if code == 1:
+            log.failure(error)
+    else:
+        code, words = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
+    log.event("end", exit_code=int(code), code=words.code, message=words.message)
+    write_message(words)
+    return int(code)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="isoloss_trainer", description=__doc__)
+    parser.add_argument("command", choices=["prepare", "train", "evaluate"])
+    parser.add_argument("--task", type=Path, help=f"task file; default: ${TASK_VARIABLE}")
+    return parser.parse_args(arguments)
+
+
+def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask:
+    try:
+        text = options.task.read_bytes() if options.task else os.environ[TASK_VARIABLE].encode()
+        task = _TASK.validate_json(text)
+    except KeyError:
+        raise BadConfiguration("NoTask", f"neither --task nor ${TASK_VARIABLE} is given") from None
+    except OSError as error:
+        raise BadConfiguration("NoTask", f"{options.task}: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadConfiguration("BadTask", f"{field}: {first['msg']}", field) from error
+    if task.kind != options.command:
+        raise BadConfiguration("BadTask", f"the task is of kind {task.kind}", "kind")
+    return task
+
+
+def _run(
+    task: PrepareTask | TrainTask | EvaluateTask, interruption: Interruption, log: Log
+) -> str:
+    """Run `task`; the imports are here because each command needs others, and torch takes seconds."""
+    scratch = Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.mkdtemp(prefix="isoloss-"))
+    scratch.mkdir(parents=True, exist_ok=True)
+    if isinstance(task, PrepareTask):
+        from isoloss_trainer.prepare import prepare
+
+        return prepare(task, scratch, interruption, log)
+    if isinstance(task, TrainTask):
+        from isoloss_trainer.train import train
+
+        return train(task, scratch, interruption, log)
+    from isoloss_trainer.evaluate import evaluate
+
+    return evaluate(task, scratch, interruption, log)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Reads documents from a corpus: Parquet, Arrow, JSON lines, JSON and text, plain, .gz or .zst, from
+anything fsspec reads (also `hf://datasets/...`). Streams; whatever is wrong names file and row."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import fsspec
+
+from isoloss.contract import DomainSource
+from isoloss.store import StoreUnavailable
+from isoloss_trainer.termination import BadData, TrainerError
+
+FORMATS = (".parquet", ".jsonl", ".json", ".arrow", ".txt")
+COMPRESSIONS = (".gz", ".zst")
+MAX_DOCUMENT_BYTES = 256 * 2**20
+"""A single document beyond this is taken for a file that is not what it claims to be."""
+ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """One input file; `format` is one of FORMATS, `compression` '' or one of COMPRESSIONS."""
+
+    path: str
+    bytes: int
+    identity: str
+    """Changes when the file's content changes, as far as the storage tells (size, tag, time)."""
+    format: str
+    compression: str
+
+
+def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
+    """The files behind a domain's glob, by path. BadData where there are none or one is of another kind."""
+    field = f"domains.{source.name}.uri"
+    try:
+        filesystem, pattern = fsspec.core.url_to_fs(source.uri, use_listings_cache=False)
+    except (ValueError, ImportError) as error:
+        raise BadData("BadUri", f"{source.uri}: {error}", field) from error
+    try:
+        found = filesystem.glob(pattern, detail=True)
+    except FileNotFoundError:
+        found = {}
+    except Exception as error:
+        # Every file system has exceptions of its own; none of them is a property of the corpus.
+        raise StoreUnavailable(f"{source.uri}: {str(error)[:400]}") from error
+    files = [
+        _describe(path, info, source)
+        for path, info in sorted(found.items())
+        if info.get("type") != "directory"
+    ]
+    if not files:
+        raise BadData("NoFiles", f"domain {source.name}: nothing matches {source.uri}", field)
+    return filesystem, files
+
+
+def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFile:
+    name = path.lower()
+    compression = next((c for c in COMPRESSIONS if name.endswith(c)), "")
+    kind = next((f for f in FORMATS if name.removesuffix(compression).endswith(f)), "")
+    if not kind:
+        raise BadData(
+            "UnknownFormat",
+            f"domain {source.name}: {path}: expected {', '.join(FORMATS)}, "
+            f"plain or with {' or '.join(COMPRESSIONS)}",
+            f"domains.{source.name}.uri",
+        )
+    tag = info.get("ETag") or info.get("md5Hash") or info.get("mtime") or info.get("LastModified")
+    size = int(info.get("size") or 0)
+    return CorpusFile(path, size, f"{path}:{size}:{tag}", kind, compression)
+
+
+def read_documents(
+    filesystem: fsspec.AbstractFileSystem, file: CorpusFile, text_field: str
+) -> Iterator[str]:
+    """The texts of a file in order; a text file is one document. BadData names file, row and field."""
+    try:
+        with filesystem.open(file.path, "rb") as raw, _decompress(raw, file) as stream:
+            yield from _READERS[file.format](stream, file, text_field)
+    except TrainerError:
+        raise
+    except FileNotFoundError as error:
+        raise BadData("NoFiles", f"{file.path}: vanished while it was read") from error
+    except (EOFError, gzip.BadGzipFile, OSError, ValueError, ArithmeticError) as error:
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+            kind = type(error).__module__
+            # pyarrow reports broken content as OSError too; the storage's own errors carry errno.
+            if error.errno is not None or kind.startswith(("botocore", "aiohttp")):
+                raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
+        raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
+    except Exception as error:
+        module = type(error).__module__.split(".")[0]
+        if module in ("zstandard", "zlib", "pyarrow"):
+            raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
+        raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
+
+
+def _decompress(raw: IO[bytes], file: CorpusFile) -> IO[bytes]:
+    if file.compression == ".gz":
+        return gzip.open(raw, "rb")
+    if file.compression == ".zst":
+        import zstandard
+
+        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+    return raw
+
+
+def _whole(stream: IO[bytes], file: CorpusFile) -> bytes:
+    content = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise BadData("DocumentTooLarge", f"{file.path}: larger than {MAX_DOCUMENT_BYTES} bytes")
+    return content
+
+
+def _decode(content: bytes, where: str) -> str:
+    """Invalid UTF-8 is refused, never repaired in silence: it means the file is something else."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadData("NotUtf8", f"{where}: not UTF-8 at byte {error.start}") from error
+
+
+def _text_file(stream: IO[bytes], file: CorpusFile, _field: str) -> Iterator[str]:
+    yield _decode(_whole(stream, file), file.path)
+
+
+def _json_file(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+    """A list of objects, one object, or JSON lines under the name .json."""
+    buffered = io.BufferedReader(stream)  # type: ignore[type-var]
+    if not buffered.peek(1)[:1].strip().startswith(b"["):
+        yield from _json_lines(buffered, file, field)
+        return
+    content = _decode(_whole(buffered, file), file.path)
+    try:
+        rows = json.loads(content)
+    except ValueError as error:
+        raise BadData("BadJson", f"{file.path}: {error}") from error
+    for number, row in enumerate(rows, 1):
+        yield _text_of(row, field, f"{file.path}: row {number}")
+
+
+def _json_lines(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+    number = 0
+    lines = io.BufferedReader(stream) if not hasattr(stream, "peek") else stream  # type: ignore[type-var]
+    while line := lines.readline(MAX_DOCUMENT_BYTES + 1):
+        number += 1
+        where = f"{file.path}: row {number}"
+        if len(line) > MAX_DOCUMENT_BYTES:
+            raise BadData("DocumentTooLarge", f"{where}: larger than {MAX_DOCUMENT_BYTES} bytes")
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(_decode(line, where))
+        except ValueError as error:
+            raise BadData("BadJson", f"{where}: {error}") from error
+        yield _text_of(row, field, where)
+
+
+def _text_of(row: Any, field: str, where: str) -> str:
+    if not isinstance(row, dict):
+        raise BadData("BadRow", f"{where}: not an object")
+    if field not in row:
+        there = ", ".join(sorted(row)[:10])
+        raise BadData("TextFieldMissing", f"{where}: no field {field!r}; there are: {there}")
+    return _checked_text(row[field], field, where)
+
+
+def _checked_text(value: Any, field: str, where: str) -> str:
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise BadData("TextFieldMissing", f"{where}: field {field!r} is {kind}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadData("NotUtf8", f"{where}: lone surrogate at {error.start}") from error
+    return value
+
+
+def _parquet(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+    import pyarrow.parquet
+
+    seekable = stream if not file.compression else io.BytesIO(_whole(stream, file))
+    table = pyarrow.parquet.ParquetFile(seekable)
+    _require_column(table.schema_arrow.names, field, file)
+    batches = table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[field])
+    yield from _rows(batches, field, file)
+
+
+def _arrow(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+    """Both IPC forms: the file form, and the stream form that `datasets` writes."""
+    import pyarrow.ipc
+
+    buffered = io.BufferedReader(stream)  # type: ignore[type-var]
+    if buffered.peek(6)[:6] == b"ARROW1":
+        seekable = stream if not file.compression else io.BytesIO(_whole(buffered, file))
+        seekable.seek(0)
+        reader = pyarrow.ipc.open_file(seekable)
+        _require_column(reader.schema.names, field, file)
+        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        yield from _rows(batches, field, file)
+        return
+    reader = pyarrow.ipc.open_stream(buffered)
+    _require_column(reader.schema.names, field, file)
+    yield from _rows(reader, field, file)
+
+
+def _rows(batches: Any, field: str, file: CorpusFile) -> Iterator[str]:
+    number = 0
+    for batch in batches:
+        for value in batch.column(field).to_pylist():
+            number += 1
+            yield _checked_text(value, field, f"{file.path}: row {number}")
+
+
+def _require_column(names: list[str], field: str, file: CorpusFile) -> None:
+    if field not in names:
+        there = ", ".join(sorted(names)[:10])
+        raise BadData(
+            "TextFieldMissing", f"{file.path}: row 1: no field {field!r}; there are: {there}"
+        )
+
+
+_READERS = {
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".jsonl": _json_lines,
+    ".json": _json_file,
+    ".txt": _text_file,
+}
