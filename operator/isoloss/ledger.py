@@ -1,0 +1,124 @@
+"""The durable record of a sweep's points: what is done, what failed, what it cost.
+
+A point is finished because the ledger says so, never because a Job exists. Every update is a pure
+function that does nothing when repeated, so that an operator killed between writing the ledger and
+anything else finds the same world again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+from typing import Literal
+
+from pydantic import Field
+
+from isoloss.contract import Digest, Finite, Name, PositiveFinite, Record, Tokens
+
+MAX_FAILURES_KEPT = 3
+"""Failed attempts kept in words per point, newest last; the counts are never cut."""
+MAX_FAILURE_MESSAGE = 160
+
+
+class PointState(str, Enum):
+    """What the ledger knows for certain. Whether a Job runs is seen in the cluster, not here."""
+
+    PENDING = "Pending"
+    SUCCEEDED = "Succeeded"
+    DIVERGED = "Diverged"
+    OUT_OF_MEMORY = "OutOfMemory"
+
+
+DONE = frozenset({PointState.SUCCEEDED, PointState.DIVERGED})
+"""States with a result that the fit uses."""
+
+
+class FailureRecord(Record):
+    """One attempt that failed or was interrupted."""
+
+    attempt: int = Field(ge=1)
+    job_uid: str = Field(max_length=64)
+    failure: str = Field(max_length=64)
+    """Class, see outcomes.FailureClass."""
+    message: str = Field(max_length=MAX_FAILURE_MESSAGE)
+
+
+class Attempts(Record):
+    """What became of the Jobs of one task so far."""
+
+    ended: int = Field(default=0, ge=0)
+    """Number of the last attempt that ended; the next has one more."""
+    interruptions: int = Field(default=0, ge=0)
+    """Attempts that ended through no fault of the task; never charged."""
+    idle_interruptions: int = Field(default=0, ge=0)
+    """Interruptions in a row without a result or a failure between them: they slow the next start."""
+    charged: dict[str, int] = Field(default_factory=dict)
+    """Charged failures by class, under `template` alone."""
+    template: str = Field(default="", max_length=64)
+    """Digest of the pod template that the charges and halvings belong to: a changed one starts anew."""
+    micro_batch_halvings: int = Field(default=0, ge=0)
+    """How often the host killed an attempt for its memory."""
+    last_ended_at: str = Field(default="", max_length=40)
+    """RFC 3339, UTC."""
+    failures: tuple[FailureRecord, ...] = Field(default=(), max_length=MAX_FAILURES_KEPT)
+
+
+class PointRecord(Record):
+    """One planned point and what is known of it."""
+
+    key: Digest
+    name: str = Field(max_length=128)
+    proxy: Name
+    batch_size: int = Field(ge=1)
+    learning_rate: PositiveFinite
+    wanted_tokens: Tokens
+    state: PointState = PointState.PENDING
+    tokens: Tokens = 0
+    """Tokens trained by the result."""
+    loss: Finite | None = None
+    """Last evaluation of the raw weights, nats per token, where it is known."""
+    averaged_loss: Finite | None = None
+    flops: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Spent: 6 * active parameters * tokens."""
+    accelerator_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    trajectory_sha256: str = Field(default="", max_length=64)
+    adopted: bool = False
+    """Found in the store; not trained by this sweep."""
+    attempts: Attempts = Attempts()
+
+
+class ConfigurationError(Record):
+    """A task refused its own configuration: nothing starts until the spec changes."""
+
+    generation: int = Field(ge=0)
+    where: str = Field(max_length=128)
+    """Point or "prepare"."""
+    field: str = Field(max_length=253)
+    code: str = Field(max_length=64)
+    message: str = Field(max_length=1024)
+
+
+class Ledger(Record):
+    """All that a sweep knows of its points."""
+
+    ledger_version: Literal[1] = 1
+    sweep: str = Field(max_length=253)
+    namespace: str = Field(max_length=63)
+    uid: str = Field(max_length=64)
+    data_digest: str = Field(default="", max_length=64)
+    """Of the tokenised corpus; empty before it is prepared."""
+    prepare_key: str = Field(default="", max_length=64)
+    """The preparation that `preparation` speaks of."""
+    preparation: Attempts = Attempts()
+    configuration_error: ConfigurationError | None = None
+    points: tuple[PointRecord, ...] = ()
+    """Planned points in planned order."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the ledger as it is written."""
+        return hashlib.sha256(self.document()).hexdigest()
+
+    def document(self) -> bytes:
+        """The bytes that lie in the store: `digest` is their SHA-256."""
+        return self.model_dump_json().encode()
