@@ -1,0 +1,90 @@
+"""From cells to numbers: each cell by itself. An empty or unreadable one is an error, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isoloss.laws.model import Array
+from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
+
+MAX_NAME = 256
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The table's numbers, checked for themselves; not yet against one another."""
+
+    table: Table
+    names: Sequence[str]
+    values: Mapping[str, Array]
+    diverged: np.ndarray[Any, np.dtype[np.bool_]]
+    warnings: list[str] = field(default_factory=list)
+
+
+def numbers_of(table: Table) -> Numbers:
+    """All columns that are used, as numbers; names and flags checked. Raises BadTable."""
+    names = [_name(table, index, cell) for index, cell in enumerate(table.columns["run"])]
+    diverged = np.zeros(len(names), dtype=bool)
+    if "diverged" in table.columns:
+        cells = enumerate(table.columns["diverged"])
+        diverged = np.array([_flag(table, index, cell) for index, cell in cells])
+    values = {
+        column: _column(table, column, diverged)
+        for column in (*REQUIRED[1:], "flops", "loss_standard_error", "bytes")
+        if column in table.columns
+    }
+    known = REQUIRED + OPTIONAL
+    ignored = [column for column in table.columns if column not in known]
+    warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
+    return Numbers(table, names, values, diverged, warnings)
+
+
+def _name(table: Table, index: int, cell: Any) -> str:
+    name = "" if cell is None else str(cell).strip()
+    if not name:
+        raise table.bad(index, "run", "no name")
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise table.bad(
+            index, "run", f"a name has at most {MAX_NAME} characters, all of them printable"
+        )
+    return name
+
+
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+
+
+def _flag(table: Table, index: int, cell: Any) -> bool:
+    flag = _FLAGS.get("" if cell is None else str(cell).strip().lower())
+    if flag is None:
+        raise table.bad(index, "diverged", f"{str(cell)[:40]!r} is neither true nor false")
+    return flag
+
+
+def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
+    """A column as floats. Only the loss (and its error) of a diverged run may be missing or not finite."""
+    may_be_absent = column in ("loss", "loss_standard_error")
+    values = np.empty(len(table.rows))
+    for index, cell in enumerate(table.columns[column]):
+        values[index] = _number(table, index, column, cell, may_be_absent and diverged[index])
+    return values
+
+
+def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: bool) -> float:
+    if may_be_absent and (cell is None or str(cell).strip() == ""):
+        return np.nan
+    if cell is None or str(cell).strip() == "":
+        raise table.bad(index, column, "no value")
+    try:
+        if isinstance(cell, bool) or "_" in str(cell):
+            raise ValueError
+        value = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        raise table.bad(index, column, f"{str(cell)[:40]!r} is not a number") from None
+    if not np.isfinite(value) and not may_be_absent:
+        raise table.bad(index, column, f"{value} is not finite")
+    return value if np.isfinite(value) else np.nan

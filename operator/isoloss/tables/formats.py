@@ -1,0 +1,163 @@
+"""From bytes to cells: CSV and Parquet into columns that know their rows.
+
+CSV goes through the standard library because it knows each record's line in the file; Parquet through
+pyarrow. Row numbers are lines of the CSV (the header is 1) and records of the Parquet file (from 1).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from isoloss.store import SCHEMES, Store, StoreError
+
+REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
+OPTIONAL = ("flops", "loss_standard_error", "diverged", "bytes")
+MAX_TABLE_BYTES = 512 * 2**20
+MAX_ROWS = 2_000_000
+
+
+class BadTable(ValueError):
+    """A table can not be used; names the source, and the row and column where there is one."""
+
+    def __init__(
+        self, source: str, message: str, *, row: int | None = None, column: str | None = None
+    ) -> None:
+        self.source, self.message, self.row, self.column = source, message, row, column
+        place = ", ".join(
+            part
+            for part in (f"row {row}" if row else "", f"column {column}" if column else "")
+            if part
+        )
+        super().__init__(": ".join(part for part in (source, place, message) if part))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as read: one list per column, and the row number of each record."""
+
+    source: str
+    columns: Mapping[str, Sequence[Any]]
+    rows: Sequence[int]
+
+    def bad(self, index: int, column: str, message: str) -> BadTable:
+        """The error for one cell, to raise."""
+        return BadTable(self.source, message, row=self.rows[index], column=column)
+
+
+def is_table(source: str) -> bool:
+    """Whether a RUNS argument names a table rather than a sweep of the store."""
+    return source.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq"))
+
+
+def is_parquet(source: str) -> bool:
+    """Whether a table's name says Parquet; otherwise it is read as CSV."""
+    return source.lower().endswith((".parquet", ".pq"))
+
+
+def bytes_of(source: str) -> bytes:
+    """The content of a file or of an object in the store. Raises BadTable."""
+    try:
+        if "://" in source and source.split("://")[0] in SCHEMES:
+            folder, _, name = source.rpartition("/")
+            return Store(folder).read(name, max_bytes=MAX_TABLE_BYTES)
+        path = Path(source)
+        if path.stat().st_size > MAX_TABLE_BYTES:
+            raise BadTable(source, f"larger than {MAX_TABLE_BYTES} bytes")
+        return path.read_bytes()
+    except StoreError as error:
+        raise BadTable(source, str(error)) from error
+    except OSError as error:
+        raise BadTable(source, error.strerror or "can not be read") from error
+
+
+def read_csv(content: bytes, source: str) -> Table:
+    """The cells of a CSV, plain or gzipped, as text. Raises BadTable."""
+    try:
+        text = _plain(content, source).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        row = content[: error.start].count(b"\n") + 1
+        raise BadTable(source, "not UTF-8 text", row=row) from error
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check_header(header, source)
+        records: list[list[str]] = []
+        lines: list[int] = []
+        for record in reader:
+            if not record:
+                continue
+            if len(record) != len(header):
+                raise BadTable(
+                    source,
+                    f"{len(record)} cells where the header has {len(header)}",
+                    row=reader.line_num,
+                    column=header[min(len(record), len(header) - 1)],
+                )
+            records.append(record)
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        raise BadTable(source, f"not readable as CSV: {error}", row=reader.line_num) from error
+    columns = dict(zip(header, zip(*records, strict=True), strict=True)) if records else {}
+    return _checked_size(Table(source, columns, lines))
+
+
+def _plain(content: bytes, source: str) -> bytes:
+    if not source.lower().endswith(".gz"):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            plain = file.read(MAX_TABLE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadTable(source, f"not readable as gzip: {error}") from error
+    if len(plain) > MAX_TABLE_BYTES:
+        raise BadTable(source, f"larger than {MAX_TABLE_BYTES} bytes")
+    return plain
+
+
+def read_parquet(content: bytes, source: str) -> Table:
+    """The cells of a Parquet file in its own types. Raises BadTable."""
+    try:
+        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
+        header = [str(name) for name in file.schema_arrow.names]
+        _check_header(header, source)
+        wanted = [name for name in header if name in REQUIRED + OPTIONAL]
+        if file.metadata.num_rows > MAX_ROWS:
+            raise BadTable(source, f"more than {MAX_ROWS} rows", row=MAX_ROWS + 1)
+        # Dictionary pages can unfold to more than the file's own size: only the columns we use.
+        arrow = file.read(columns=wanted, use_threads=False)
+        cells = {name: arrow.column(name).to_pylist() for name in wanted}
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, BadTable):
+            raise
+        raise BadTable(source, f"not readable as Parquet: {str(error)[:200]}") from error
+    columns: dict[str, Sequence[Any]] = {name: cells.get(name, ()) for name in header}
+    return _checked_size(Table(source, columns, range(1, arrow.num_rows + 1)))
+
+
+def _check_header(header: Sequence[str], source: str) -> None:
+    if not header or header == [""]:
+        raise BadTable(source, "empty: no header, no rows")
+    for name in REQUIRED:
+        if name not in header:
+            raise BadTable(source, f"missing; found {', '.join(header)[:300]}", row=1, column=name)
+    for name in header:
+        if header.count(name) > 1 and name in REQUIRED + OPTIONAL:
+            raise BadTable(source, "appears more than once", row=1, column=name)
+
+
+def _checked_size(table: Table) -> Table:
+    if not table.rows:
+        raise BadTable(table.source, "empty: a header but no rows", row=2, column="run")
+    if len(table.rows) > MAX_ROWS:
+        raise BadTable(table.source, f"more than {MAX_ROWS} rows", row=table.rows[MAX_ROWS])
+    return table

@@ -1,0 +1,127 @@
+"""Rows against one another: what makes up a run, and runs that are there twice or in mixed units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from isoloss.laws.model import Run
+from isoloss.tables.cells import Numbers
+
+CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")
+"""Columns with one value for each run."""
+SUSPICIOUS_BATCH_TOKENS = 2.0**24
+SUSPICIOUS_STEPS = 1000
+
+
+def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
+    """Row indices of each run in order of tokens; a run's constants must be constant, its tokens distinct."""
+    rows_of: dict[str, list[int]] = {}
+    for index, name in enumerate(numbers.names):
+        rows_of.setdefault(name, []).append(index)
+    tokens = numbers.values["tokens"]
+    for name, rows in rows_of.items():
+        for column in CONSTANT:
+            _check_constant(numbers, name, rows, column)
+        rows.sort(key=lambda index: (tokens[index], index))
+        for before, after in pairwise(rows):
+            if tokens[before] == tokens[after]:
+                raise numbers.table.bad(
+                    after,
+                    "tokens",
+                    f"run {name!r} has {tokens[after]:g} tokens in row {numbers.table.rows[before]} already: "
+                    "one run twice, or two runs under one name",
+                )
+        _check_ratio(numbers, name, rows, "flops", tolerance=0.02)
+        _check_ratio(numbers, name, rows, "bytes", tolerance=0.10)
+    return rows_of
+
+
+def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: str) -> None:
+    values = numbers.values[column]
+    for index in rows[1:]:
+        if values[index] != values[rows[0]]:
+            raise numbers.table.bad(
+                index,
+                column,
+                f"run {name!r} has {values[index]:g} here and {values[rows[0]]:g} in row "
+                f"{numbers.table.rows[rows[0]]}: one value for each run",
+            )
+
+
+def _check_ratio(
+    numbers: Numbers, name: str, rows: Sequence[int], column: str, *, tolerance: float
+) -> None:
+    if column not in numbers.values:
+        return
+    ratio = numbers.values[column][list(rows)] / numbers.values["tokens"][list(rows)]
+    wrong = np.flatnonzero(np.abs(ratio / np.median(ratio) - 1) > tolerance)
+    if wrong.size:
+        first = int(wrong[0])
+        raise numbers.table.bad(
+            rows[first],
+            column,
+            f"run {name!r} has {ratio[first]:.4g} {column} per token here and {np.median(ratio):.4g} elsewhere: "
+            "units are mixed, or it is not counted from the run's start",
+        )
+
+
+def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
+    """Batch sizes that are all multiples of the sequence length, in runs all too short: tokens."""
+    last = [rows[-1] for rows in rows_of.values()]
+    batch = numbers.values["batch_size"][last]
+    length = numbers.values["sequence_length"][last]
+    steps = numbers.values["tokens"][last] / (batch * length)
+    multiples = (length > 1) & (batch % length == 0) & (steps < SUSPICIOUS_STEPS)
+    if np.all(multiples) and np.max(batch * length) > SUSPICIOUS_BATCH_TOKENS:
+        raise numbers.table.bad(
+            last[0],
+            "batch_size",
+            f"all batch sizes are multiples of the sequence length, in runs of at most {steps.max():.0f} steps: "
+            f"they look like tokens; {batch[0]:g} tokens are {batch[0] / length[0]:g} sequences",
+        )
+
+
+def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
+    """The run made of these rows; evaluations without a loss (of a diverged run) are left out."""
+    values = {column: array[list(rows)] for column, array in numbers.values.items()}
+    seen = np.isfinite(values["loss"])
+    errors = values.get("loss_standard_error")
+    last = {column: float(array[-1]) for column, array in values.items()}
+    return Run(
+        name=name,
+        params=last["params"],
+        batch_size=last["batch_size"],
+        sequence_length=int(last["sequence_length"]),
+        learning_rate=last["learning_rate"],
+        tokens=values["tokens"][seen],
+        losses=values["loss"][seen],
+        loss_standard_errors=None
+        if errors is None or np.isnan(errors[seen]).any()
+        else errors[seen],
+        flops_per_token=last["flops"] / last["tokens"] if "flops" in last else None,
+        bytes_per_token=last["bytes"] / last["tokens"] if "bytes" in last else None,
+        diverged=bool(numbers.diverged[list(rows)].any()),
+    )
+
+
+def check_copies(
+    numbers: Numbers, rows_of: Mapping[str, Sequence[int]], runs: Sequence[Run]
+) -> None:
+    """The same settings and the very same losses under two names are one run twice."""
+    seen: dict[tuple[Any, ...], str] = {}
+    for run in runs:
+        if not run.tokens.size:
+            continue
+        key = (
+            *(run.params, run.batch_size, run.sequence_length, run.learning_rate),
+            *(run.tokens.tobytes(), run.losses.tobytes()),
+        )
+        if key in seen:
+            raise numbers.table.bad(
+                rows_of[run.name][0], "run", f"{run.name!r} repeats run {seen[key]!r} exactly"
+            )
+        seen[key] = run.name
