@@ -34,12 +34,13 @@ def run_from_point(
     diverged: bool,
     finished: bool,
     flops_per_token: float | None = None,
+    tokenizer: str | None = None,
 ) -> Run:
     """The law engine's view of one point: N active matrix parameters, B in sequences, loss over tokens.
 
     Evaluations during warm-up (tokens <= 2 x warm-up tokens) and those without a finite loss in the
     chosen weights are left out; raw losses never stand in for averaged ones. `flops_per_token` None
-    means 6 N. Raises BadTrajectory where tokens do not increase or a loss is not positive.
+    means 6 N; `tokenizer` is a digest, where it is known. Raises BadTrajectory where tokens do not increase or a loss is not positive.
     """
     _check(name, trajectory)
     start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
@@ -68,6 +69,8 @@ def run_from_point(
         bytes_per_token=bytes_per_token,
         diverged=diverged,
         finished=finished,
+        tokenizer=tokenizer,
+        loss_kind=weights,
     )
 
 

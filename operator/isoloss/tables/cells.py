@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class Numbers:
     table: Table
     names: Sequence[str]
     values: Mapping[str, Array]
-    diverged: np.ndarray[Any, np.dtype[np.bool_]]
+    diverged: NDArray[np.bool_]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -41,7 +41,26 @@ def numbers_of(table: Table) -> Numbers:
     known = REQUIRED + OPTIONAL
     ignored = [column for column in table.columns if column not in known]
     warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
-    return Numbers(table, names, values, diverged, warnings)
+    return _without_untrained(Numbers(table, names, values, diverged, warnings))
+
+
+def _without_untrained(numbers: Numbers) -> Numbers:
+    """Evaluations at 0 tokens are of the initial weights: no part of a law."""
+    trained = numbers.values["tokens"] != 0
+    if trained.all():
+        return numbers
+    kept = np.flatnonzero(trained)
+    table = numbers.table
+    if not kept.size:
+        raise table.bad(0, "tokens", "no row has more than 0 tokens")
+    note = f"{table.source}: {len(trained) - len(kept)} evaluations at 0 tokens left out"
+    return Numbers(
+        replace(table, columns={}, rows=[table.rows[i] for i in kept]),
+        [numbers.names[i] for i in kept],
+        {column: values[kept] for column, values in numbers.values.items()},
+        numbers.diverged[kept],
+        [*numbers.warnings, note],
+    )
 
 
 def _name(table: Table, index: int, cell: Any) -> str:

@@ -101,6 +101,14 @@ def test_a_diverged_run_may_have_no_loss_and_keeps_what_it_had() -> None:
     assert run.losses.tolist() == [3.4064, 3.2]
 
 
+def test_an_evaluation_before_training_is_left_out_and_mentioned() -> None:
+    start = ["r64", "100000000", "64", "2048", "0.0003", "0", "11.9"]
+    table = parse_table(as_csv([start, *good_rows()]), "runs.csv")
+    assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
+    assert table.warnings == ("runs.csv: 1 evaluations at 0 tokens left out",)
+    assert table.first_rows == (3, 6)
+
+
 def test_columns_that_mean_nothing_here_are_named_as_ignored() -> None:
     table = parse_table(with_column("flop", ["1"] * 6), "runs.csv")
     assert table.warnings == ("runs.csv: columns ignored: flop",)
@@ -119,6 +127,7 @@ def test_columns_that_mean_nothing_here_are_named_as_ignored() -> None:
         (4, "tokens", "inf", "not finite"),
         (4, "tokens", "1e300", "overflow"),
         (4, "tokens", "-4000000000", "not positive"),
+        (4, "tokens", "1", "less than one step"),
         (4, "tokens", "2e9", "one run twice"),
         (2, "params", "100", "not millions"),
         (2, "params", "1e200", "overflow"),
