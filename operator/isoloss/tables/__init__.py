@@ -79,5 +79,5 @@ def parse_table(content: bytes, source: str) -> RunTable:
     check_whole_table(numbers, rows_of)
     runs = tuple(run_of(numbers, name, rows) for name, rows in rows_of.items())
     check_copies(numbers, rows_of, runs)
-    first_rows = tuple(table.rows[min(rows)] for rows in rows_of.values())
+    first_rows = tuple(numbers.table.rows[min(rows)] for rows in rows_of.values())
     return RunTable(runs, first_rows, tuple(numbers.warnings))

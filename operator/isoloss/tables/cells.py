@@ -49,9 +49,9 @@ def _without_untrained(numbers: Numbers) -> Numbers:
     trained = numbers.values["tokens"] != 0
     if trained.all():
         return numbers
-    kept = np.flatnonzero(trained)
+    kept = np.flatnonzero(trained).tolist()
     table = numbers.table
-    if not kept.size:
+    if not kept:
         raise table.bad(0, "tokens", "no row has more than 0 tokens")
     note = f"{table.source}: {len(trained) - len(kept)} evaluations at 0 tokens left out"
     return Numbers(
