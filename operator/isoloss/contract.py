@@ -317,6 +317,10 @@ class PointResult(Record):
     bytes_per_token: PositiveFinite
     """Of the mixture-weighted validation tokens."""
     diverged_at_tokens: Tokens | None = None
+    loss: Finite | None = None
+    """Last evaluation of the raw weights, nats per token; None where it was not finite."""
+    averaged_loss: Finite | None = None
+    """Last evaluation of the averaged weights."""
     trajectory_sha256: Digest
     evaluations: int = Field(ge=0)
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
