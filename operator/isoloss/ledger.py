@@ -8,7 +8,7 @@ anything else finds the same world again.
 from __future__ import annotations
 
 import hashlib
-from enum import Enum
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field
@@ -20,13 +20,16 @@ MAX_FAILURES_KEPT = 3
 MAX_FAILURE_MESSAGE = 160
 
 
-class PointState(str, Enum):
+class PointState(StrEnum):
     """What the ledger knows for certain. Whether a Job runs is seen in the cluster, not here."""
 
     PENDING = "Pending"
     SUCCEEDED = "Succeeded"
     DIVERGED = "Diverged"
     OUT_OF_MEMORY = "OutOfMemory"
+    """Failed for good: no micro-batch fits the memory that the pod template gives."""
+    FAILED = "Failed"
+    """Failed for good: more failures than failurePolicy.retriesPerPoint allows."""
 
 
 DONE = frozenset({PointState.SUCCEEDED, PointState.DIVERGED})

@@ -153,8 +153,9 @@ class ObservedSweep:
     status: Mapping[str, Any] = field(default_factory=dict)
     """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
-    loose_pods: int = 0
-    """Unfinished pods of this sweep whose Job object is gone already."""
+    loose_pods: tuple[str, ...] = ()
+    """LABEL_KEY of each unfinished pod of this sweep whose Job object is gone already: it holds a slot,
+    and no second pod may work on its key."""
     storage_refusal: str = ""
     """Why this namespace may not use spec.storage.uri; empty: it may."""
     store_error: str = ""
@@ -170,8 +171,9 @@ class ObservedSweep:
     fit: FitOutcome | None = None
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: bool = False
-    dry_run_error: str = ""
-    """Why the API server refused a Job of this sweep (bad pod template), from the last create."""
+    create_error: str = ""
+    """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
+    a create succeeded or the generation changed."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,11 @@ class FirstReads:
 
 @dataclass(frozen=True)
 class SweepReads:
-    """Which point records to read for a pass."""
+    """Which point records to read for a pass.
+
+    List the Jobs first and read results afterwards: then the result of a Job that is seen to have
+    ended can not be missed.
+    """
 
     results: tuple[str, ...]
     """Point keys."""
@@ -335,7 +341,7 @@ class ObservedPrediction:
     """For PredictionReads.evaluation; None: not written yet."""
     config_map_foreign: bool = False
     """A ConfigMap of the wanted name exists and is not this prediction's."""
-    dry_run_error: str = ""
+    create_error: str = ""
 
 
 @dataclass(frozen=True)
