@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NODE_GROUP = "devcluster:nodes"
 CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs some 16 Jobs a second
 START_SECONDS = 90
+NOT_FOUND, CONFLICT = 404, 409
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "devcluster:node")
 
 
@@ -125,6 +126,14 @@ class ControlPlane:
         return write_kubeconfig(
             target, server=self.url, ca=self.keys.ca, token=token, namespace=namespace
         )
+
+    def delete_node(self, name: str) -> None:
+        """Delete a Node object; one that is gone is fine."""
+        try:
+            self._request("DELETE", f"/api/v1/nodes/{name}")
+        except urllib.error.HTTPError as error:
+            if error.code != NOT_FOUND:
+                raise
 
     def _flags(self, name: str) -> list[str]:
         flags = {
@@ -295,7 +304,7 @@ class ControlPlane:
         try:
             self._request("POST", path, binding)
         except urllib.error.HTTPError as error:
-            if error.code != 409:
+            if error.code != CONFLICT:
                 raise
 
     def _request(self, method: str, path: str, body: object = None) -> Any:

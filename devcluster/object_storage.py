@@ -38,7 +38,7 @@ class ObjectStorage:
     def __init__(self, directory: Path) -> None:
         """Nothing is started yet."""
         self.directory = Path(directory).absolute()
-        self._daemon = Daemon("versitygw", self.directory)
+        self.daemon = Daemon("versitygw", self.directory)
 
     def start(self) -> None:
         """Start it, or keep it running; returns when it answers."""
@@ -53,16 +53,16 @@ class ObjectStorage:
             "ROOT_ACCESS_KEY_ID": settings.access_key,
             "ROOT_SECRET_ACCESS_KEY": settings.secret_key,
         }
-        self._daemon.start(command, environment)
-        self._daemon.wait_until(self._answers, START_SECONDS)
+        self.daemon.start(command, environment)
+        self.daemon.wait_until(self._answers, START_SECONDS)
 
     def stop(self) -> None:
         """Stop it; buckets, port and credentials stay."""
-        self._daemon.stop()
+        self.daemon.stop()
 
     def is_running(self) -> bool:
         """Whether the server process lives."""
-        return self._daemon.pid() is not None
+        return self.daemon.pid() is not None
 
     @property
     def buckets(self) -> Path:

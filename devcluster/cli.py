@@ -1,0 +1,109 @@
+"""The command line of the development cluster; heavy imports wait until they are needed, so that
+`build` runs on a bare Python."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from devcluster.build import DEFAULT, TOOLS, build, print_line
+
+DEFAULT_FOLDER = Path(".devcluster")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m devcluster", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser("build", help="build the programs, each once per machine")
+    command.add_argument("tools", nargs="*", choices=[[], *TOOLS], metavar="TOOL")
+    command.set_defaults(run=_build)
+
+    for name, run, text in (
+        ("up", _up, "start control plane, S3 server and a process node, or resume them"),
+        ("down", _down, "stop all of it; the state stays in the folder"),
+        ("status", _status, "say what runs"),
+        ("env", _env, "print the environment of clients as shell `export` lines"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--directory", type=Path, default=DEFAULT_FOLDER)
+        command.set_defaults(run=run)
+
+    command = commands.add_parser("node", help="be a process node (started by `up`)")
+    command.add_argument("directory", type=Path)
+    command.set_defaults(run=_node)
+
+    command = commands.add_parser("reap", help="wait for a process to end, then stop everything")
+    command.add_argument("--owner", type=int, required=True)
+    command.add_argument("--remove", action="store_true", help="delete the folder as well")
+    command.add_argument("directory", type=Path)
+    command.set_defaults(run=_reap)
+    return parser
+
+
+def _build(options: argparse.Namespace) -> int:
+    for path in build(options.tools or DEFAULT).values():
+        print_line(str(path))
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    from devcluster.cluster import DevCluster
+
+    cluster = DevCluster(options.directory)
+    cluster.start()
+    return _status(options)
+
+
+def _down(options: argparse.Namespace) -> int:
+    from devcluster.cluster import DevCluster
+
+    DevCluster(options.directory).stop()
+    print_line("stopped")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from devcluster.cluster import DevCluster
+
+    states = DevCluster(options.directory).status()
+    for name, pid in states.items():
+        print_line(f"{name:30} {'pid ' + str(pid) if pid else 'stopped'}")
+    return 0 if states and all(states.values()) else 1
+
+
+def _env(options: argparse.Namespace) -> int:
+    from devcluster.cluster import DevCluster
+
+    for name, value in DevCluster(options.directory).environment().items():
+        print_line(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+def _node(options: argparse.Namespace) -> int:
+    from devcluster.kubelet.agent import run_agent
+
+    run_agent(options.directory)
+    return 0
+
+
+def _reap(options: argparse.Namespace) -> int:
+    from devcluster.cluster import reap
+
+    reap(options.owner, options.directory, remove=options.remove)
+    return 0
+
+
+if os.name != "posix":  # pragma: no cover
+    message = "the development cluster needs Linux"
+    raise SystemExit(message)

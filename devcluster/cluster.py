@@ -1,0 +1,95 @@
+"""Control plane, S3 server and process nodes of one folder, started and stopped together."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+from pathlib import Path
+
+from devcluster.build import CONTROL_PLANE, DEFAULT, Report, build, kubectl_path, print_line
+from devcluster.control_plane import ControlPlane
+from devcluster.daemon import Daemon
+from devcluster.object_storage import ObjectStorage
+from devcluster.process_node import PROJECT, STOP_SECONDS, ProcessNode, kill_processes
+
+NODE = "process-node"
+
+
+class DevCluster:
+    """Everything under one folder: `control-plane`, `s3`, `nodes/NAME`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Nothing is started yet."""
+        self.directory = Path(directory).absolute()
+        self.control_plane = ControlPlane(self.directory / "control-plane")
+        self.object_storage = ObjectStorage(self.directory / "s3")
+
+    def node_directory(self, name: str) -> Path:
+        """Where a node of that name keeps its files."""
+        return self.directory / "nodes" / name
+
+    def start(self, report: Report = print_line) -> ProcessNode:
+        """Start what does not run yet and return the node."""
+        build(DEFAULT, report)
+        self.control_plane.start(report)
+        self.object_storage.start()
+        node = ProcessNode(self.control_plane, self.node_directory(NODE), name=NODE)
+        node.start()
+        return node
+
+    def stop(self) -> None:
+        """Stop whatever runs: nodes first, so that they can still report what became of pods."""
+        if self._reaper.pid() != os.getpid():
+            self._reaper.stop()
+        for daemon in self._agents():
+            daemon.stop(STOP_SECONDS)
+        for folder in self._node_folders():
+            kill_processes(folder)
+        self.control_plane.stop()
+        self.object_storage.stop()
+
+    def status(self) -> dict[str, int | None]:
+        """Pid of each part, None for one that is stopped."""
+        daemons = [self.control_plane.component(name) for name in CONTROL_PLANE]
+        daemons.append(self.object_storage.daemon)
+        states = {daemon.name: daemon.pid() for daemon in daemons}
+        return states | {f"node {d.folder.name}": d.pid() for d in self._agents()}
+
+    def environment(self) -> dict[str, str]:
+        """What kubectl and S3 clients need in their environment."""
+        paths = {"KUBECONFIG": str(self.control_plane.admin_kubeconfig)}
+        paths["KUBECTL"] = str(kubectl_path())
+        return paths | self.object_storage.environment()
+
+    def stop_with(self, owner: int, *, remove: bool = False) -> None:
+        """Have everything stopped, and the folder removed if asked, once a process has ended."""
+        command = [sys.executable, "-m", "devcluster", "reap", "--owner", str(owner)]
+        command += [*(["--remove"] if remove else []), str(self.directory)]
+        environment = {"PATH": os.defpath, "PYTHONPATH": str(PROJECT)}
+        self._reaper.start(command, environment)
+
+    @property
+    def _reaper(self) -> Daemon:
+        return Daemon("reaper", self.directory)
+
+    def _node_folders(self) -> list[Path]:
+        return sorted((self.directory / "nodes").glob("*"))
+
+    def _agents(self) -> list[Daemon]:
+        return [Daemon("agent", folder) for folder in self._node_folders()]
+
+
+def reap(owner: int, directory: Path, *, remove: bool) -> None:
+    """Wait for the end of a process, then stop the cluster of a folder."""
+    try:
+        descriptor = os.pidfd_open(owner)
+    except ProcessLookupError:
+        pass
+    else:
+        select.select([descriptor], [], [])
+        os.close(descriptor)
+    DevCluster(directory).stop()
+    if remove:
+        shutil.rmtree(directory, ignore_errors=True)

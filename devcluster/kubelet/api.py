@@ -1,0 +1,116 @@
+"""The few API calls of a node agent, over aiohttp: raw JSON, outages waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import tenacity
+
+Json = dict[str, Any]
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+NOT_FOUND, CONFLICT, TOO_MANY = 404, 409, 429
+READ_BYTES = 1 << 20
+CALL_SECONDS = 30
+WATCH_SECONDS = 300
+
+
+class ApiError(Exception):
+    """The API server refused; `code` is its HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        """Keep the status beside its message."""
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+def _is_passing(error: BaseException) -> bool:
+    if isinstance(error, ApiError):
+        return error.code == TOO_MANY or error.code >= 500
+    return isinstance(error, aiohttp.ClientError | OSError | asyncio.TimeoutError)
+
+
+class Api:
+    """A connection with the rights of one kubeconfig file (as devcluster.kubeconfig writes it)."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        """Read the file; the connection opens in `async with`."""
+        config = json.loads(kubeconfig.read_text())
+        cluster = config["clusters"][0]["cluster"]
+        self._server = cluster["server"]
+        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._token = config["users"][0]["user"]["token"]
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Api:
+        """Open the connection."""
+        self._session = aiohttp.ClientSession(
+            self._server,
+            connector=aiohttp.TCPConnector(ssl=self._tls, limit=64),
+            headers={"Authorization": f"Bearer {self._token}", "User-Agent": "process-node"},
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self._session.close()
+
+    async def once(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> Json:
+        """Make one call; raises ApiError, aiohttp.ClientError or TimeoutError."""
+        async with self._session.request(
+            method,
+            path,
+            data=None if body is None else json.dumps(body),
+            headers={"Content-Type": content_type},
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS),
+        ) as answer:
+            text = await answer.text()
+            if answer.status >= 400:
+                raise ApiError(answer.status, text[:500])
+            document: Json = json.loads(text)
+            return document
+
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception(_is_passing),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=2),
+    )
+    async def call(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> Json:
+        """Make one call, again and again while the server is away; raises ApiError alone."""
+        return await self.once(method, path, body, content_type)
+
+    async def watch(self, path: str, version: str) -> AsyncIterator[Json]:
+        """Yield the events of a list path (its query included) from a resource version on.
+
+        Ends when the server ends it, and raises as `once` does; an expired version is ApiError 410.
+        """
+        options = f"watch=1&allowWatchBookmarks=1&timeoutSeconds={WATCH_SECONDS}"
+        joined = f"{path}{'&' if '?' in path else '?'}{options}&resourceVersion={version}"
+        # A server that died without closing the connection is noticed by its silence:
+        # bookmarks come about once a minute.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=90)
+        async with self._session.get(joined, timeout=timeout) as answer:
+            if answer.status >= 400:
+                raise ApiError(answer.status, await answer.text())
+            rest = b""
+            async for piece in answer.content.iter_any():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield _event(line)
+
+
+def _event(line: bytes) -> Json:
+    event: Json = json.loads(line)
+    if event["type"] == "ERROR":
+        raise ApiError(event["object"].get("code", 500), event["object"].get("message", ""))
+    return event

@@ -1,0 +1,388 @@
+"""The life of one pod on the process node, from its binding to its removal.
+
+One asyncio task per pod. What is known of containers lies on disk (ContainerRun), so that a
+worker of a restarted agent goes on where the one before it was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import shutil
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from devcluster.kubelet.api import CONFLICT, NOT_FOUND, STRATEGIC, Api, ApiError
+from devcluster.kubelet.container import RUNS, Command, ContainerRun
+from devcluster.kubelet.rewriting import Mount, expand, rewrite_path
+from devcluster.kubelet.settings import NodeSettings
+from devcluster.kubelet.sources import (
+    ADDRESS,
+    NotYet,
+    Sources,
+    mounts_of,
+    process_environment,
+)
+from devcluster.kubelet.status import (
+    KILLED,
+    ContainerState,
+    Phase,
+    Running,
+    Stop,
+    Terminated,
+    Waiting,
+    conditions,
+    keep_transition_times,
+    phase_of,
+    seconds_of,
+    stopped_phase,
+    timestamp,
+)
+
+Json = dict[str, Any]
+Answer = TypeVar("Answer")
+
+ANNOTATIONS = "devcluster.isoloss.dev"
+START_DELAY = f"{ANNOTATIONS}/start-delay-seconds"
+OOM_KILL_AFTER = f"{ANNOTATIONS}/oom-kill-after-seconds"
+LONGEST_RESTART_SECONDS = 300
+MESSAGE_PATH = "/dev/termination-log"
+
+
+class PodWorker:
+    """Runs one pod; `update`, `vanish` and `shut_down` tell it what happened to it."""
+
+    def __init__(self, api: Api, settings: NodeSettings, pods: Path, pod: Json) -> None:
+        """`pods` is the folder under which the pod gets its own."""
+        self.pod = pod
+        self._api = api
+        self._settings = settings
+        self.folder = pods / str(pod["metadata"]["uid"])
+        self._changed = asyncio.Event()
+        self._vanished = False
+        self._shutting_down = False
+        self._stop: Stop | None = None
+        self._volumes: dict[str, Path] = {}
+        self._runs: dict[str, ContainerRun] = {}
+        status = pod.get("status", {})
+        self._conditions: list[Json] = status.get("conditions", [])
+        self._start_time = seconds_of(status.get("startTime")) or time.time()
+        spec = pod["spec"]
+        self._init = [self._state_of(c) for c in spec.get("initContainers", ())]
+        self._main = [self._state_of(c) for c in spec["containers"]]
+
+    # What the agent tells the worker.
+
+    def update(self, pod: Json) -> None:
+        """Take in a newer version of the pod."""
+        self.pod = pod
+        self._changed.set()
+
+    def vanish(self) -> None:
+        """Learn that the pod is gone from the API server: its processes must die at once."""
+        self._vanished = True
+        self._changed.set()
+
+    def shut_down(self) -> None:
+        """Learn that the node goes down."""
+        self._shutting_down = True
+        self._changed.set()
+
+    def find_log(
+        self, container: str, *, previous: bool
+    ) -> tuple[Path, Callable[[], bool]] | None:
+        """A container's log file and whether it may still grow."""
+        for state in (*self._init, *self._main):
+            if state.name == container:
+                run = self._run_of(container, state.restarts - (1 if previous else 0))
+                return run.log, functools.partial(_may_grow, state, previous=previous)
+        return None
+
+    # The life of the pod.
+
+    async def run(self) -> None:
+        """Live the whole life; returns when pod and processes are gone, or the node is down."""
+        if self.pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            await self._live()
+        while not (self._is_deleted or self._vanished or self._shutting_down):
+            await self._next_change()
+        if self._is_deleted and not self._vanished:
+            await self._remove()
+        if self._is_deleted or self._vanished:
+            await asyncio.to_thread(self._clean_up)
+
+    async def _live(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        work = asyncio.create_task(self._run_containers())
+        stop = asyncio.create_task(self._wait_for_stop())
+        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            stop.cancel()
+            work.result()
+            await self._report(phase_of(self._restart_policy, self._init, self._main))
+            return
+        self._stop = stop.result()
+        work.cancel()
+        await asyncio.wait((work,))
+        await self._end_processes()
+        if not self._vanished:
+            await self._report(self._ended_phase())
+
+    async def _run_containers(self) -> None:
+        spec = self.pod["spec"]
+        await self._until_available(self._make_volumes)
+        for container, state in zip(spec.get("initContainers", ()), self._init, strict=True):
+            await self._run_container(container, state, always=False)
+            if not state.has_succeeded:
+                return
+        always = self._restart_policy == "Always"
+        pairs = zip(spec["containers"], self._main, strict=True)
+        async with asyncio.TaskGroup() as group:
+            for container, state in pairs:
+                group.create_task(self._run_container(container, state, always=always))
+
+    async def _run_container(
+        self, container: Json, state: ContainerState, *, always: bool
+    ) -> None:
+        """Run one container, again as long as the restart policy asks for it."""
+        delay = self._settings.restart_seconds
+        while True:
+            ended = await self._run_once(container, state)
+            again = always or (ended.exit_code != 0 and self._restart_policy != "Never")
+            if not again:
+                return
+            await self._report_running()
+            await asyncio.sleep(0 if self._has_next_run(container, state) else delay)
+            delay = min(2 * delay, LONGEST_RESTART_SECONDS)
+            state.last = ended
+            state.restarts += 1
+            state.state = Waiting("CrashLoopBackOff")
+
+    async def _run_once(self, container: Json, state: ContainerState) -> Terminated:
+        run = self._run_of(container["name"], state.restarts)
+        self._runs[container["name"]] = run
+        if not run.was_started():
+            await asyncio.sleep(float(self._annotation(START_DELAY) or 0))
+            run.start(await self._until_available(lambda: self._prepare(container, run), state))
+        if not run.has_failed_to_start():
+            state.state = Running(run.started())
+            await self._report_running()
+            await self._wait_for_end(run)
+        policy = container.get("terminationMessagePolicy")
+        ended = run.result(log_as_message=policy == "FallbackToLogsOnError")
+        state.state = ended
+        if any(isinstance(other.state, Running) for other in self._main):
+            await self._report_running()
+        return ended
+
+    async def _wait_for_end(self, run: ContainerRun) -> None:
+        limit = self._annotation(OOM_KILL_AFTER)
+        if limit is None:
+            await run.wait()
+            return
+        try:
+            async with asyncio.timeout(float(limit)):
+                await run.wait()
+        except TimeoutError:
+            run.kill_for_memory()
+            await run.wait()
+
+    async def _prepare(self, container: Json, run: ContainerRun) -> Command:
+        """Everything about the container in this machine's terms; raises NotYet."""
+        variables = await Sources(self._api, self.pod).environment(container)
+        mounts = mounts_of(container, self._volumes, variables)
+        message_path = container.get("terminationMessagePath") or MESSAGE_PATH
+        message = Path(rewrite_path(message_path, mounts))
+        if str(message) == message_path:  # in no volume
+            message = run.termination_log
+            mounts += (Mount(message_path, message),)
+        home = run.folder / "home"
+        home.mkdir(parents=True, exist_ok=True)
+        settings = self._settings
+        base = {"PATH": settings.path, "HOME": str(home), "LANG": "C.UTF-8"}
+        environment = process_environment(variables, base | settings.environment, mounts)
+        words = container.get("command") or settings.entrypoint
+        if not words:
+            raise NotYet("CreateContainerError", "no command specified, and images are not known")
+        arguments = [
+            rewrite_path(expand(word, variables), mounts)
+            for word in (*words, *container.get("args", ()))
+        ]
+        folder = Path(rewrite_path(container.get("workingDir") or "", mounts) or home)
+        return Command(arguments, environment, folder if folder.is_dir() else home, message)
+
+    # Ending it early.
+
+    async def _wait_for_stop(self) -> Stop:
+        while True:
+            if self._vanished or self._is_deleted:
+                return Stop()
+            if self._shutting_down:
+                message = "Pod was terminated in response to imminent node shutdown."
+                return Stop("Terminated", message, disruption="TerminationByKubelet")
+            left = self._seconds_to_deadline()
+            if left is not None and left <= 0:
+                message = "Pod was active on the node longer than the specified deadline"
+                return Stop("DeadlineExceeded", message)
+            await self._next_change(left)
+
+    async def _end_processes(self) -> None:
+        """SIGTERM, the grace period (which a later deletion may shorten), SIGKILL."""
+        started = time.monotonic()
+        runs = list(self._runs.values())
+        for run in runs:
+            run.signal(signal.SIGTERM)
+        ends = [asyncio.create_task(run.wait()) for run in runs if run.was_started()]
+        while any(not end.done() for end in ends):
+            left = started + self._grace_seconds() - time.monotonic()
+            if left <= 0:
+                break
+            await asyncio.wait(ends, timeout=min(left, 0.2))
+        for run in runs:
+            run.signal(signal.SIGKILL)
+        if ends:
+            await asyncio.wait(ends)
+
+    def _grace_seconds(self) -> float:
+        if self._vanished:
+            return 0
+        metadata = self.pod["metadata"]
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
+        if self._shutting_down:
+            grace = min(grace, self._settings.shutdown_seconds)
+        if "deletionGracePeriodSeconds" in metadata:
+            grace = min(grace, metadata["deletionGracePeriodSeconds"])
+        return float(grace)
+
+    def _ended_phase(self) -> Phase:
+        """Set the final state of every container of a stopped pod and return the pod's phase."""
+        now = time.time()
+        for state in (*self._init, *self._main):
+            if isinstance(state.state, Terminated):
+                continue
+            run = self._runs.get(state.name)
+            if run is not None and run.was_started():
+                state.state = run.result(log_as_message=False)
+            else:
+                state.state = Terminated(KILLED, now, now, "ContainerStatusUnknown")
+        assert self._stop is not None
+        return stopped_phase(self._main, self._stop)
+
+    async def _remove(self) -> None:
+        """Remove the object: the last thing a kubelet does for a pod."""
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod["metadata"]["uid"]}}
+        try:
+            await self._api.call("DELETE", self._path, body)
+        except ApiError as error:
+            if error.code not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def _clean_up(self) -> None:
+        """Delete the pod's folder, keeping its logs for whoever looks for them afterwards."""
+        kept = self.folder.parent.parent / "logs"
+        kept.mkdir(exist_ok=True)
+        metadata = self.pod["metadata"]
+        for log in self.folder.glob(f"{RUNS}/*/*/log"):
+            if log.stat().st_size:
+                name = f"{metadata['namespace']}_{metadata['name']}_{log.parent.parent.name}.log"
+                log.replace(kept / name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # Reporting.
+
+    async def _report_running(self) -> None:
+        await self._report(phase_of(self._restart_policy, self._init, self._main))
+
+    async def _report(self, phase: Phase) -> None:
+        now = time.time()
+        states = conditions(phase, self._init, self._main, self._stop, now)
+        self._conditions = keep_transition_times(states, self._conditions)
+        status: Json = {
+            "phase": phase,
+            "conditions": self._conditions,
+            "startTime": timestamp(self._start_time),
+            "hostIP": ADDRESS,
+            "podIP": ADDRESS,
+            "podIPs": [{"ip": ADDRESS}],
+            "containerStatuses": [state.to_json() for state in self._main],
+        }
+        if self._init:
+            status["initContainerStatuses"] = [state.to_json() for state in self._init]
+        if self._stop and self._stop.reason:
+            status |= {"reason": self._stop.reason, "message": self._stop.message}
+        body = {"metadata": {"uid": self.pod["metadata"]["uid"]}, "status": status}
+        try:
+            await self._api.call("PATCH", f"{self._path}/status", body, STRATEGIC)
+        except ApiError as error:
+            # Gone, or another pod of that name by now: the watch will say so.
+            if error.code not in (NOT_FOUND, CONFLICT):
+                raise
+
+    # What it asks itself.
+
+    async def _until_available(
+        self, attempt: Callable[[], Awaitable[Answer]], state: ContainerState | None = None
+    ) -> Answer:
+        """Try until nothing is missing any more, saying in the status what is."""
+        waiting_for = None
+        while True:
+            try:
+                return await attempt()
+            except NotYet as error:
+                if waiting_for != str(error):
+                    waiting_for = str(error)
+                    for each in [state] if state else [*self._init, *self._main]:
+                        each.state = Waiting(error.reason, waiting_for)
+                    await self._report_running()
+            await asyncio.sleep(self._settings.retry_seconds)
+
+    async def _make_volumes(self) -> None:
+        sources = Sources(self._api, self.pod)
+        for volume in self.pod["spec"].get("volumes", ()):
+            folder = self.folder / "volumes" / volume["name"]
+            self._volumes[volume["name"]] = await sources.make_volume(volume, folder)
+
+    async def _next_change(self, seconds: float | None = None) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    def _seconds_to_deadline(self) -> float | None:
+        limit = self.pod["spec"].get("activeDeadlineSeconds")
+        return None if limit is None else self._start_time + float(limit) - time.time()
+
+    def _has_next_run(self, container: Json, state: ContainerState) -> bool:
+        """Whether an earlier agent already started the next attempt."""
+        return self._run_of(container["name"], state.restarts + 1).was_started()
+
+    def _run_of(self, container: str, number: int) -> ContainerRun:
+        return ContainerRun(self.folder / RUNS / container / str(number))
+
+    def _state_of(self, container: Json) -> ContainerState:
+        identity = f"{self.folder.name}/{container['name']}"
+        return ContainerState(container["name"], container.get("image", ""), identity)
+
+    def _annotation(self, name: str) -> str | None:
+        value = self.pod["metadata"].get("annotations", {}).get(name)
+        return None if value is None else str(value)
+
+    @property
+    def _is_deleted(self) -> bool:
+        return "deletionTimestamp" in self.pod["metadata"]
+
+    @property
+    def _restart_policy(self) -> str:
+        return str(self.pod["spec"].get("restartPolicy", "Always"))
+
+    @property
+    def _path(self) -> str:
+        metadata = self.pod["metadata"]
+        return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+
+
+def _may_grow(state: ContainerState, *, previous: bool) -> bool:
+    return isinstance(state.state, Running) and not previous

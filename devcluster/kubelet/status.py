@@ -1,0 +1,197 @@
+"""The pod status that a kubelet would report, from the states of the containers. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+Json = dict[str, Any]
+
+MESSAGE_BYTES = 4096
+LOG_MESSAGE_BYTES = 2048
+KILLED = 137
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since 1970 as the API writes times."""
+    time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(timestamp: str | None) -> float | None:
+    """Read a time of the API as seconds since 1970."""
+    return datetime.datetime.fromisoformat(timestamp).timestamp() if timestamp else None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Not started; `reason` as a kubelet names it."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+    def to_json(self) -> Json:
+        """As the API writes it; both other states are null so that a patch removes them."""
+        waiting = {"reason": self.reason, "message": self.message or None}
+        return {"waiting": waiting, "running": None, "terminated": None}
+
+
+@dataclass(frozen=True)
+class Running:
+    """Started at `started`, in seconds since 1970."""
+
+    started: float
+
+    def to_json(self) -> Json:
+        """As the API writes it."""
+        running = {"startedAt": timestamp(self.started)}
+        return {"waiting": None, "running": running, "terminated": None}
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """Ended, or never to be started; times in seconds since 1970."""
+
+    exit_code: int
+    started: float
+    finished: float
+    reason: str
+    message: str = ""
+
+    def to_json(self) -> Json:
+        """As the API writes it."""
+        terminated = {
+            "exitCode": self.exit_code,
+            "reason": self.reason,
+            "message": self.message or None,
+            "startedAt": timestamp(self.started),
+            "finishedAt": timestamp(self.finished),
+        }
+        return {"waiting": None, "running": None, "terminated": terminated}
+
+
+State = Waiting | Running | Terminated
+
+
+@dataclass
+class ContainerState:
+    """What is known of one container; the worker of its pod keeps it current."""
+
+    name: str
+    image: str
+    identity: str
+    state: State = field(default_factory=Waiting)
+    last: Terminated | None = None
+    restarts: int = 0
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it ended with exit code 0."""
+        return isinstance(self.state, Terminated) and self.state.exit_code == 0
+
+    def to_json(self) -> Json:
+        """Its entry among the container statuses."""
+        started = isinstance(self.state, Running)
+        return {
+            "name": self.name,
+            "image": self.image,
+            "imageID": "",
+            "containerID": f"process://{self.identity}",
+            "restartCount": self.restarts,
+            "ready": started,
+            "started": started,
+            "state": self.state.to_json(),
+            "lastState": self.last.to_json() if self.last else {},
+        }
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a pod is ended before its containers end by themselves."""
+
+    reason: str | None = None
+    message: str | None = None
+    disruption: str | None = None
+    """Reason of the condition DisruptionTarget, where the node itself interrupts."""
+
+
+def phase_of(
+    restart_policy: str, init: Sequence[ContainerState], main: Sequence[ContainerState]
+) -> Phase:
+    """The phase by the rules of the API documentation, for a pod that nobody stops."""
+    if not all(container.has_succeeded for container in init):
+        failed = any(
+            isinstance(container.state, Terminated) and not container.has_succeeded
+            for container in init
+        )
+        return "Failed" if failed and restart_policy == "Never" else "Pending"
+    if all(isinstance(container.state, Terminated) for container in main):
+        if restart_policy == "Always":
+            return "Running"
+        if all(container.has_succeeded for container in main):
+            return "Succeeded"
+        return "Failed" if restart_policy == "Never" else "Running"
+    if all(isinstance(c.state, Waiting) and c.restarts == 0 for c in main):
+        return "Pending"
+    return "Running"
+
+
+def stopped_phase(containers: Sequence[ContainerState], stop: Stop) -> Phase:
+    """The phase of a pod that was stopped and whose processes are gone."""
+    if stop.reason is None and all(container.has_succeeded for container in containers):
+        return "Succeeded"
+    return "Failed"
+
+
+def conditions(
+    phase: Phase,
+    init: Sequence[ContainerState],
+    main: Sequence[ContainerState],
+    stop: Stop | None,
+    now: float,
+) -> list[Json]:
+    """The conditions that a kubelet owns; PodScheduled is the scheduler's."""
+    ended = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase)
+    initialized = phase == "Succeeded" or all(container.has_succeeded for container in init)
+    ready = ended is None and all(isinstance(container.state, Running) for container in main)
+    not_ready = None if ready else ended or "ContainersNotReady"
+    answers: list[tuple[str, bool, str | None]] = [
+        ("PodReadyToStartContainers", ended is None, None),
+        ("Initialized", initialized, None if initialized else "ContainersNotInitialized"),
+        ("ContainersReady", ready, not_ready),
+        ("Ready", ready, not_ready),
+    ]
+    if stop and stop.disruption:
+        answers.append(("DisruptionTarget", True, stop.disruption))
+    return [
+        {
+            "type": name,
+            "status": "True" if holds else "False",
+            "reason": reason,
+            "message": stop.message if name == "DisruptionTarget" and stop else None,
+            "lastTransitionTime": timestamp(now),
+        }
+        for name, holds, reason in answers
+    ]
+
+
+def keep_transition_times(new: list[Json], old: Sequence[Json]) -> list[Json]:
+    """Keep the time of a condition whose status has not changed."""
+    before = {(entry["type"], entry["status"]): entry["lastTransitionTime"] for entry in old}
+    return [
+        entry
+        | {
+            "lastTransitionTime": before.get(
+                (entry["type"], entry["status"]), entry["lastTransitionTime"]
+            )
+        }
+        for entry in new
+    ]
+
+
+def cut_message(message: bytes, limit: int = MESSAGE_BYTES) -> str:
+    """The first `limit` bytes as text."""
+    return message[:limit].decode(errors="replace")

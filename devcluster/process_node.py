@@ -1,0 +1,132 @@
+"""A node that runs pods as local processes, seen from the program that starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from devcluster.control_plane import ControlPlane
+from devcluster.daemon import Daemon
+from devcluster.kubelet.agent import READY_FILE
+from devcluster.kubelet.container import RUNS, ContainerRun, kill_runs
+from devcluster.kubelet.settings import NodeSettings
+
+START_SECONDS = 60
+STOP_SECONDS = 20
+PROJECT = Path(__file__).parents[1]
+
+
+class ProcessNode:
+    """A test double of a kubelet, in a process of its own: containers are local processes.
+
+    No images, isolation or limits; what it does and does not do is in README.md.
+    """
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        directory: Path,
+        *,
+        name: str = "process-node",
+        cpu: str | None = None,
+        memory: str = "16Gi",
+        gpus: int = 0,
+        labels: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        path: str | None = None,
+        entrypoint: Sequence[str] = (),
+    ) -> None:
+        """Nothing is started yet.
+
+        `cpu`, `memory` and `gpus` are what the scheduler may hand out (cpu: all of the machine's);
+        `environment` and `path` are every process's, `path` with this Python's folder first;
+        `entrypoint` stands in where a container names no command.
+        """
+        self.name = name
+        self.directory = Path(directory).absolute()
+        self._control_plane = control_plane
+        capacity = {"cpu": cpu or str(os.cpu_count()), "memory": memory, "pods": "2000"}
+        capacity |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        python = str(Path(sys.executable).parent)
+        self._settings = NodeSettings(
+            name=name,
+            kubeconfig=str(control_plane.node_kubeconfig),
+            capacity=capacity,
+            labels=dict(labels or {}),
+            environment=dict(environment or {}),
+            path=path or f"{python}:/usr/local/bin:{os.defpath}",
+            entrypoint=tuple(entrypoint),
+            certificate=str(control_plane.keys.certificate),
+            key=str(control_plane.keys.key),
+        )
+        self._daemon = Daemon("agent", self.directory)
+
+    def start(self) -> None:
+        """Start the agent, or keep it running; returns when the node is registered.
+
+        Processes that an earlier agent left running are taken over.
+        """
+        if self._daemon.pid() is not None:
+            return
+        self._settings.save(self.directory / "settings.json")
+        ready = self.directory / READY_FILE
+        ready.unlink(missing_ok=True)
+        environment = {"PATH": os.defpath, "PYTHONPATH": str(PROJECT), "LANG": "C.UTF-8"}
+        command = [sys.executable, "-m", "devcluster", "node", str(self.directory)]
+        self._daemon.start(command, environment)
+        self._daemon.wait_until(ready.exists, START_SECONDS)
+
+    def stop(self) -> None:
+        """Shut the node down: its pods are told, ended and reported as disrupted, not failed."""
+        self._daemon.stop(STOP_SECONDS)
+        self._kill_processes()
+
+    def remove(self) -> None:
+        """Stop, and delete the Node object, as if the machine had been taken away."""
+        self.stop()
+        self._control_plane.delete_node(self.name)
+
+    def kill_agent(self) -> None:
+        """SIGKILL the agent alone; the pods' processes go on."""
+        self._daemon.kill()
+
+    def crash(self) -> None:
+        """Let the machine die: agent and processes at once, and nobody reports anything."""
+        self._daemon.kill()
+        self._kill_processes()
+
+    def freeze(self) -> None:
+        """Cut the node off: no heartbeat, no status, no orders; its processes go on."""
+        self._daemon.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo `freeze`."""
+        self._daemon.signal(signal.SIGCONT)
+
+    def is_running(self) -> bool:
+        """Whether the agent lives."""
+        return self._daemon.pid() is not None
+
+    def kill_for_memory(self, pod_uid: str, container: str) -> None:
+        """Kill a running container as the kernel does on excessive memory use (OOMKilled)."""
+        self._latest_run(pod_uid, container).kill_for_memory()
+
+    def log(self, pod_uid: str, container: str) -> str:
+        """What a container has written so far; of a removed pod see the folder `logs`."""
+        return self._latest_run(pod_uid, container).log.read_text(errors="replace")
+
+    def _latest_run(self, pod_uid: str, container: str) -> ContainerRun:
+        folder = self.directory / "pods" / pod_uid / RUNS / container
+        return ContainerRun(max(folder.iterdir(), key=lambda path: int(path.name)))
+
+    def _kill_processes(self) -> None:
+        kill_processes(self.directory)
+
+
+def kill_processes(directory: Path) -> None:
+    """SIGKILL every process of the pods of the node whose folder this is."""
+    for pod in (directory / "pods").glob("*"):
+        kill_runs(pod)
