@@ -1,0 +1,90 @@
+"""Causal attention without a mask, for transformers models.
+
+Under torch.compile transformers builds a dense [1, 1, S, S] mask for `sdpa` even where plain causal
+attention is meant, which shuts out the fast kernels and doubles the work. Registered under a name
+of its own, attention gets `is_causal=True` and no mask at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+NAME = "isoloss_causal"
+FAMILIES = frozenset(
+    {
+        "llama",
+        "mistral",
+        "mixtral",
+        "qwen2",
+        "qwen3",
+        "qwen3_moe",
+        "deepseek_v3",
+        "olmo2",
+        "smollm3",
+    }
+)
+"""Model types known to be plainly causal where no sliding window is set; others keep `sdpa`."""
+
+
+def register() -> None:
+    """Make the attention known to transformers under NAME."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(NAME, causal_attention)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, no_mask)
+
+
+def is_plainly_causal(config: Any, sequence_length: int) -> bool:
+    """Whether every layer of a model sees all tokens before each token, over `sequence_length`."""
+    if config.model_type not in FAMILIES:
+        return False
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds - {"full_attention"} and _window(config) < sequence_length:
+        return False
+    return kinds == {"full_attention"} or _window(config) >= sequence_length
+
+
+def _window(config: Any) -> float:
+    if getattr(config, "use_sliding_window", True) is False:
+        return float("inf")
+    return getattr(config, "sliding_window", None) or float("inf")
+
+
+def no_mask(*_arguments: Any, **_options: Any) -> None:
+    """A mask function that makes none."""
+
+
+def causal_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    **_options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of [batch, heads, S, size] tensors; the answer is [batch, S, heads, value size]."""
+    groups = getattr(module, "num_key_value_groups", 1)
+    size = value.shape[-1]
+    if query.device.type == "cuda":
+        value = _padded(value, query.shape[-1])
+    elif groups > 1:
+        # The CPU kernel is several times faster on repeated heads than on grouped ones.
+        key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
+        groups = 1
+    output = scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1
+    )
+    return output[..., :size].transpose(1, 2).contiguous(), None
+
+
+def _padded(value: torch.Tensor, size: int) -> torch.Tensor:
+    """Values widened with zeros to the size of the keys where they are narrower (MLA): the flash
+    kernel wants both equal."""
+    missing = size - value.shape[-1]
+    return torch.nn.functional.pad(value, (0, missing)) if missing > 0 else value

@@ -1,0 +1,94 @@
+"""Who works on a point: a claim with a heartbeat keeps two pods from mixing their output.
+
+Object stores offer no lock that all of them share, so this is a lease: a pod that was cut off and
+comes back finds another's claim before it writes anything that counts, and leaves.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+
+from isoloss import layout
+from isoloss.contract import Claimant, Record
+from isoloss.store import BadRecord, NotFound, Store
+from isoloss_trainer.termination import Interrupted
+
+FRESH_SECONDS = 60.0
+HEARTBEAT_SECONDS = 15.0
+
+
+class Claim(Record):
+    """The content of claim.json."""
+
+    claimant: Claimant
+    holder: str
+    """A random name of the process: two pods of one attempt differ in it."""
+    updated_at: str
+    """RFC 3339, UTC."""
+
+
+class Fence:
+    """This process's claim on a point."""
+
+    def __init__(self, store: Store, key: str, claimant: Claimant) -> None:
+        self._store = store
+        self._path = layout.point_claim(key)
+        self._claimant = claimant
+        self._holder = uuid.uuid4().hex
+
+    def acquire(self) -> None:
+        """Take the claim. Raises Interrupted(ClaimedElsewhere) while another sweep, or a later
+        attempt of this one, works on the point."""
+        held = self._read()
+        if held is not None and _age(held) < FRESH_SECONDS and self._yields_to(held.claimant):
+            raise Interrupted(
+                "ClaimedElsewhere",
+                f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) works on this "
+                f"point since less than {FRESH_SECONDS:.0f} s",
+            )
+        self._write()
+
+    def beat(self) -> None:
+        """Renew the claim. Raises Interrupted(Superseded) where it is another's now."""
+        self.check()
+        self._write()
+
+    def check(self) -> None:
+        """Raises Interrupted(Superseded) unless the claim is still ours: before each write that counts."""
+        held = self._read()
+        if held is not None and held.holder != self._holder:
+            raise Interrupted(
+                "Superseded",
+                f"attempt {held.claimant.attempt} of sweep {held.claimant.sweep_uid} took over",
+            )
+
+    def release(self) -> None:
+        """Let go, so that others need not wait for the heartbeat to age."""
+        held = self._read()
+        if held is not None and held.holder == self._holder:
+            self._store.remove(self._path)
+
+    def _yields_to(self, other: Claimant) -> bool:
+        if other.sweep_uid != self._claimant.sweep_uid:
+            return True
+        return other.attempt > self._claimant.attempt
+
+    def _read(self) -> Claim | None:
+        try:
+            return self._store.read_record(self._path, Claim)
+        except (NotFound, BadRecord):
+            return None
+
+    def _write(self) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        claim = Claim(claimant=self._claimant, holder=self._holder, updated_at=now)
+        self._store.write_record(self._path, claim)
+
+
+def _age(claim: Claim) -> float:
+    """Seconds since the last heartbeat; infinite where the time can not be read."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(claim.updated_at)).total_seconds()
+    except (ValueError, TypeError):
+        return float("inf")

@@ -1,0 +1,116 @@
+"""Validation loss: the same fixed sequences for every run, per domain, with standard errors.
+
+Token losses are float32, sums float64. Errors are by documents (cluster-robust): tokens of one
+document resemble each other, so counting them as independent would understate the error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from isoloss_trainer.shards import PreparedData
+
+TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Inputs and targets [batch, S] to the loss of every token."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Nats per token; not finite where the model is broken."""
+
+    value: float
+    standard_error: float | None
+    """None where fewer than two documents were seen."""
+
+
+@dataclass(frozen=True)
+class DomainSequences:
+    """Fixed sequences of a domain: tokens [sequences, S + 1], documents [sequences * S]."""
+
+    tokens: NDArray[np.uint32]
+    documents: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tokens: NDArray[np.uint32], end_token: int) -> DomainSequences:
+        """Number the documents: a target belongs to a new one when its input is an end token."""
+        return cls(tokens, np.cumsum(tokens[:, :-1].ravel() == end_token))
+
+
+class ValidationSet:
+    """The validation sequences of every domain of a mixture."""
+
+    def __init__(self, data: PreparedData, mixture: Mapping[str, float], limit: int) -> None:
+        self.mixture = dict(mixture)
+        end = data.manifest.end_token
+        self.domains = {
+            name: DomainSequences.of(data.validation(name, limit), end) for name in sorted(mixture)
+        }
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one evaluation looks at."""
+        return sum(len(domain.documents) for domain in self.domains.values())
+
+    def evaluate(
+        self, losses: TokenLosses, device: torch.device, micro_batch: int
+    ) -> tuple[Loss, dict[str, Loss]]:
+        """Loss of the mixture and of each domain, `micro_batch` sequences at a time."""
+        found = {
+            name: document_loss(_run(losses, domain.tokens, device, micro_batch), domain.documents)
+            for name, domain in self.domains.items()
+        }
+        return mixed_loss(found, self.mixture), found
+
+
+@torch.no_grad()
+def _run(
+    losses: TokenLosses, tokens: NDArray[np.uint32], device: torch.device, micro_batch: int
+) -> NDArray[np.float64]:
+    """Loss of every target, [sequences * S]. Compiled code sees one shape: the last batch is filled up."""
+    parts = []
+    for start in range(0, len(tokens), micro_batch):
+        end = (
+            start + micro_batch if device.type == "cuda" else min(start + micro_batch, len(tokens))
+        )
+        rows = np.arange(start, end) % len(tokens)
+        batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)
+        parts.append(losses(batch[:, :-1], batch[:, 1:]))
+    return torch.cat(parts)[: len(tokens)].double().cpu().numpy().ravel()
+
+
+def document_loss(losses: NDArray[np.float64], documents: NDArray[np.int64]) -> Loss:
+    """Mean loss per token and its standard error by documents (ratio estimator)."""
+    sums = np.bincount(documents, losses)
+    counts = np.bincount(documents).astype(np.float64)
+    sums, counts = sums[counts > 0], counts[counts > 0]
+    mean = sums.sum() / counts.sum()
+    number = len(counts)
+    if number < 2 or not math.isfinite(mean):
+        return Loss(float(mean), None)
+    residuals = sums - mean * counts
+    variance = number / (number - 1) * (residuals**2).sum() / counts.sum() ** 2
+    return Loss(float(mean), float(math.sqrt(variance)))
+
+
+def mixed_loss(domains: Mapping[str, Loss], mixture: Mapping[str, float]) -> Loss:
+    """The domains' losses weighted by the mixture; domains are independent."""
+    value = sum(mixture[name] * loss.value for name, loss in domains.items())
+    errors = [(mixture[name], loss.standard_error) for name, loss in domains.items()]
+    if any(error is None for _, error in errors):
+        return Loss(value, None)
+    return Loss(value, math.sqrt(sum((weight * (error or 0.0)) ** 2 for weight, error in errors)))
+
+
+def bytes_per_token(data: PreparedData, mixture: Mapping[str, float]) -> float:
+    """UTF-8 bytes behind a validation token, weighted by the mixture."""
+    domains = {name: data.domain(name) for name in mixture}
+    return sum(
+        share * domains[name].validation_bytes / domains[name].validation_tokens
+        for name, share in mixture.items()
+    )

@@ -1,0 +1,98 @@
+"""Cross entropy of a large output head in bounded memory.
+
+The logits of a 131,072-entry vocabulary take 0.75 MB a token where they are kept whole. Here a
+chunk of tokens at a time goes through the head: logits, float32 losses and, when training, the
+gradients right away, so that nothing of the size of the logits outlives its chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+CHUNK_BYTES = 2**30
+"""Memory of one chunk's float32 logits on an accelerator."""
+CPU_CHUNK_BYTES = 2**26
+
+
+def chunk_tokens(vocabulary: int, device: torch.device) -> int:
+    """Tokens per chunk: a power of two that keeps a chunk's float32 logits within bounds."""
+    budget = CPU_CHUNK_BYTES if device.type == "cpu" else CHUNK_BYTES
+    return 1 << max(7, (budget // (4 * vocabulary)).bit_length() - 1)
+
+
+def summed_loss(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, scale: float, chunk: int
+) -> torch.Tensor:
+    """`scale` times the summed loss in nats of `hidden` [tokens, width] against `targets` [tokens].
+
+    A float32 scalar whose backward pass only hands out gradients that the forward pass made.
+    """
+    answer: torch.Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, scale, chunk)
+    return answer
+
+
+def token_losses(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunk: int
+) -> torch.Tensor:
+    """Loss in nats of every token, float32 [tokens], without gradients."""
+    losses = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+    with torch.no_grad():
+        for start in range(0, len(targets), chunk):
+            part = slice(start, start + chunk)
+            losses[part] = _losses((hidden[part] @ weight.T).float(), targets[part])
+    return losses
+
+
+def _losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return logits.logsumexp(-1) - logits.gather(-1, targets[:, None]).squeeze(-1)
+
+
+def _chunk_step(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scaled loss of one chunk, and its gradients in the hidden states and in the weight."""
+    logits = (hidden @ weight.T).float()
+    normalizer = logits.logsumexp(-1, keepdim=True)
+    picked = logits.gather(-1, targets[:, None])
+    loss = (normalizer - picked).sum() * scale
+    gradient = (logits - normalizer).exp_()
+    gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), -1.0))
+    gradient = (gradient * scale).to(hidden.dtype)
+    return loss, gradient @ weight, gradient.T @ hidden
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        targets: torch.Tensor,
+        scale: float,
+        chunk: int,
+    ) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        hidden_gradient = torch.empty_like(hidden)
+        weight_gradient: torch.Tensor | None = None
+        for start in range(0, len(targets), chunk):
+            part = slice(start, start + chunk)
+            loss, hidden_gradient[part], addend = _chunk_step(
+                hidden[part], weight, targets[part], scale
+            )
+            total += loss
+            # In float32: many small bfloat16 addends would lose what they add up to.
+            if weight_gradient is None:
+                weight_gradient = addend.float()
+            else:
+                weight_gradient += addend
+        assert weight_gradient is not None, "a loss of no tokens"
+        context.save_for_backward(hidden_gradient, weight_gradient.to(weight.dtype))
+        return total
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        hidden_gradient, weight_gradient = context.saved_tensors
+        (factor,) = gradients
+        return hidden_gradient * factor, weight_gradient * factor, None, None, None

@@ -1,0 +1,139 @@
+"""Builds proxies from transformers config dictionaries and counts what is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from isoloss.contract import ParameterCounts
+from isoloss_trainer import attention
+from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
+from isoloss_trainer.termination import BadConfiguration
+
+FIELD = "model"
+
+
+class LanguageModel(nn.Module):
+    """A transformers model taken apart: its body gives hidden states, its head is a matrix that the
+    chunked loss multiplies with."""
+
+    def __init__(self, network: Any, sequence_length: int) -> None:
+        super().__init__()
+        self.network = network
+        self.config = network.config
+        self.body = network.base_model
+        plain = attention.is_plainly_causal(self.config, sequence_length)
+        network.set_attn_implementation(attention.NAME if plain else "sdpa")
+
+    @property
+    def head(self) -> torch.Tensor:
+        """The output matrix [vocabulary, width]."""
+        weight: torch.Tensor = self.network.get_output_embeddings().weight
+        return weight
+
+    def hidden(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Final hidden states [tokens, width] of `inputs` [batch, S]."""
+        states: torch.Tensor = self.body(inputs, use_cache=False).last_hidden_state
+        return states.flatten(0, 1)
+
+    def summed_loss(
+        self, inputs: torch.Tensor, targets: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """`scale` times the summed loss of [batch, S] tokens, for training."""
+        chunk = chunk_tokens(self.head.shape[0], inputs.device)
+        return summed_loss(self.hidden(inputs), self.head, targets.flatten(), scale, chunk)
+
+    def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Loss of every token, float32 [batch, S]."""
+        chunk = chunk_tokens(self.head.shape[0], inputs.device)
+        losses = token_losses(self.hidden(inputs), self.head, targets.flatten(), chunk)
+        return losses.view(targets.shape)
+
+
+def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
+    """A transformers model with random float32 weights that depend on `seed` alone.
+
+    Raises BadConfiguration where transformers refuses the dictionary. Without a seed nothing is
+    drawn: under `torch.device("meta")` that gives shapes only.
+    """
+    from transformers import AutoModelForCausalLM
+
+    attention.register()
+    parsed = model_config(config)
+    if seed is not None:
+        torch.manual_seed(seed)
+    try:
+        return AutoModelForCausalLM.from_config(parsed, dtype=torch.float32)
+    except Exception as error:
+        # Model classes check their configs each in their own way.
+        raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
+
+
+def model_config(config: dict[str, Any]) -> Any:
+    """The transformers config behind a dictionary; code from elsewhere is never run."""
+    from transformers import AutoConfig
+
+    options = dict(config)
+    kind = options.pop("model_type", None)
+    if not isinstance(kind, str):
+        raise BadConfiguration("BadModel", "model_type is missing", f"{FIELD}.model_type")
+    if "auto_map" in options:
+        raise BadConfiguration("BadModel", "auto_map (remote code) is refused", FIELD)
+    try:
+        parsed = AutoConfig.for_model(kind, **options)
+    except Exception as error:
+        raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
+    # A padding token would never be trained, and with an end token of the same id neither would that.
+    parsed.pad_token_id = None
+    parsed.use_cache = False
+    return parsed
+
+
+def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
+    """Raises BadConfiguration where model and data do not fit together."""
+    if config.vocab_size < vocabulary:
+        raise BadConfiguration(
+            "VocabularyTooSmall",
+            f"the model's vocabulary of {config.vocab_size} is smaller than the tokenizer's "
+            f"{vocabulary}",
+            f"{FIELD}.vocab_size",
+        )
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and longest < sequence_length:
+        raise BadConfiguration(
+            "SequenceTooLong",
+            f"max_position_embeddings {longest} is below the sequence length {sequence_length}",
+            f"{FIELD}.max_position_embeddings",
+        )
+    for name, value in config.to_dict().items():
+        if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float) and value:
+            message = f"{name} must be 0: a run must be repeatable from its seed and step alone"
+            raise BadConfiguration("DropoutRefused", message, f"{FIELD}.{name}")
+
+
+def count_parameters(network: Any) -> ParameterCounts:
+    """Count by part. Experts are recognised by their three-dimensional stacked matrices."""
+    head = network.get_output_embeddings().weight
+    embedding = network.get_input_embeddings().weight
+    config = network.config
+    total = active = other = 0
+    for name, parameter in network.named_parameters():
+        if parameter is head or parameter is embedding:
+            continue
+        if ".experts." in name and parameter.dim() == 3:
+            total += parameter.numel()
+            active += parameter.numel() // parameter.shape[0] * config.num_experts_per_tok
+        elif parameter.dim() >= 2 and "embed" not in name:
+            total += parameter.numel()
+            active += parameter.numel()
+        else:
+            other += parameter.numel()
+    return ParameterCounts(
+        body_active=active,
+        body_total=total,
+        head=head.numel(),
+        embedding=0 if embedding is head else embedding.numel(),
+        other=other,
+    )

@@ -1,0 +1,69 @@
+"""All weights of a model in one flat buffer, gradients likewise.
+
+Optimizer, clipping, averaging, checkpoints and the sum over devices then are single operations on
+one tensor instead of loops over hundreds. With bfloat16 compute, the model works on a bfloat16 copy
+and the float32 master weights live here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+ALIGNMENT = 64
+"""Elements: grouped matrix products want their operands on 16-byte boundaries."""
+
+
+class FlatParameters:
+    """Takes over the parameters of `model`: they become views into one buffer, as do gradients.
+
+    `master` and `gradient` are float32. Padding between parameters is zero and stays zero.
+    """
+
+    def __init__(self, model: nn.Module, compute: torch.dtype) -> None:
+        self._parameters = list(model.parameters())
+        device = self._parameters[0].device
+        sizes = [-(-p.numel() // ALIGNMENT) * ALIGNMENT for p in self._parameters]
+        self.size = sum(sizes)
+        self.master = torch.zeros(self.size, dtype=torch.float32, device=device)
+        self._offsets = [sum(sizes[:i]) for i in range(len(sizes))]
+        for parameter, view in self._views(self.master):
+            view.copy_(parameter.detach())
+        self.gradient = torch.zeros_like(self.master)
+        self._mixed = compute != torch.float32
+        self._compute = self.master.to(compute) if self._mixed else self.master
+        self._compute_gradient = torch.zeros_like(self._compute) if self._mixed else self.gradient
+        for parameter, view in self._views(self._compute):
+            parameter.data = view
+        for parameter, view in self._views(self._compute_gradient):
+            parameter.grad = view
+
+    def _views(self, buffer: torch.Tensor) -> list[tuple[nn.Parameter, torch.Tensor]]:
+        return [
+            (p, buffer[offset : offset + p.numel()].view(p.shape))
+            for p, offset in zip(self._parameters, self._offsets, strict=True)
+        ]
+
+    def collect_gradient(self) -> None:
+        """After each micro-batch: add its bfloat16 gradients to the float32 sum."""
+        if self._mixed:
+            self.gradient += self._compute_gradient
+            self._compute_gradient.zero_()
+
+    def clear_gradient(self) -> None:
+        """Before each step."""
+        self.gradient.zero_()
+        if self._mixed:
+            self._compute_gradient.zero_()
+
+    def publish(self) -> None:
+        """After each change of `master`: give the model its weights."""
+        if self._mixed:
+            self._compute.copy_(self.master)
+
+    def swap(self, other: torch.Tensor) -> None:
+        """Exchange the weights with `other`, in place."""
+        kept = self.master.clone()
+        self.master.copy_(other)
+        other.copy_(kept)
+        self.publish()

@@ -1,0 +1,102 @@
+"""Keeps the store informed while a point trains: heartbeat, progress, the trajectory so far.
+
+Runs beside the training in a thread of its own; a store that is away for a while costs nothing but
+freshness. When another attempt takes over, `superseded` says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+from isoloss import layout
+from isoloss.contract import PointProgress, TrainTask, TrajectoryRow
+from isoloss.store import Store, StoreError
+from isoloss_trainer.claim import HEARTBEAT_SECONDS, Fence
+from isoloss_trainer.log import Log
+from isoloss_trainer.termination import Interrupted
+
+ROUND_SECONDS = 5.0
+
+
+class Reporter:
+    """Writes what the training loop last noted, every few seconds."""
+
+    def __init__(self, store: Store, task: TrainTask, fence: Fence, log: Log) -> None:
+        self._store, self._task, self._fence, self._log = store, task, fence, log
+        self._key = task.point.key
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
+        self._rows: tuple[TrajectoryRow, ...] | None = None
+        self._tokens, self._started_at, self._began = 0, time.monotonic(), 0
+        self._beaten = time.monotonic()
+        self.superseded: Interrupted | None = None
+
+    def start(self, tokens: int) -> None:
+        """Begin with a run that stands at `tokens`."""
+        self._tokens = self._began = tokens
+        self._started_at = time.monotonic()
+        self._thread.start()
+
+    def note(self, tokens: int, rows: tuple[TrajectoryRow, ...] | None = None) -> None:
+        """What the next round shall say; never waits."""
+        self._tokens = tokens
+        if rows is not None:
+            self._rows = rows
+
+    def check(self) -> None:
+        """Raises Interrupted once another attempt has taken over."""
+        if self.superseded is not None:
+            raise self.superseded
+
+    def close(self) -> None:
+        """End the thread; nothing is written after this."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._stop.wait(ROUND_SECONDS):
+            try:
+                self._round()
+            except Interrupted as error:
+                self.superseded = error
+                return
+            except StoreError as error:
+                self._log.event("store-away", reason=str(error)[:300])
+
+    def _round(self) -> None:
+        self._fence.check()
+        if time.monotonic() - self._beaten >= HEARTBEAT_SECONDS:
+            self._fence.beat()
+            self._beaten = time.monotonic()
+        rows, self._rows = self._rows, None
+        try:
+            if rows is not None:
+                self._store.write(layout.point_trajectory(self._key), trajectory_text(rows))
+        except StoreError:
+            self._rows = self._rows or rows
+            raise
+        self._store.write_record(layout.point_progress(self._key), self._progress(rows))
+
+    def _progress(self, rows: tuple[TrajectoryRow, ...] | None) -> PointProgress:
+        if rows:
+            self._loss = rows[-1].loss
+        seconds = time.monotonic() - self._started_at
+        return PointProgress(
+            key=self._key,
+            claimant=self._task.claimant,
+            tokens=self._tokens,
+            wanted_tokens=self._task.tokens,
+            loss=self._loss,
+            tokens_per_second=(self._tokens - self._began) / seconds if seconds > 0 else None,
+            updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+
+    _loss: float | None = None
+
+
+def trajectory_text(rows: tuple[TrajectoryRow, ...]) -> bytes:
+    """JSON lines, one row each."""
+    return "".join(row.model_dump_json() + "\n" for row in rows).encode()
