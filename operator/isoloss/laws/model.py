@@ -15,6 +15,17 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Status = Literal["fitted", "provisional", "refused"]
+LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
+Route = Literal["iso-loss", "surface"]
+
+
+class InvalidRunError(ValueError):
+    """A run whose numbers can not be: `run` and `field` name the culprit."""
+
+    def __init__(self, run: str, field_name: str, problem: str) -> None:
+        super().__init__(f"run {run}: {field_name} {problem}")
+        self.run = run
+        self.field = field_name
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,10 @@ class Run:
     diverged: bool = False
     finished: bool = True
     """False: still training; what it has reached so far is a bound, not a result."""
+    tokenizer: str | None = None
+    """Names the tokenizer; losses per token of two tokenizers are not comparable."""
+    loss_kind: str | None = None
+    """For example raw, averaged, annealed: losses of two kinds are not comparable."""
 
 
 class RefusalReason(str, Enum):
@@ -78,7 +93,7 @@ class FitOptions:
 
     irreducible_loss: float | None = None
     """Nats per token; None: free."""
-    form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
+    form: LawForm = "PowerLawOfLoss"
     bootstrap_samples: int = 400
     seed: int = 0
     interval: float = 0.80
@@ -88,7 +103,7 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its interval (FitOptions.interval, 80 % by default)."""
+    """A value with its interval (at the level of FitOptions.interval, 80 % by default)."""
 
     value: float
     low: float

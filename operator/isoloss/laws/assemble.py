@@ -1,0 +1,119 @@
+"""Puts the parts of a fit together into the one public result: ranges, exclusions, warnings, draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.estimate import IsoLossEstimate
+from isoloss.laws.model import Array, FitOptions, Run, Status
+from isoloss.laws.optima import Frontier, contours_of, frontier_results, size_optima_results
+from isoloss.laws.results import DataRange, Draws, Laws, Selection, SurfaceLaw
+from isoloss.laws.trajectories import Collected, Trajectory
+
+KEPT_DRAWS = 200
+"""Draws stored with the laws, for predictions."""
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Both routes and the choice between them."""
+
+    iso_loss: IsoLossEstimate
+    surface: SurfaceLaw
+    surface_draws: Array | None
+    selection: Selection
+
+
+def assemble(
+    runs: Sequence[Run],
+    options: FitOptions,
+    fitted: Status,
+    collected: Collected,
+    estimates: Estimates,
+) -> Laws:
+    """The public record of a fit."""
+    iso_loss = estimates.iso_loss
+    frontier, levels = iso_loss.frontier, iso_loss.levels
+    answers = iso_loss.complete or estimates.surface.status != "refused"
+    return Laws(
+        status=fitted if answers else "refused",
+        learning_rate=iso_loss.learning_rate,
+        batch_size=iso_loss.batch_size,
+        loss_compute=iso_loss.loss_compute,
+        surface=estimates.surface,
+        selection=estimates.selection,
+        optima=tuple(o for s in iso_loss.sizes for o in size_optima_results(s, levels, fitted)),
+        frontier=() if frontier is None else frontier_results(frontier, fitted),
+        contours=tuple(c for s in iso_loss.sizes for c in contours_of(s, levels)),
+        excluded=collected.excluded,
+        warnings=_warnings(iso_loss),
+        data=_data_range(runs, collected.trajectories, frontier),
+        draws=_kept_draws(iso_loss, estimates.surface_draws),
+        sequence_length=runs[0].sequence_length,
+        options=options,
+        tokenizer=runs[0].tokenizer,
+        loss_kind=runs[0].loss_kind,
+    )
+
+
+def _warnings(iso_loss: IsoLossEstimate) -> tuple[str, ...]:
+    found: list[str] = []
+    curve = iso_loss.loss_compute
+    if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
+        low, high = curve.irreducible_loss_interval.low, curve.irreducible_loss_interval.high
+        found.append(
+            f"The irreducible loss is not identified: anything from {low:.3g} to {high:.3g} nats "
+            "fits. Predictions carry that; fixing it (irreducible loss) narrows them."
+        )
+    if iso_loss.frontier is not None:
+        used = iso_loss.frontier.found
+        winners = np.unique(np.round(iso_loss.frontier.log_params[0, used], 6))
+        if used.any() and len(winners) < 2:
+            found.append(
+                f"Along the whole frontier one size ({np.exp(winners[0]):.3g} parameters) needs "
+                "the least compute: the laws say nothing about the other sizes."
+            )
+    return tuple(found)
+
+
+def _data_range(
+    runs: Sequence[Run], trajectories: Sequence[Trajectory], frontier: Frontier | None
+) -> DataRange:
+    flops = losses = np.zeros(0)
+    if frontier is not None:
+        flops = np.exp(frontier.log_flops[0, frontier.found])
+        losses = np.exp(frontier.log_loss[frontier.found])
+    usable = [t for t in trajectories if t.usable]
+    return DataRange(
+        runs=len(runs),
+        evaluations=sum(len(r.tokens) for r in runs),
+        sizes=tuple(sorted({t.params for t in trajectories})),
+        batch_sizes=tuple(sorted({t.batch_size for t in trajectories})),
+        learning_rates=tuple(sorted({t.learning_rate for t in trajectories})),
+        smallest_flops=float(flops.min()) if len(flops) else None,
+        largest_flops=float(flops.max()) if len(flops) else _most_spent(usable),
+        lowest_loss=float(losses.min()) if len(losses) else None,
+        highest_loss=max((float(np.exp(t.log_losses.max())) for t in usable), default=None),
+        largest_tokens=max((float(np.exp(t.log_tokens[-1])) for t in usable), default=None),
+    )
+
+
+def _most_spent(usable: Sequence[Trajectory]) -> float | None:
+    spent = [t.flops_per_token * float(np.exp(t.log_tokens[-1])) for t in usable]
+    return max(spent, default=None)
+
+
+def _kept_draws(iso_loss: IsoLossEstimate, surface: Array | None) -> Draws:
+    def thin(draws: Array | None) -> Array | None:
+        # Draw 0 is the estimate itself, not a draw.
+        return None if draws is None else draws[1 : KEPT_DRAWS + 1]
+
+    return Draws(
+        thin(iso_loss.rate_draws),
+        thin(iso_loss.batch_draws),
+        thin(iso_loss.curve_draws),
+        thin(surface),
+    )

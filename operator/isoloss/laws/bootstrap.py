@@ -1,0 +1,100 @@
+"""How noisy the data are, and draws of that noise for every run and level.
+
+Two sources: the evaluations' own noise, seen as scatter about a smoothed trajectory, and a run's
+offset, which moves a whole trajectory and is seen only as scatter about the iso-loss parabola.
+Errors of one trajectory at two levels are therefore strongly correlated, and the draws keep that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.iso_loss import Parabola, Size
+from isoloss.laws.model import Array, Interval, Refusal
+from isoloss.laws.trajectories import Trajectory
+
+PRIOR_RUN_NOISE = 4e-4
+"""Relative loss noise from run to run where the data can not show it: 0.0013 nats at 3.3."""
+PRIOR_FREEDOM = 2.0
+"""Weight of that prior, in degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of ln L."""
+
+    evaluation: float
+    """Of one evaluation about its trajectory."""
+    run: float
+    """Of a whole trajectory about the surface."""
+    freedom: float
+    """Degrees of freedom behind `run`."""
+
+
+def evaluation_noise(trajectories: Sequence[Trajectory]) -> float:
+    """Robust standard deviation of ln L about the smoothed trajectories; 0 without dense ones."""
+    dense = [t.residuals for t in trajectories if np.any(t.residuals)]
+    if not dense:
+        return 0.0
+    return float(1.4826 * np.median(np.abs(np.concatenate(dense))))
+
+
+def estimate_noise(
+    trajectories: Sequence[Trajectory],
+    fits: Sequence[tuple[Size, int, Parabola | Refusal]],
+) -> Noise:
+    """Pool the scatter about all parabolas, less what the evaluations' noise explains."""
+    evaluation = evaluation_noise(trajectories)
+    total = explained = freedom = 0.0
+    levels = max(1, len({level for _, level, _ in fits}))
+    for size, level, parabola in fits:
+        if isinstance(parabola, Refusal):
+            continue
+        used = parabola.points[~parabola.bound[parabola.points]]
+        keep = ~parabola.bound[parabola.points]
+        weights, slopes = parabola.weights[keep], size.slopes[used, level]
+        total += float((weights * (parabola.residuals[keep] * slopes) ** 2).sum())
+        freedom += parabola.freedom
+        gain = np.array([(size.weights[i][level] ** 2).sum() for i in used])
+        explained += parabola.freedom * evaluation**2 * float(np.average(gain, weights=weights))
+    prior = PRIOR_FREEDOM * levels
+    variance = (max(total - explained, 0.0) + prior * PRIOR_RUN_NOISE**2) / (freedom + prior)
+    # Levels of one trajectory repeat nearly the same residual: count each size about once.
+    return Noise(evaluation, float(np.sqrt(variance)), (freedom + prior) / levels)
+
+
+def draw_log_tokens(size: Size, noise: Noise, draws: int, rng: np.random.Generator) -> Array:
+    """(draws, runs, levels) errors of ln D; draw 0 is the estimate itself, without error."""
+    levels = size.log_tokens.shape[1]
+    run_scale = noise.run * np.sqrt(noise.freedom / rng.chisquare(noise.freedom, draws))
+    errors = np.zeros((draws, len(size.trajectories), levels))
+    for i, weights in enumerate(size.weights):
+        reached = np.isfinite(size.log_tokens[i])
+        if not reached.any():
+            continue
+        common = rng.standard_normal(draws) * run_scale
+        error = np.broadcast_to(common[:, None], (draws, int(reached.sum())))
+        if noise.evaluation > 0:
+            covariance = weights[reached] @ weights[reached].T
+            error = error + noise.evaluation * _correlated(covariance, draws, rng)
+        errors[:, i, reached] = error / size.slopes[i, reached]
+    errors[0] = 0.0
+    return errors
+
+
+def _correlated(covariance: Array, draws: int, rng: np.random.Generator) -> Array:
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    return np.asarray(rng.standard_normal((draws, len(values))) @ root.T, dtype=float)
+
+
+def interval(value: float, draws: Array, level: float) -> Interval:
+    """The central interval of the draws, made to contain the value."""
+    finite = draws[np.isfinite(draws)]
+    if len(finite) == 0:
+        return Interval(value, value, value)
+    low, high = np.quantile(finite, [0.5 - level / 2, 0.5 + level / 2])
+    return Interval(value, float(min(low, value)), float(max(high, value)))

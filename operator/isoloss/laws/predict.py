@@ -1,0 +1,372 @@
+"""From a checkpoint's initial loss and a budget to a learning rate and a batch size, with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.bootstrap import interval
+from isoloss.laws.model import Array, Interval, Refusal, RefusalReason, Route
+from isoloss.laws.prediction import (
+    Extrapolation,
+    Point,
+    Prediction,
+    PredictionQuery,
+    Refused,
+)
+from isoloss.laws.results import Laws, evaluate_form
+
+LOST_DRAWS = 0.1
+"""More draws than this without an equivalent compute: the initial loss is too close to L0."""
+WIDEST_COMPUTE = 100.0
+"""Widest interval of total compute, high over low, that an answer may rest on."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """ln FLOPs with draws; entry 0 is the estimate."""
+
+    equivalent: Array | None
+    total: Array
+    cpt_flops: float | None
+
+
+def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
+    """Invert L(C) at the initial loss, add the budget, and evaluate the laws there.
+
+    Raises ValueError for a query that contradicts itself (two budgets, tokens without params).
+    """
+    _check(query)
+    refusals = _refuse_query(laws, query)
+    if refusals:
+        return Refused(tuple(refusals), laws.warnings)
+    compute = _compute(laws, query)
+    if isinstance(compute, Refusal):
+        return Refused((compute,), laws.warnings)
+    too_far = _refuse_distance(laws, query, compute)
+    if too_far is not None:
+        return Refused((too_far,), laws.warnings)
+    return _answer(laws, query, compute)
+
+
+def _check(query: PredictionQuery) -> None:
+    budgets = [query.cpt_flops, query.cpt_tokens, query.total_flops]
+    if sum(b is not None for b in budgets) != 1:
+        raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
+    if query.cpt_tokens is not None and query.params is None and query.flops_per_token is None:
+        raise ValueError("cpt_tokens needs params, to become FLOPs")
+    if query.total_flops is None and query.initial_loss is None:
+        raise ValueError("a cpt budget needs initial_loss")
+    numbers = (
+        *budgets,
+        query.initial_loss,
+        query.params,
+        query.flops_per_token,
+        query.pretraining_tokens,
+        query.round_to,
+        query.max_extrapolation,
+    )
+    if any(v is not None and not (np.isfinite(v) and v > 0) for v in numbers):
+        raise ValueError("every number of a query must be positive and finite")
+    if not (
+        np.isfinite(query.initial_loss_standard_error) and query.initial_loss_standard_error >= 0
+    ):
+        raise ValueError("initial_loss_standard_error must not be negative")
+
+
+def _refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
+    """What can be said before any arithmetic."""
+    if laws.status == "refused":
+        return [
+            Refusal(
+                RefusalReason.LAW_REFUSED, r.message, {"law_reason": r.reason.value} | r.figures
+            )
+            for r in laws.refusals
+        ]
+    refusals = []
+    if None not in (query.tokenizer, laws.tokenizer) and query.tokenizer != laws.tokenizer:
+        refusals.append(
+            Refusal(
+                RefusalReason.MIXED_TOKENIZERS,
+                f"The checkpoint's tokenizer is {query.tokenizer}, the laws' is {laws.tokenizer}: losses "
+                "per token can not be compared.",
+                {"checkpoint": str(query.tokenizer), "laws": str(laws.tokenizer)},
+            )
+        )
+    curve = laws.loss_compute
+    if query.total_flops is None and curve.refusal is not None:
+        refusals.append(
+            Refusal(
+                RefusalReason.LAW_REFUSED,
+                f"The loss-compute law was refused: {curve.refusal.message}",
+                {"law_reason": curve.refusal.reason.value},
+            )
+        )
+    loss = query.initial_loss
+    if loss is not None and curve.irreducible_loss is not None and loss <= curve.irreducible_loss:
+        refusals.append(
+            Refusal(
+                RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
+                f"The initial loss {loss:.4g} is not above the irreducible loss "
+                f"{curve.irreducible_loss:.4g}: no amount of compute on the curve explains it.",
+                {"initial_loss": loss, "irreducible_loss": curve.irreducible_loss},
+            )
+        )
+    highest = laws.data.highest_loss
+    if loss is not None and highest is not None and loss > highest:
+        refusals.append(
+            Refusal(
+                RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
+                f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g}).",
+                {"initial_loss": loss, "highest_loss": highest},
+            )
+        )
+    return refusals
+
+
+def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
+    count = _draw_count(laws)
+    if query.total_flops is not None:
+        return Compute(None, np.full(count + 1, np.log(query.total_flops)), None)
+    assert query.initial_loss is not None
+    cpt = query.cpt_flops or (query.cpt_tokens or 0.0) * flops_per_token(laws, query)
+    rng = np.random.default_rng([laws.options.seed, 3])
+    losses = query.initial_loss + query.initial_loss_standard_error * rng.standard_normal(
+        count + 1
+    )
+    losses[0] = query.initial_loss
+    curve = _with_estimate(laws.draws.loss_compute, _curve_estimate(laws), count)
+    above = losses - curve[:, 0]
+    lost = float((above <= 0).mean())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        equivalent = (curve[:, 1] - np.log(np.maximum(above, 0.0))) / curve[:, 2]
+    equivalent = np.where(above > 0, equivalent, np.inf)
+    total = np.logaddexp(equivalent, np.log(cpt))
+    spread = interval(float(total[0]), total, laws.options.interval)
+    if lost > LOST_DRAWS or spread.high - spread.low > np.log(WIDEST_COMPUTE):
+        return Refusal(
+            RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
+            f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that its "
+            f"equivalent compute is unknown: total compute between {np.exp(spread.low):.2g} and "
+            f"{np.exp(min(spread.high, 700)):.2g} FLOPs, and {lost:.0%} of the bootstrap below L0.",
+            {"initial_loss": query.initial_loss, "lost_share": lost},
+        )
+    return Compute(equivalent, total, float(cpt))
+
+
+def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
+    """Of the target: as given, or the runs' FLOPs per parameter times its parameters."""
+    if query.flops_per_token is not None:
+        return query.flops_per_token
+    assert query.params is not None
+    return laws.surface.flops_per_token_per_param * query.params
+
+
+def _draw_count(laws: Laws) -> int:
+    counts = [len(d) for d in (laws.draws.learning_rate, laws.draws.surface) if d is not None]
+    return min(counts, default=0)
+
+
+def _curve_estimate(laws: Laws) -> Array:
+    curve = laws.loss_compute
+    return np.array([curve.irreducible_loss, curve.log_alpha, curve.gamma], dtype=float)
+
+
+def _with_estimate(draws: Array | None, estimate: Array, count: int) -> Array:
+    """The estimate as row 0, then `count` draws."""
+    if draws is None:
+        return np.tile(estimate, (count + 1, 1))
+    return np.concatenate([estimate[None], draws[:count]])
+
+
+def _refuse_distance(laws: Laws, query: PredictionQuery, compute: Compute) -> Refusal | None:
+    limit = query.max_extrapolation or laws.options.max_extrapolation
+    largest = laws.data.largest_flops
+    if largest is None:
+        return None
+    factor = float(np.exp(compute.total[0]) / largest)
+    if factor <= limit:
+        return None
+    return Refusal(
+        RefusalReason.EXTRAPOLATION_TOO_FAR,
+        f"The total compute is {factor:.3g} times the largest of the sweep's frontier "
+        f"({largest:.3g} FLOPs); the limit is {limit:.3g}.",
+        {"factor": factor, "limit": limit, "largest_flops": largest},
+    )
+
+
+def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
+    routes = _routes(laws, query, compute.total)
+    if not routes:
+        return Refused(
+            tuple(
+                Refusal(RefusalReason.LAW_REFUSED, r.message, {"law_reason": r.reason.value})
+                for r in (*laws.refusals, laws.surface.refusal)
+                if r is not None
+            ),
+            laws.warnings,
+        )
+    route = laws.default_route if laws.default_route in routes else next(iter(routes))
+    chosen = routes[route]
+    raw = chosen.batch_size.value
+    batch = Interval(
+        float(max(round(raw / query.round_to), 1) * query.round_to),
+        chosen.batch_size.low,
+        chosen.batch_size.high,
+    )
+    length = float(laws.sequence_length or 1)
+    level = laws.options.interval
+    warnings = (*laws.warnings, *_warnings(laws, query, routes, route))
+    return Prediction(
+        learning_rate=chosen.learning_rate,
+        batch_size=batch,
+        batch_size_raw=raw,
+        batch_size_tokens=Interval(batch.value * length, batch.low * length, batch.high * length),
+        target_loss=_target_loss(laws, compute.total),
+        equivalent_flops=None
+        if compute.equivalent is None
+        else _exponential(compute.equivalent, level),
+        cpt_flops=compute.cpt_flops,
+        total_flops=_exponential(compute.total, level),
+        extrapolation=_extrapolation(laws, query, compute),
+        route=route,
+        routes=routes,
+        variants=_variants(laws, query, compute, route),
+        interval_level=level,
+        provisional=laws.status == "provisional",
+        warnings=warnings,
+    )
+
+
+def _exponential(draws: Array, level: float) -> Interval:
+    found = interval(float(draws[0]), draws[1:], level)
+    return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))
+
+
+def _target_loss(laws: Laws, total: Array) -> Interval | None:
+    if laws.loss_compute.status == "refused":
+        return None
+    curve = _with_estimate(laws.draws.loss_compute, _curve_estimate(laws), len(total) - 1)
+    losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * total)
+    return interval(float(losses[0]), losses[1:], laws.options.interval)
+
+
+def _routes(laws: Laws, query: PredictionQuery, total: Array) -> dict[Route, Point]:
+    """Every estimate that can answer at ln C (draws)."""
+    routes: dict[Route, Point] = {}
+    along = _iso_loss_answer(laws, total)
+    if along is not None:
+        routes["iso-loss"] = _point(laws, along, total)
+    on = _surface_answer(laws, query, total)
+    if on is not None:
+        routes["surface"] = _point(laws, on, total)
+    return routes
+
+
+def _point(laws: Laws, answer: tuple[Array, Array], total: Array) -> Point:
+    level = laws.options.interval
+    target = _target_loss(laws, total)
+    return Point(
+        learning_rate=_exponential(answer[0], level),
+        batch_size=_exponential(answer[1], level),
+        total_flops=float(np.exp(total[0])),
+        target_loss=None if target is None else target.value,
+    )
+
+
+def _iso_loss_answer(laws: Laws, total: Array) -> tuple[Array, Array] | None:
+    rate, batch = laws.learning_rate, laws.batch_size
+    if rate.intercept is None or batch.intercept is None:
+        return None
+    count = len(total) - 1
+    losses = np.ones(count + 1)
+    if rate.form == "PowerLawOfLoss":
+        if laws.loss_compute.status == "refused":
+            return None
+        curve = _with_estimate(laws.draws.loss_compute, _curve_estimate(laws), count)
+        losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * total)
+    answers = []
+    for law, draws in ((rate, laws.draws.learning_rate), (batch, laws.draws.batch_size)):
+        c = _with_estimate(draws, np.array([law.intercept, law.slope], dtype=float), count)
+        value = evaluate_form(law.quantity, law.form, c[:, 0], c[:, 1], losses, total)
+        answers.append(np.log(np.maximum(value, 1e-300)))
+    return answers[0], answers[1]
+
+
+def _surface_answer(
+    laws: Laws, query: PredictionQuery, total: Array
+) -> tuple[Array, Array] | None:
+    law = laws.surface
+    if law.log_learning_rate is None or law.log_batch_size is None:
+        return None
+    if query.params is not None:
+        n = np.full_like(total, np.log(query.params))
+        d = total - np.log(flops_per_token(laws, query))
+    elif law.frontier_log_ratio is not None:
+        n = 0.5 * (total - np.log(law.flops_per_token_per_param) - law.frontier_log_ratio)
+        d = n + law.frontier_log_ratio
+    else:
+        return None
+    estimate = np.concatenate([law.log_learning_rate, law.log_batch_size])
+    c = _with_estimate(laws.draws.surface, estimate, len(total) - 1)
+    n, d = n - law.log_params_centre, d - law.log_tokens_centre
+    return c[:, 0] + c[:, 1] * n + c[:, 2] * d, c[:, 3] + c[:, 4] * n + c[:, 5] * d
+
+
+def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
+    target, lowest = _target_loss(laws, compute.total), laws.data.lowest_loss
+    largest = laws.data.largest_flops or float(np.exp(compute.total[0]))
+    return Extrapolation(
+        compute_factor=float(np.exp(compute.total[0]) / largest),
+        loss_distance=None if target is None or lowest is None else lowest - target.value,
+        params_factor=None if query.params is None else query.params / max(laws.data.sizes),
+    )
+
+
+def _variants(
+    laws: Laws, query: PredictionQuery, compute: Compute, route: Route
+) -> dict[str, Point]:
+    """The paper's ablations: A without the checkpoint's compute, B with that of its raw tokens."""
+    variants = {}
+    if compute.cpt_flops is None:
+        return variants
+    budgets = {"A": compute.cpt_flops}
+    if query.pretraining_tokens is not None and (query.params or query.flops_per_token):
+        spent = query.pretraining_tokens * flops_per_token(laws, query)
+        budgets["B"] = compute.cpt_flops + spent
+    for name, flops in budgets.items():
+        point = _routes(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
+        if point is not None:
+            variants[name] = point
+    return variants
+
+
+def _warnings(
+    laws: Laws, query: PredictionQuery, routes: dict[Route, Point], route: Route
+) -> list[str]:
+    found = []
+    if len(routes) == 2:
+        one, other = routes["iso-loss"], routes["surface"]
+        for words, a, b in (
+            ("learning rate", one.learning_rate, other.learning_rate),
+            ("batch size", one.batch_size, other.batch_size),
+        ):
+            if a.high < b.low or b.high < a.low:
+                found.append(
+                    f"The two estimates of the {words} disagree beyond their intervals: along the "
+                    f"frontier {a.value:.3g} [{a.low:.3g}, {a.high:.3g}], on the joint surface "
+                    f"{b.value:.3g} [{b.low:.3g}, {b.high:.3g}]."
+                )
+    if route == "surface" and query.params is None:
+        found.append(
+            "No target size was given: the surface was asked at the sweep's compute-optimal ratio "
+            "of tokens to parameters."
+        )
+    length = query.sequence_length
+    if length is not None and laws.sequence_length not in (None, length):
+        found.append(
+            f"The target's sequence length {length} differs from the sweep's {laws.sequence_length}: "
+            "compare batch sizes in tokens."
+        )
+    return found

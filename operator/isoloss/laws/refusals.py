@@ -1,0 +1,83 @@
+"""Reasons not to fit at all, found before any arithmetic, and the shape of a wholly refused result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Run
+from isoloss.laws.results import (
+    DataRange,
+    Draws,
+    Exclusion,
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    Selection,
+    SurfaceLaw,
+)
+
+
+def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
+    """Losses that can not be compared, or nothing to compare."""
+    if not runs:
+        return Refusal(RefusalReason.TOO_FEW_RUNS, "There are no runs.", {"runs": 0})
+    for attribute, reason, words in (
+        ("tokenizer", RefusalReason.MIXED_TOKENIZERS, "tokenizers"),
+        ("sequence_length", RefusalReason.MIXED_SEQUENCE_LENGTHS, "sequence lengths"),
+        ("loss_kind", RefusalReason.MIXED_LOSS_KINDS, "kinds of loss"),
+    ):
+        counts = Counter(getattr(run, attribute) for run in runs)
+        if len(counts) > 1:
+            listed = ", ".join(
+                f"{value} ({n} runs)" for value, n in sorted(counts.items(), key=str)
+            )
+            return Refusal(
+                reason,
+                f"The runs have different {words}: {listed}. Their losses per token can not be "
+                "compared; fit them separately.",
+                {str(value): n for value, n in counts.items()},
+            )
+    return _mixed_text_per_token(runs)
+
+
+def _mixed_text_per_token(runs: Sequence[Run]) -> Refusal | None:
+    """Without names, tokenizers show in the bytes per token: the same text gives the same ratio."""
+    ratios = [run.bytes_per_token for run in runs if run.bytes_per_token is not None]
+    if not ratios or max(ratios) <= 1.02 * min(ratios):
+        return None
+    return Refusal(
+        RefusalReason.MIXED_TOKENIZERS,
+        f"The runs' bytes per token range from {min(ratios):.4g} to {max(ratios):.4g}: they do not "
+        "share a tokenizer and validation text. Fit them separately.",
+        {"lowest": min(ratios), "highest": max(ratios)},
+    )
+
+
+def refused_laws(
+    refusal: Refusal,
+    runs: Sequence[Run],
+    options: FitOptions,
+    excluded: tuple[Exclusion, ...] = (),
+) -> Laws:
+    """All laws refused for one reason."""
+    first = runs[0] if runs else None
+    return Laws(
+        status="refused",
+        learning_rate=HyperparameterLaw("learning_rate", "refused", options.form, refusal=refusal),
+        batch_size=HyperparameterLaw("batch_size", "refused", options.form, refusal=refusal),
+        loss_compute=LossComputeLaw("refused", refusal=refusal),
+        surface=SurfaceLaw("refused", refusal=refusal),
+        selection=Selection("iso-loss", "no estimate could be made"),
+        optima=(),
+        frontier=(),
+        contours=(),
+        excluded=excluded,
+        warnings=(),
+        data=DataRange(runs=len(runs), evaluations=sum(len(r.tokens) for r in runs)),
+        draws=Draws(),
+        sequence_length=first.sequence_length if first else None,
+        options=options,
+        tokenizer=first.tokenizer if first else None,
+        loss_kind=first.loss_kind if first else None,
+    )

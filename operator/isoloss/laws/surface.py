@@ -1,0 +1,285 @@
+"""The joint second estimate: one convex surface of loss over (LR, B) for every (N, D), fitted at once.
+
+Within a cell (one N at one D) the loss is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
+n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
+lies outside the grid still tell the slope there, and every cell shares the curvature H.
+The optimum is a log-linear law of N and D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.model import Array, Refusal, RefusalReason
+from isoloss.laws.results import Status, SurfaceLaw
+from isoloss.laws.trajectories import DENSE, SAME_TOKENS, Trajectory
+
+WINDOW = 0.5
+"""Points that waste more than this much ln D against their cell's best count little."""
+CELLS_PER_SIZE = 8
+FEWEST_PER_CELL = 4
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All runs of one size at one token count."""
+
+    log_params: float
+    log_tokens: float
+    runs: Array
+    """Indices of the trajectories."""
+    log_losses: Array
+    slope: float
+    """-dlnL/dlnD about here: turns losses into tokens."""
+
+
+def make_cells(trajectories: Sequence[Trajectory]) -> list[Cell]:
+    """Cut the trajectories at common token counts."""
+    cells: list[Cell] = []
+    for params in sorted({t.params for t in trajectories}):
+        chosen = [(i, t) for i, t in enumerate(trajectories) if t.params == params and t.usable]
+        if not chosen:
+            continue
+        slope = _token_slope([t for _, t in chosen])
+        for log_tokens in _common_tokens([t for _, t in chosen]):
+            cell = _cut(chosen, float(np.log(params)), log_tokens, slope)
+            if len(cell.runs) >= FEWEST_PER_CELL:
+                cells.append(cell)
+    return cells
+
+
+def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
+    if max(len(t.log_tokens) for t in trajectories) >= DENSE:
+        low = np.median([t.log_tokens[0] for t in trajectories])
+        high = max(t.log_tokens[-1] for t in trajectories)
+        return list(np.linspace(low, high, CELLS_PER_SIZE))
+    every = np.sort(np.concatenate([t.log_tokens for t in trajectories]))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(every) > SAME_TOKENS) + 1, [len(every)]])
+    return [float(np.median(every[a:b])) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+
+
+def _cut(
+    chosen: list[tuple[int, Trajectory]], log_params: float, log_tokens: float, slope: float
+) -> Cell:
+    runs, losses = [], []
+    for i, t in chosen:
+        value = _loss_at(t, log_tokens)
+        if value is not None:
+            runs.append(i)
+            losses.append(value)
+    return Cell(log_params, log_tokens, np.array(runs, dtype=int), np.array(losses), slope)
+
+
+def _loss_at(t: Trajectory, log_tokens: float) -> float | None:
+    if len(t.log_tokens) >= DENSE:
+        if not t.log_tokens[0] - SAME_TOKENS <= log_tokens <= t.log_tokens[-1] + SAME_TOKENS:
+            return None
+        return float(np.interp(log_tokens, t.log_tokens, t.smooth))
+    near = int(np.argmin(np.abs(t.log_tokens - log_tokens)))
+    return (
+        float(t.log_losses[near]) if abs(t.log_tokens[near] - log_tokens) < SAME_TOKENS else None
+    )
+
+
+def _token_slope(trajectories: list[Trajectory]) -> float:
+    """Median of -dlnL/dlnD over the better half of the runs; 0.03 where nothing tells."""
+    good = sorted(trajectories, key=lambda t: float(t.smooth[-1]))[
+        : max(3, len(trajectories) // 2)
+    ]
+    slopes = [
+        (t.smooth[0] - t.smooth[-1]) / (t.log_tokens[-1] - t.log_tokens[0])
+        for t in good
+        if len(t.log_tokens) >= 2 and t.smooth[0] > t.smooth[-1]
+    ]
+    return float(np.median(slopes)) if slopes else 0.03
+
+
+@dataclass(frozen=True)
+class SurfaceFit:
+    """The linear problem solved, and its map for the bootstrap."""
+
+    centre: Array
+    """(4,): ln LR, ln B, ln N, ln D."""
+    coefficients: Array
+    """(9,): H entries (xx, xy, yy), then x (1, n, d), y (1, n, d)."""
+    solver: Array
+    """(9, points)."""
+    runs: Array
+    """(points,) trajectory behind each point."""
+    residuals: Array
+    weights: Array
+    scale: Array
+    """(points,) token slope of the point's cell."""
+    unknowns: float
+    """Coefficients that were fitted, the cells' levels included."""
+
+
+def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
+    """Weighted least squares over all cells, or why it can not be."""
+    points = sum(len(c.runs) for c in cells)
+    sizes, tokens = {c.log_params for c in cells}, {c.log_tokens for c in cells}
+    if points < 9 + len(cells) + 1 or len(cells) < 2:
+        return Refusal(
+            RefusalReason.TOO_FEW_RUNS,
+            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface.",
+            {"points": points, "cells": len(cells)},
+        )
+    x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
+    best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
+    excess = z - best[cell]
+    weights = 1.0 / (1.0 + (excess / (0.3 * WINDOW)) ** 2)
+    weights = np.where(excess < 3 * WINDOW, weights, 1e-6)
+    centre = np.array([np.average(v, weights=weights) for v in (x, y, n, d)])
+    x, y, n, d = x - centre[0], y - centre[1], n - centre[2], d - centre[3]
+    columns = [0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d]
+    if len(sizes) < 2:
+        columns[4], columns[7] = np.zeros_like(x), np.zeros_like(x)
+    if len(tokens) < 2:
+        columns[5], columns[8] = np.zeros_like(x), np.zeros_like(x)
+    levels = np.eye(len(cells))[cell]
+    design = np.concatenate([np.stack(columns, axis=1), levels], axis=1)
+    root = np.sqrt(weights)
+    full = np.linalg.pinv(design * root[:, None], rcond=1e-10) * root
+    residuals = z - design @ (full @ z)
+    unknowns = float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8))
+    return SurfaceFit(centre, full[:9] @ z, full[:9], runs, residuals, weights, scale, unknowns)
+
+
+def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[Array, ...]:
+    cell = np.concatenate([np.full(len(c.runs), i) for i, c in enumerate(cells)])
+    runs = np.concatenate([c.runs for c in cells])
+    x = np.log([trajectories[i].learning_rate for i in runs])
+    y = np.log([trajectories[i].batch_size for i in runs])
+    scale = np.array([c.slope for c in cells])[cell]
+    # In units of tokens: a loss 1 % too high is a waste of 1 % / slope of the tokens.
+    z = np.concatenate([c.log_losses for c in cells]) / scale
+    n = np.array([c.log_params for c in cells])[cell]
+    d = np.array([c.log_tokens for c in cells])[cell]
+    return x, y, n, d, z, cell, runs, scale
+
+
+def optimum_coefficients(coefficients: Array, centre: Array) -> tuple[Array, Array, Array]:
+    """(ln LR (..., 3), ln B (..., 3), convex (...,)) of surfaces (..., 9)."""
+    h11, h12, h22 = coefficients[..., 0], coefficients[..., 1], coefficients[..., 2]
+    determinant = h11 * h22 - h12**2
+    convex = (h11 > 0) & (h22 > 0) & (determinant > 0)
+    safe = np.where(convex, determinant, 1.0)[..., None]
+    p, q = coefficients[..., 3:6], coefficients[..., 6:9]
+    rate = -(h22[..., None] * p - h12[..., None] * q) / safe
+    batch = -(h11[..., None] * q - h12[..., None] * p) / safe
+    rate[..., 0] += centre[0]
+    batch[..., 0] += centre[1]
+    return rate, batch, convex
+
+
+def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> Array:
+    """(draws, 9); draw 0 is the estimate. Points of one run share a part of their error."""
+    root = np.sqrt(fit.weights)
+    scaled = fit.residuals * root
+    _, member = np.unique(fit.runs, return_inverse=True)
+    count = int(member.max()) + 1
+    total = float((scaled**2).sum() / max(len(scaled) - fit.unknowns, 1.0))
+    sums = np.bincount(member, scaled, count)
+    pairs = float((np.bincount(member, minlength=count) ** 2).sum() - len(scaled))
+    shared = float((sums**2).sum() - (scaled**2).sum()) / pairs if pairs > 0 else 0.0
+    shared = min(max(shared * count / max(count - 8.0, 1.0), 0.0), total)
+    freedom = max(float(count) - 8.0, 2.0)
+    size = np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
+    errors = np.sqrt(shared) * rng.standard_normal((draws, count))[:, member]
+    errors = errors + np.sqrt(total - shared) * rng.standard_normal((draws, len(scaled)))
+    errors[0] = 0.0
+    return np.asarray(fit.coefficients + (errors * size / root) @ fit.solver.T, dtype=float)
+
+
+def surface_law(
+    fit: SurfaceFit | Refusal,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    draws: Array | None,
+    fitted: Status,
+) -> tuple[SurfaceLaw, Array | None]:
+    """The public record of the estimate and the draws (n, 6) of its optimum's coefficients."""
+    if isinstance(fit, Refusal) or draws is None:
+        return SurfaceLaw("refused", refusal=fit if isinstance(fit, Refusal) else None), None
+    rate, batch, convex = optimum_coefficients(draws, fit.centre)
+    refusal = _judge(fit, trajectories, cells, rate, batch, convex)
+    if refusal is not None:
+        return SurfaceLaw("refused", refusal=refusal), None
+    h = fit.coefficients
+    per_param = [t.flops_per_token / t.params for t in trajectories]
+    log_loss = np.average(np.concatenate([c.log_losses for c in cells]), weights=fit.weights)
+    weighted = np.average((fit.residuals * fit.scale) ** 2, weights=fit.weights)
+    law = SurfaceLaw(
+        status=fitted,
+        log_learning_rate=rate[0],
+        log_batch_size=batch[0],
+        log_params_centre=float(fit.centre[2]),
+        log_tokens_centre=float(fit.centre[3]),
+        curvature=np.array([[h[0], h[1]], [h[1], h[2]]]),
+        residual_rms=float(np.sqrt(weighted) * np.exp(log_loss)),
+        flops_per_token_per_param=float(np.median(per_param)),
+        cells=len(cells),
+        points=len(fit.runs),
+    )
+    return law, np.concatenate([rate, batch], axis=1)[convex]
+
+
+def _judge(
+    fit: SurfaceFit,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    rate: Array,
+    batch: Array,
+    convex: Array,
+) -> Refusal | None:
+    """Refuse a surface without a minimum, or whose minima mostly lie outside the grids."""
+    if not convex[0] or convex.mean() < 0.8:
+        return Refusal(
+            RefusalReason.SURFACE_NOT_CONVEX,
+            "The joint surface has no minimum over learning rate and batch size that stands out "
+            f"of the noise (convex in {convex.mean():.0%} of the bootstrap).",
+            {"convex_share": float(convex.mean())},
+        )
+    for quantity, law, values in (
+        ("learning_rate", rate[0], np.log([t.learning_rate for t in trajectories])),
+        ("batch_size", batch[0], np.log([t.batch_size for t in trajectories])),
+    ):
+        above, below = _outside(fit, trajectories, cells, law, values)
+        if max(above, below) > 0.5:
+            return _outside_refusal(quantity, values, above > below, max(above, below))
+    return None
+
+
+def _outside(
+    fit: SurfaceFit,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    law: Array,
+    values: Array,
+) -> tuple[float, float]:
+    """Shares of the cells whose optimum lies above and below the lines their size was tried on."""
+    params = np.log([t.params for t in trajectories])
+    above = below = 0
+    for cell in cells:
+        tried = values[np.abs(params - cell.log_params) < 1e-9]
+        n, d = cell.log_params - fit.centre[2], cell.log_tokens - fit.centre[3]
+        optimum = law[0] + law[1] * n + law[2] * d
+        above += int(optimum > tried.max())
+        below += int(optimum < tried.min())
+    return above / len(cells), below / len(cells)
+
+
+def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
+    edge = float(np.exp(values.max() if larger else values.min()))
+    direction = "larger" if larger else "smaller"
+    return Refusal(
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+        if quantity == "learning_rate"
+        else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        f"In {share:.0%} of the joint surface's cells the best {quantity.replace('_', ' ')} lies "
+        f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
+        {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
+    )

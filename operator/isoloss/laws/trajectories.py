@@ -1,0 +1,297 @@
+"""From runs to smooth trajectories, and from those to the tokens that a loss needs.
+
+Runs of one configuration (N, B, LR) at several token counts, as in published tables of final
+losses, are one trajectory here. The tokens to a loss come from a local straight line in
+(ln D, ln L) over several evaluations: a first crossing would be early by the noise.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from isoloss.laws.model import Array, InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.results import Exclusion
+
+SAME_TOKENS = 0.005
+"""Token counts closer than this (relative) are one nominal count rounded to whole steps."""
+EARLY_FRACTION = 0.04
+"""Dense trajectories are used from this fraction of their size's longest run: before lies warm-up."""
+DENSE = 8
+"""A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
+LARGEST_LOSS_RATIO = 1.5
+"""A final loss this many times the size's median is a diverged run even if nobody said so."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Loss over tokens of one configuration, smoothed."""
+
+    names: tuple[str, ...]
+    params: float
+    batch_size: float
+    learning_rate: float
+    flops_per_token: float
+    log_tokens: Array
+    """Increasing."""
+    log_losses: Array
+    """As evaluated."""
+    smooth: Array
+    """ln L, smoothed, not increasing."""
+    smoother: Array
+    """(n, n): smooth = smoother @ log_losses before it was made monotone."""
+    residuals: Array
+    """ln L less its smoothed value, scaled up for the freedom the smoother took."""
+    end: float
+    """ln D of the last evaluation, or of the divergence: the loss levels not reached lie beyond."""
+    diverged: bool
+    finished: bool
+
+    @property
+    def name(self) -> str:
+        """The first run's name stands for the configuration."""
+        return self.names[0]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a curve to read tokens from."""
+        return len(self.log_tokens) > 0
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All trajectories of a fit, what was left out, and what forbids a fit altogether."""
+
+    trajectories: tuple[Trajectory, ...]
+    excluded: tuple[Exclusion, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def validate_run(run: Run) -> None:
+    """Raise InvalidRunError where a number can not be what it claims to be."""
+    for name in ("params", "batch_size", "sequence_length", "learning_rate"):
+        value = getattr(run, name)
+        if not (np.isfinite(value) and value > 0):
+            raise InvalidRunError(run.name, name, f"is {value}, not positive and finite")
+    if run.tokens.shape != run.losses.shape or run.tokens.ndim != 1:
+        raise InvalidRunError(run.name, "losses", "and tokens differ in length")
+    if not (np.isfinite(run.tokens).all() and (run.tokens > 0).all()):
+        raise InvalidRunError(run.name, "tokens", "are not all positive and finite")
+    if (np.diff(run.tokens) < 0).any():
+        raise InvalidRunError(run.name, "tokens", "are not in increasing order")
+    finite = run.losses[np.isfinite(run.losses)]
+    if (finite <= 0).any():
+        raise InvalidRunError(run.name, "losses", "are not all positive")
+    if len(finite) < len(run.losses) and not run.diverged:
+        raise InvalidRunError(run.name, "losses", "are not finite in a run not marked diverged")
+    if run.flops_per_token is not None and not (
+        np.isfinite(run.flops_per_token) and run.flops_per_token > 0
+    ):
+        raise InvalidRunError(run.name, "flops_per_token", "is not positive and finite")
+
+
+def collect(runs: Sequence[Run]) -> Collected:
+    """Group the runs by configuration and smooth each; runs in any order give the same result."""
+    for run in runs:
+        validate_run(run)
+    groups: dict[tuple[float, float, float], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
+        groups[_configuration(run)].append(run)
+    longest = _longest_tokens(runs)
+    limits = _loss_limits(runs)
+    trajectories: list[Trajectory] = []
+    excluded: list[Exclusion] = []
+    refusals: list[Refusal] = []
+    for group in groups.values():
+        merged = _without_duplicates(group, excluded, refusals)
+        size = group[0].params
+        trajectories.append(_trajectory(merged, longest[size], limits[size], excluded))
+    return Collected(tuple(trajectories), tuple(excluded), tuple(refusals))
+
+
+def _configuration(run: Run) -> tuple[float, float, float]:
+    def digits(value: float) -> float:
+        return float(f"{value:.9g}")
+
+    return digits(run.params), digits(run.batch_size), digits(run.learning_rate)
+
+
+def _longest_tokens(runs: Sequence[Run]) -> dict[float, float]:
+    longest: dict[float, float] = {}
+    for run in runs:
+        if len(run.tokens):
+            longest[run.params] = max(longest.get(run.params, 0.0), float(run.tokens[-1]))
+    return {run.params: longest.get(run.params, 0.0) for run in runs}
+
+
+def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
+    finals: dict[float, list[float]] = defaultdict(list)
+    for run in runs:
+        if not run.diverged and len(run.losses):
+            finals[run.params].append(float(run.losses[-1]))
+    return {
+        run.params: LARGEST_LOSS_RATIO * float(np.median(finals[run.params]))
+        if finals.get(run.params)
+        else np.inf
+        for run in runs
+    }
+
+
+def _without_duplicates(
+    group: list[Run], excluded: list[Exclusion], refusals: list[Refusal]
+) -> list[Run]:
+    kept: list[Run] = []
+    for run in group:
+        twin = next((other for other in kept if _overlap(run, other)), None)
+        if twin is None:
+            kept.append(run)
+        elif _agree(run, twin):
+            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
+        else:
+            refusals.append(_duplicate(run, twin))
+    return kept
+
+
+def _overlap(run: Run, other: Run) -> bool:
+    """Whether both claim to say what this configuration's loss is at the same tokens."""
+    if len(run.tokens) == 0 or len(other.tokens) == 0:
+        return run.tokens.shape == other.tokens.shape
+    if len(run.tokens) == 1 and len(other.tokens) == 1:
+        return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
+    return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
+
+
+def _agree(run: Run, other: Run) -> bool:
+    if run.tokens.shape != other.tokens.shape:
+        return False
+    same_tokens = np.allclose(run.tokens, other.tokens, rtol=SAME_TOKENS)
+    return bool(same_tokens and np.allclose(run.losses, other.losses, rtol=1e-9, equal_nan=True))
+
+
+def _duplicate(run: Run, twin: Run) -> Refusal:
+    return Refusal(
+        RefusalReason.DUPLICATED_RUN,
+        f"Runs {twin.name} and {run.name} have the same size, batch size and learning rate and "
+        "cover the same tokens with different losses. Keep one of them; if they differ in "
+        "schedule (annealed or not), horizon, data or seed, fit them separately.",
+        {"params": run.params, "batch_size": run.batch_size, "learning_rate": run.learning_rate},
+    )
+
+
+def _trajectory(
+    group: list[Run], longest: float, limit: float, excluded: list[Exclusion]
+) -> Trajectory:
+    first = group[0]
+    tokens = np.concatenate([run.tokens for run in group])
+    losses = np.concatenate([run.losses for run in group])
+    lost = np.concatenate([_lost(run, limit) for run in group])
+    order = np.argsort(tokens, kind="stable")
+    tokens, losses, lost = tokens[order], losses[order], lost[order]
+    diverged = bool(lost.any()) or any(run.diverged for run in group)
+    end = float(np.log(tokens[-1])) if len(tokens) else -np.inf
+    keep = ~lost
+    if keep.sum() >= DENSE:
+        keep &= tokens >= EARLY_FRACTION * longest
+    if lost.any():
+        excluded.append(
+            Exclusion(first.name, f"{int(lost.sum())} evaluations after divergence: used as bound")
+        )
+    log_tokens, log_losses = np.log(tokens[keep]), np.log(losses[keep])
+    smooth, smoother, residuals = _smooth(log_tokens, log_losses)
+    return Trajectory(
+        names=tuple(run.name for run in group),
+        params=first.params,
+        batch_size=first.batch_size,
+        learning_rate=first.learning_rate,
+        flops_per_token=first.flops_per_token or 6.0 * first.params,
+        log_tokens=log_tokens,
+        log_losses=log_losses,
+        smooth=smooth,
+        smoother=smoother,
+        residuals=residuals,
+        end=end,
+        diverged=diverged,
+        finished=all(run.finished for run in group),
+    )
+
+
+def _lost(run: Run, limit: float) -> Array:
+    """Evaluations that tell only that the run diverged."""
+    bad = ~np.isfinite(run.losses)
+    if len(run.losses) == 0:
+        return bad
+    if len(run.losses) == 1:
+        return bad | run.diverged | (np.nan_to_num(run.losses, nan=np.inf) > limit)
+    if run.diverged:
+        best = int(np.nanargmin(np.where(bad, np.inf, run.losses)))
+        bad = bad | (np.arange(len(run.losses)) > best)
+    return bad
+
+
+def _smooth(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Local straight lines with a tricube kernel over the nearest evaluations."""
+    n = len(x)
+    if n < DENSE:
+        return np.minimum.accumulate(y) if n else y, np.eye(n), np.zeros(n)
+    neighbours = max(6, min(n, round(0.35 * n)))
+    distance = np.abs(x[:, None] - x[None, :])
+    radius = np.sort(distance, axis=1)[:, neighbours - 1] * 1.0001
+    weight = np.clip(1.0 - (distance / radius[:, None]) ** 3, 0.0, None) ** 3
+    smoother = _local_lines(x, weight)
+    smooth = smoother @ y
+    freedom = np.clip(1.0 - 2.0 * np.diag(smoother) + (smoother**2).sum(1), 0.1, None)
+    residuals = (y - smooth) / np.sqrt(freedom)
+    return np.minimum.accumulate(smooth), smoother, residuals
+
+
+def _local_lines(x: Array, weight: Array) -> Array:
+    dx = x[None, :] - x[:, None]
+    s0, s1, s2 = weight.sum(1), (weight * dx).sum(1), (weight * dx**2).sum(1)
+    # The value at the centre of a weighted straight line, as weights on the observations.
+    return np.asarray(
+        weight * (s2[:, None] - s1[:, None] * dx) / (s0 * s2 - s1**2)[:, None], dtype=float
+    )
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Where one trajectory reaches each of K losses."""
+
+    log_tokens: Array
+    """(K,) NaN where not reached or reached before the trajectory's first evaluation."""
+    slope: Array
+    """(K,) dlnL/dlnD there, negative."""
+    weights: Array
+    """(K, n) how an error of each ln L moves the smoothed ln L at the crossing."""
+
+
+def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
+    """The tokens at which the smoothed trajectory reaches each loss (ln nats)."""
+    k, n = len(log_losses), len(trajectory.log_tokens)
+    empty = Crossings(np.full(k, np.nan), np.full(k, np.nan), np.zeros((k, n)))
+    keep = _strictly_decreasing(trajectory.smooth)
+    if len(keep) < 2:
+        return empty
+    x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
+    inside = (log_losses <= y[0]) & (log_losses >= y[-1])
+    inverse = PchipInterpolator(-y, x)
+    log_tokens = np.where(inside, inverse(-np.clip(log_losses, y[-1], y[0])), np.nan)
+    right = np.clip(np.searchsorted(x, np.nan_to_num(log_tokens, nan=x[0])), 1, len(x) - 1)
+    left = right - 1
+    gap = x[right] - x[left]
+    t = np.clip((np.nan_to_num(log_tokens, nan=x[0]) - x[left]) / gap, 0.0, 1.0)
+    rows = trajectory.smoother[keep]
+    weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]
+    slope = np.minimum((y[right] - y[left]) / gap, -1e-6)
+    return Crossings(log_tokens, np.where(inside, slope, np.nan), weights)
+
+
+def _strictly_decreasing(smooth: Array) -> Array:
+    if len(smooth) == 0:
+        return np.zeros(0, dtype=int)
+    keep = np.concatenate([[True], np.diff(smooth) < -1e-9])
+    return np.asarray(np.flatnonzero(keep))
