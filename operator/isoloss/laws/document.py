@@ -44,7 +44,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, np.ndarray):
-        return {"shape": list(value.shape), "data": [_encode(x) for x in value.ravel().tolist()]}
+        return {"shape": list(value.shape), "data": [_encode(float(x)) for x in value.ravel()]}
     if isinstance(value, np.generic):
         return _encode(value.item())
     if isinstance(value, float) and not math.isfinite(value):

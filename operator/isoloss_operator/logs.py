@@ -1,0 +1,54 @@
+"""One JSON object per log line, ready for any log collector; the frameworks' chatter is left out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+QUIET = {
+    "kopf": logging.WARNING,
+    "kopf.objects": logging.WARNING,
+    "kopf.activities": logging.WARNING,
+    "aiohttp.access": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "urllib3": logging.ERROR,
+    "botocore": logging.WARNING,
+    "aiobotocore": logging.WARNING,
+    "s3fs": logging.WARNING,
+    "fsspec": logging.WARNING,
+    "gcsfs": logging.WARNING,
+    "matplotlib": logging.WARNING,
+    "fontTools": logging.WARNING,
+}
+
+
+class JsonFormatter(logging.Formatter):
+    """Time in UTC, level, logger, message, and the traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configure(level: str) -> None:
+    """Log to standard error from `level` upwards, replacing whatever handlers there were."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name, quiet_level in QUIET.items():
+        logger = logging.getLogger(name)
+        logger.setLevel(max(quiet_level, root.level))
+        logger.handlers.clear()
+        logger.propagate = True

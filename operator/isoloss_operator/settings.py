@@ -1,0 +1,158 @@
+"""The operator's configuration: environment variables, read once into a frozen value."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from isoloss.store import BadStoreUri, check_uri
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+PREFIX = "ISOLOSS_"
+POD_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+EVERY_NAMESPACE = "*"
+
+
+class BadSettings(ValueError):
+    """The environment does not make a configuration; the message names the variable."""
+
+
+class Settings(BaseModel):
+    """Each field is the environment variable `ISOLOSS_<FIELD>` in capitals. Durations in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    namespaces: tuple[str, ...] = ()
+    """Comma-separated namespaces to serve; empty: all."""
+    allowed_storage: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """JSON: namespace, or "*" for every namespace, to the URI prefixes its resources may name."""
+    trainer_image: str = Field(min_length=1)
+    """Image of the pods."""
+    trainer_command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
+    """JSON list; the subcommand (prepare, train, evaluate) is appended."""
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    """Of the pods; empty: the cluster's default."""
+    enforce_restricted_pods: bool = True
+    """Refuse pod templates that leave the restricted Pod Security Standard."""
+    termination_grace_seconds: Annotated[int, Field(ge=1)] = 120
+    """Time a pod has between SIGTERM and SIGKILL to write its checkpoint."""
+
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """Serves /healthz, /readyz and /metrics; 0: any free port."""
+    http_address: str = "0.0.0.0"
+    """Address of that port."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    workers: Annotated[int, Field(ge=1, le=64)] = 4
+    """Sweeps and predictions reconciled at once."""
+    job_writers: Annotated[int, Field(ge=1, le=64)] = 16
+    """Jobs created or deleted at once, over all sweeps."""
+    store_readers: Annotated[int, Field(ge=1, le=128)] = 16
+    """Objects read from the store at once, over all sweeps."""
+    minimum_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
+    """Least time between two passes over one resource, however many events arrive."""
+    resync_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Each resource is looked at this often even without events."""
+
+    leader_election: bool = True
+    lease_name: str = "isoloss-operator"
+    lease_namespace: str = ""
+    """Empty: the pod's own namespace."""
+    lease_seconds: Annotated[float, Field(gt=0)] = 15.0
+    """A silent leader is replaced after this time."""
+    renew_deadline_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """A leader that could not renew for this long stops."""
+    renew_period_seconds: Annotated[float, Field(gt=0)] = 2.0
+
+    watch_stale_seconds: Annotated[float, Field(gt=0)] = 180.0
+    """Unhealthy where a watch has not delivered for this long what a live read has shown."""
+    stuck_seconds: Annotated[float, Field(gt=0)] = 900.0
+    """Unhealthy where one pass, or a key's wait for a worker, takes longer."""
+    per_sweep_metrics: bool = True
+    """Publish gauges with namespace and name of each sweep."""
+    identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+    """Names this process in the Lease."""
+
+    @field_validator("namespaces", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(sorted({part.strip() for part in value.split(",")} - {""}))
+        return value
+
+    @field_validator("allowed_storage", "trainer_command", mode="before")
+    @classmethod
+    def _parse_json(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value
+
+    @field_validator("allowed_storage")
+    @classmethod
+    def _prefixes_are_uris(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for prefix in (prefix for prefixes in value.values() for prefix in prefixes):
+            try:
+                normal_uri(prefix)
+            except BadStoreUri as error:
+                raise ValueError(str(error)) from error
+        return value
+
+    def storage_prefixes(self, namespace: str) -> tuple[str, ...]:
+        """The URI prefixes that resources of `namespace` may name."""
+        own = self.allowed_storage.get(namespace, ())
+        return (*own, *self.allowed_storage.get(EVERY_NAMESPACE, ()))
+
+    def allows_storage(self, namespace: str, uri: str) -> bool:
+        """Whether `uri` lies at or under a prefix allowed for `namespace`, by whole path segments."""
+        try:
+            wanted = normal_uri(uri)
+        except BadStoreUri:
+            return False
+        allowed = (normal_uri(prefix) for prefix in self.storage_prefixes(namespace))
+        return any(wanted == prefix or wanted.startswith(f"{prefix}/") for prefix in allowed)
+
+
+def normal_uri(uri: str) -> str:
+    """One spelling per place, so that prefixes can be compared by whole path segments.
+
+    Raises BadStoreUri where the URI could be read in two ways: '..', escapes, globs, a query.
+    """
+    parts = urlsplit(check_uri(uri))
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise BadStoreUri(f"{uri}: must not have a query, a fragment or user information")
+    if parts.scheme == "file" and parts.netloc:
+        raise BadStoreUri(f"{uri}: file URIs have three slashes: file:///folder")
+    unclear = sorted(set(uri) & set("%*?[]\\\0\n"))
+    if unclear:
+        raise BadStoreUri(f"{uri}: must not contain {' '.join(map(repr, unclear))}")
+    segments = [part for part in parts.path.split("/") if part not in ("", ".")]
+    return "/".join([f"{parts.scheme}://{parts.netloc}", *segments])
+
+
+def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the environment. Raises BadSettings naming the first wrong variable."""
+    values = {
+        name: environment[PREFIX + name.upper()]
+        for name in Settings.model_fields
+        if PREFIX + name.upper() in environment
+    }
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        variable = PREFIX + str(first["loc"][0]).upper()
+        raise BadSettings(f"{variable}: {first['msg']}") from error
+    if settings.lease_namespace:
+        return settings
+    return settings.model_copy(update={"lease_namespace": _own_namespace()})
+
+
+def _own_namespace() -> str:
+    try:
+        return POD_NAMESPACE_FILE.read_text().strip()
+    except OSError:
+        return "default"

@@ -1,0 +1,248 @@
+"""What the operator reads from and writes to object storage; everything read is parsed strictly.
+
+Keeps per sweep what can not change behind its back unnoticed: the ledger that this process wrote
+(nobody else does) and the manifest (content-addressed). All else is read anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from isoloss import layout
+from isoloss.contract import DataManifest, EvaluationResult, PointProgress, PointResult
+from isoloss.ledger import Ledger
+from isoloss.observation import SetAside
+from isoloss.store import BadRecord, NotFound, Store, StoreError, StoreUnavailable, parse_record
+from pydantic import BaseModel
+
+LISTING_PAYS_FROM = 32
+"""Asking for more points than this, one listing tells which have a folder at all."""
+MAX_PROGRESS_BYTES = 64 * 2**10
+MAX_RESULT_BYTES = 2**20
+MAX_LEDGER_BYTES = 64 * 2**20
+MAX_LAWS_BYTES = 64 * 2**20
+PROGRESS_SECONDS = 5.0
+"""Progress is for display: it is not read again before this long."""
+
+Record = TypeVar("Record", bound=BaseModel)
+CacheKey = TypeVar("CacheKey", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Recent(Generic[CacheKey, Value]):
+    """A thread-safe mapping that forgets what was used longest ago."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[CacheKey, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: CacheKey) -> Value | None:
+        """The value, now the most recently used; None where it is not kept."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: CacheKey, value: Value) -> None:
+        """Keep a value."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)
+
+    def drop(self, key: CacheKey) -> None:
+        """Forget a value; nothing happens where it is not kept."""
+        with self._lock:
+            self._values.pop(key, None)
+
+
+class Storage:
+    """All stores that the resources name. Thread-safe; raises StoreError as isoloss.store does."""
+
+    def __init__(
+        self,
+        *,
+        readers: int = 16,
+        on_call: Callable[[str, float, bool], None] = lambda *_: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_call` hears of every read or write: its name, seconds and whether the store answered."""
+        self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
+        self._on_call = on_call
+        self._clock = clock
+        self._stores: Recent[str, Store] = Recent(256)
+        self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
+        self._ledgers: Recent[tuple[str, str], Ledger] = Recent(256)
+        self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
+        self._laws: Recent[tuple[str, str, str], bytes] = Recent(16)
+
+    # --------------------------------------------------------------------------------- reading
+
+    def manifest(self, uri: str, path: str) -> DataManifest | StoreError | None:
+        """The corpus: None before it is written, BadRecord where it is unusable.
+
+        Raises StoreUnavailable where the store can not be asked.
+        """
+        known = self._manifests.get((uri, path))
+        if known is not None:
+            return known
+        found = self._read_record(uri, path, DataManifest, "manifest")
+        if isinstance(found, DataManifest):
+            self._manifests.put((uri, path), found)
+        return found
+
+    def ledger(self, uri: str, path: str) -> Ledger | StoreError | None:
+        """The ledger: None before it is written, BadRecord where it is unusable.
+
+        Raises StoreUnavailable where the store can not be asked.
+        """
+        known = self._ledgers.get((uri, path))
+        if known is not None:
+            return known
+        found = self._read_record(uri, path, Ledger, "ledger", MAX_LEDGER_BYTES)
+        if isinstance(found, Ledger):
+            self._ledgers.put((uri, path), found)
+        return found
+
+    def results(self, uri: str, keys: Iterable[str]) -> dict[str, PointResult | StoreError]:
+        """Results by point key; absent ones are left out.
+
+        Raises StoreUnavailable where the store can not be asked for any one of them.
+        """
+        wanted = list(dict.fromkeys(keys))
+        if len(wanted) > LISTING_PAYS_FROM:
+            present = set(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
+            wanted = [key for key in wanted if key in present]
+
+        def read_one(key: str) -> PointResult | StoreError | None:
+            path = layout.point_result(key)
+            return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
+
+        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
+        return {key: found for key, found in answers if found is not None}
+
+    def progress(self, uri: str, keys: Iterable[str]) -> dict[str, PointProgress]:
+        """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
+
+        def read_one(key: str) -> PointProgress | None:
+            kept = self._progress.get((uri, key))
+            if kept is not None and self._clock() - kept[0] < PROGRESS_SECONDS:
+                return kept[1]
+            path = layout.point_progress(key)
+            found = self._read_record(uri, path, PointProgress, "progress", MAX_PROGRESS_BYTES)
+            progress = found if isinstance(found, PointProgress) and found.key == key else None
+            self._progress.put((uri, key), (self._clock(), progress))
+            return progress
+
+        wanted = list(dict.fromkeys(keys))
+        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
+        return {key: found for key, found in answers if found is not None}
+
+    def evaluation(self, uri: str, key: str) -> EvaluationResult | StoreError | None:
+        """A checkpoint's initial loss; None before it is written. Raises StoreUnavailable."""
+        path = layout.evaluation_result(key)
+        return self._read_record(uri, path, EvaluationResult, "evaluation", MAX_RESULT_BYTES)
+
+    def document(self, uri: str, path: str, known_sha256: str = "") -> bytes | None:
+        """An object's bytes; None where it is absent. Raises StoreError.
+
+        With the digest that a status names, the bytes of that digest are read from the store once.
+        """
+        kept = self._laws.get((uri, path, known_sha256)) if known_sha256 else None
+        if kept is not None:
+            return kept
+        try:
+            content = self._timed(
+                "laws", lambda: self._store(uri).read(path, max_bytes=MAX_LAWS_BYTES)
+            )
+        except NotFound:
+            return None
+        if known_sha256 and hashlib.sha256(content).hexdigest() == known_sha256:
+            self._laws.put((uri, path, known_sha256), content)
+        return content
+
+    # --------------------------------------------------------------------------------- writing
+
+    def write_ledger(self, uri: str, path: str, ledger: Ledger) -> None:
+        """Write the ledger whole. Raises StoreUnavailable; what the store then holds is unknown."""
+        self._ledgers.drop((uri, path))
+        self._write("ledger", uri, path, ledger.document())
+        self._ledgers.put((uri, path), ledger)
+
+    def check_writable(self, uri: str, path: str) -> None:
+        """Find out whether the store takes writes, by an empty object. Raises StoreUnavailable."""
+        self._write("probe", uri, path, b"")
+
+    def set_aside(self, uri: str, request: SetAside) -> None:
+        """Copy an unusable object to another name and remove it; nothing happens where it is gone."""
+        store = self._store(uri)
+        try:
+            content = self._timed("set-aside", lambda: store.read(request.path))
+        except NotFound:
+            return
+        except BadRecord:
+            content = b"larger than any record of isoloss; not kept\n"
+        self._write("set-aside", uri, request.aside, content)
+        self._timed("set-aside", lambda: store.remove(request.path))
+
+    def forget(self, uri: str, path: str) -> None:
+        """Read the ledger anew next time: its sweep is gone, or somebody else may have written it."""
+        self._ledgers.drop((uri, path))
+
+    # ------------------------------------------------------------------------------------- calls
+
+    def _store(self, uri: str) -> Store:
+        store = self._stores.get(uri)
+        if store is None:
+            store = Store(uri)
+            self._stores.put(uri, store)
+        return store
+
+    def _read_record(
+        self,
+        uri: str,
+        path: str,
+        model: type[Record],
+        name: str,
+        max_bytes: int = MAX_LEDGER_BYTES,
+    ) -> Record | StoreError | None:
+        store = self._store(uri)
+        try:
+            content = self._timed(name, lambda: store.read(path, max_bytes=max_bytes))
+            return parse_record(content, model, store.location(path))
+        except NotFound:
+            return None
+        except BadRecord as error:
+            return error
+
+    def _write(self, name: str, uri: str, path: str, content: bytes) -> None:
+        try:
+            self._timed(name, lambda: self._store(uri).write(path, content))
+        except NotFound as error:
+            # A missing bucket: reads can not tell it from a missing object, a write can.
+            raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
+
+    def _timed(self, name: str, call: Callable[[], Value]) -> Value:
+        started = time.monotonic()
+        answered = False
+        try:
+            value = call()
+            answered = True
+        except (NotFound, BadRecord):
+            answered = True
+            raise
+        finally:
+            self._on_call(name, time.monotonic() - started, answered)
+        return value
+
+    def close(self) -> None:
+        """Start no further reads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

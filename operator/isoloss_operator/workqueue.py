@@ -1,0 +1,215 @@
+"""A work queue in the manner of client-go; it knows nothing of our resources.
+
+A key waiting twice is worked once, by one worker at a time; a key added while it is worked comes
+back afterwards; a key can be added with a delay; a failing key comes back after growing delays; and
+one key is never started more often than its minimum interval, however many events arrive.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Reconcile = Callable[[Key], float | None]
+"""Works one key; returns the seconds after which to look again, or None."""
+
+logger = logging.getLogger(__name__)
+
+
+class WorkQueue(Generic[Key]):
+    """Thread-safe. All times are seconds of `clock`."""
+
+    def __init__(
+        self,
+        *,
+        minimum_interval: float = 0.0,
+        first_retry: float = 0.5,
+        longest_retry: float = 120.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._minimum_interval = minimum_interval
+        self._first_retry = first_retry
+        self._longest_retry = longest_retry
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Key]] = []
+        self._numbers = itertools.count()
+        self._due: dict[Key, float] = {}
+        self._started: dict[Key, float] = {}
+        """When each key was last handed out; kept for the minimum interval and for `longest_run`."""
+        self._active: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._closed = False
+
+    def add(self, key: Key) -> None:
+        """Work `key` as soon as its minimum interval allows."""
+        self.add_after(key, 0.0)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Work `key` after `seconds`, or earlier where it is wanted earlier already."""
+        with self._changed:
+            if self._closed:
+                return
+            due = max(
+                self._clock() + seconds,
+                self._started.get(key, float("-inf")) + self._minimum_interval,
+            )
+            if key in self._due and self._due[key] <= due:
+                return
+            self._due[key] = due
+            if key not in self._active:
+                self._push(key, due)
+
+    def retry(self, key: Key) -> float:
+        """Work `key` again after a delay that doubles with every failure in a row; returns it."""
+        with self._changed:
+            failures = self._failures.get(key, 0)
+            self._failures[key] = failures + 1
+        seconds = float(min(self._first_retry * 2.0 ** min(failures, 60), self._longest_retry))
+        self.add_after(key, seconds)
+        return seconds
+
+    def forget(self, key: Key) -> None:
+        """Its next failure counts as the first."""
+        with self._changed:
+            self._failures.pop(key, None)
+
+    def get(self) -> Key | None:
+        """Wait for a key that is due and that nobody works on; None once the queue is closed.
+
+        Every key handed out must be given back with `done`.
+        """
+        with self._changed:
+            while not self._closed:
+                key = self._take_due()
+                if key is not None:
+                    return key
+                wait = self._heap[0][0] - self._clock() if self._heap else None
+                self._changed.wait(wait)
+            return None
+
+    def done(self, key: Key) -> None:
+        """The worker has finished `key`; it becomes due again if it was added meanwhile."""
+        with self._changed:
+            self._active.discard(key)
+            if key in self._due:
+                # What was wanted while it ran obeys the interval counted from its start.
+                earliest = self._started.get(key, float("-inf")) + self._minimum_interval
+                self._due[key] = max(self._due[key], earliest)
+                self._push(key, self._due[key])
+            elif key not in self._failures:
+                self._drop_old_start(key)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Hand out nothing more; every waiting `get` returns None."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def ready(self) -> int:
+        """Keys that are due now and wait for a worker."""
+        with self._changed:
+            now = self._clock()
+            return sum(due <= now and key not in self._active for key, due in self._due.items())
+
+    def longest_wait(self) -> float:
+        """Seconds that the longest-waiting due key has been waiting for a worker."""
+        with self._changed:
+            now = self._clock()
+            waits = (now - due for key, due in self._due.items() if key not in self._active)
+            return max(0.0, *waits, 0.0)
+
+    def longest_run(self) -> float:
+        """Seconds that the longest-running worker has been at its key."""
+        with self._changed:
+            now = self._clock()
+            return max((now - self._started[key] for key in self._active), default=0.0)
+
+    def _push(self, key: Key, due: float) -> None:
+        heapq.heappush(self._heap, (due, next(self._numbers), key))
+        self._changed.notify()
+
+    def _take_due(self) -> Key | None:
+        now = self._clock()
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            # Entries overtaken by an earlier one, or of a key at work, are stale.
+            if self._due.get(key) != due or key in self._active:
+                continue
+            del self._due[key]
+            self._active.add(key)
+            self._started[key] = now
+            return key
+        return None
+
+    def _drop_old_start(self, key: Key) -> None:
+        """Keep no start time for ever: a later `add` waits for nothing once the interval passed."""
+        if self._clock() - self._started.get(key, 0.0) >= self._minimum_interval:
+            self._started.pop(key, None)
+
+
+class Workers(Generic[Key]):
+    """Threads that work a queue's keys until it is closed."""
+
+    def __init__(
+        self,
+        queue: WorkQueue[Key],
+        reconcile: Reconcile[Key],
+        *,
+        count: int,
+        on_done: Callable[[Key, float, BaseException | None], None] = lambda *_: None,
+    ) -> None:
+        """`on_done` hears of every finished key: seconds it took and what it raised."""
+        self._queue = queue
+        self._reconcile = reconcile
+        self._on_done = on_done
+        # Daemon threads: a call that hangs must not keep a process alive that is asked to end.
+        self._threads = [
+            threading.Thread(target=self._run, name=f"worker-{number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the threads after the queue was closed; False where some still work."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        while (key := self._queue.get()) is not None:
+            started = time.monotonic()
+            error = self._work(key)
+            self._queue.done(key)
+            self._on_done(key, time.monotonic() - started, error)
+
+    def _work(self, key: Key) -> BaseException | None:
+        try:
+            again = self._reconcile(key)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the key must come back)
+            seconds = self._queue.retry(key)
+            logger.warning(
+                "Reconcile of %s failed, again in %.1f s: %s: %s",
+                key,
+                seconds,
+                type(error).__name__,
+                error,
+                exc_info=not getattr(error, "expected", False),
+            )
+            return error
+        self._queue.forget(key)
+        if again is not None:
+            self._queue.add_after(key, again)
+        return None
