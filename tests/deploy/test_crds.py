@@ -1,0 +1,130 @@
+"""The committed CRDs: in step with the types, small, described and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss.resources import SWEEP_KIND, HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss.yaml_text import read_documents, to_yaml
+from isoloss_operator import crdgen
+
+ROOT = Path(__file__).parents[2]
+CRDS = sorted((ROOT / "crds").glob("isoloss.dev_*.yaml"))
+EXAMPLES = sorted((ROOT / "crds" / "examples").glob("*.yaml"))
+CLIENT_SIDE_APPLY_BYTES = 262_144
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every node of a schema with its path."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for keyword in ("items", "additionalProperties"):
+        if keyword in schema:
+            yield from nodes(schema[keyword], f"{path}[]")
+
+
+def schemas(part: str) -> dict[str, dict[str, Any]]:
+    """All nodes of `spec` or `status` of both kinds by path."""
+    found: dict[str, dict[str, Any]] = {}
+    for crd in crdgen.definitions():
+        root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        found |= dict(nodes(root["properties"][part], f"{crd['spec']['names']['kind']}.{part}"))
+    return found
+
+
+def test_the_committed_files_are_in_step_with_the_types() -> None:
+    assert crdgen.main(["--check", str(ROOT)]) == 0
+
+
+def test_the_check_names_the_file_that_is_out_of_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert crdgen.main([str(tmp_path)]) == 0
+    assert crdgen.main(["--check", str(tmp_path)]) == 0
+    stale = tmp_path / "crds" / "isoloss.dev_scalingsweeps.yaml"
+    stale.write_text(stale.read_text().replace("dense-100m", "dense-101m"))
+    assert crdgen.main(["--check", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert f"{stale} is out of step" in said
+    assert "hyperparampredictions" not in said
+
+
+def test_the_check_misses_no_file(tmp_path: Path) -> None:
+    assert crdgen.main(["--check", str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.name)
+def test_a_crd_fits_into_the_annotation_of_client_side_apply(path: Path) -> None:
+    assert path.stat().st_size < CLIENT_SIDE_APPLY_BYTES / 2
+
+
+@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.name)
+def test_a_crd_has_no_yaml_anchors(path: Path) -> None:
+    assert "&id" not in path.read_text()
+
+
+def test_every_field_is_described() -> None:
+    everything = schemas("spec") | schemas("status")
+    bare = [p for p, s in everything.items() if not p.endswith("[]") and not s.get("description")]
+    assert bare == []
+
+
+BOUND = {"string": "maxLength", "array": "maxItems", "integer": "maximum"}
+
+
+def test_everything_a_user_writes_is_bounded() -> None:
+    """A string by its length, a list by its items, a number by its size, a map by its entries."""
+    unbounded = []
+    for path, schema in schemas("spec").items():
+        bound = BOUND.get(schema["type"])
+        if "additionalProperties" in schema:
+            bound = "maxProperties"
+        if bound and bound not in schema and "enum" not in schema:
+            unbounded.append(path)
+    assert unbounded == []
+
+
+def test_lists_and_texts_of_the_status_are_bounded() -> None:
+    bounds = {"string": {"maxLength", "enum", "format"}, "array": {"maxItems"}}
+    unbounded = [
+        path
+        for path, schema in schemas("status").items()
+        if schema["type"] in bounds and not bounds[schema["type"]] & schema.keys()
+    ]
+    assert unbounded == []
+
+
+def test_no_spec_holds_a_float() -> None:
+    assert [path for path, schema in schemas("spec").items() if schema["type"] == "number"] == []
+
+
+def test_every_rule_says_what_is_wrong() -> None:
+    for path, schema in schemas("spec").items():
+        for rule in schema.get("x-kubernetes-validations", []):
+            assert rule["message"], path
+
+
+def test_the_api_server_fills_nothing_into_a_status() -> None:
+    assert [path for path, schema in schemas("status").items() if "default" in schema] == []
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_read_by_the_types(path: Path) -> None:
+    for manifest in read_documents(path.read_text()):
+        kind = ScalingSweepSpec if manifest["kind"] == SWEEP_KIND else HyperparamPredictionSpec
+        kind.model_validate(manifest["spec"])
+
+
+def test_text_that_looks_like_a_number_to_kubernetes_is_written_in_quotes() -> None:
+    written = to_yaml({"a": "2e-4", "b": "1e21", "c": "0.1", "d": 0.5, "e": "v1.2.3"})
+    assert written == "a: '2e-4'\nb: '1e21'\nc: '0.1'\nd: 0.5\ne: v1.2.3\n"
+
+
+def test_a_number_without_a_point_is_read_as_kubernetes_reads_it() -> None:
+    (document,) = read_documents("a: 2e-4\nb: '2e-4'\nc: 1e21\nd: 7\ne: 2024-01-01\n")
+    assert document == {"a": 2e-4, "b": "2e-4", "c": 1e21, "d": 7, "e": "2024-01-01"}

@@ -1,0 +1,451 @@
+"""Manifests that must be refused, as a table: what is wrong with each and what the answer must say.
+
+The same rows are given to a real API server and to the types that `isoloss plan` and the operator
+read with, so that neither lets through what the other refuses.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isoloss.resources import API_VERSION, PREDICTION_KIND, SWEEP_KIND
+
+Manifest = dict[str, Any]
+ABSENT = object()
+"""As a change: leave the field out."""
+QUOTE = "the same number in quotes"
+TYPES_QUOTE = "write the number in quotes"
+
+
+def sweep(changes: Mapping[str, Any] | None = None, name: str = "sweep") -> Manifest:
+    """A small valid sweep with `changes`, by dotted path (list indices are numbers)."""
+    spec = {
+        "storage": {"uri": "s3://bucket/sweep"},
+        "data": {
+            "tokenizer": "s3://bucket/tokenizer",
+            "sequenceLength": 128,
+            "domains": [
+                {"name": "general", "uri": "s3://bucket/general/*.parquet", "weight": 3},
+                {"name": "code", "uri": "s3://bucket/code/*.jsonl.zst", "weight": 1},
+            ],
+        },
+        "proxies": [
+            {"name": "small", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
+            {"name": "large", "model": {"preset": "dense-small"}, "tokens": 2_000_000},
+        ],
+        "grid": {"batchSizes": [2, 4, 8], "learningRates": ["5e-4", "1e-3", "2e-3"]},
+        "evaluation": {"firstTokens": 10_000},
+    }
+    return _manifest(SWEEP_KIND, name, spec, changes)
+
+
+def prediction(changes: Mapping[str, Any] | None = None, name: str = "prediction") -> Manifest:
+    """A small valid prediction with `changes`, by dotted path."""
+    spec = {
+        "sweepRef": {"name": "sweep"},
+        "checkpoint": {"uri": "s3://bucket/checkpoint"},
+        "budget": {"flops": "2e15"},
+    }
+    return _manifest(PREDICTION_KIND, name, spec, changes)
+
+
+def _manifest(kind: str, name: str, spec: Manifest, changes: Mapping[str, Any] | None) -> Manifest:
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": copy.deepcopy(spec),
+    }
+    for path, value in (changes or {}).items():
+        _change(manifest["spec"], path.split("."), value)
+    return manifest
+
+
+def _change(node: Any, path: list[str], value: Any) -> None:
+    *parents, last = [int(part) if part.isdigit() else part for part in path]
+    for part in parents:
+        node = node[part] if isinstance(part, int) else node.setdefault(part, {})
+    if value is ABSENT:
+        del node[last]
+    else:
+        node[last] = value
+
+
+@dataclass(frozen=True)
+class Refused:
+    """One manifest: what is wrong, and fragments of what the API server and the types say.
+
+    `types_say` is None where only the API server can tell.
+    """
+
+    sentence: str
+    manifest: Manifest
+    says: str
+    types_say: str | None
+
+    def __str__(self) -> str:
+        """Row id."""
+        return self.sentence
+
+
+def _sweep(
+    sentence: str, changes: Mapping[str, Any], says: str, types_say: str | None = ""
+) -> Refused:
+    return Refused(sentence, sweep(changes), says, says if types_say == "" else types_say)
+
+
+def _prediction(
+    sentence: str, changes: Mapping[str, Any], says: str, types_say: str | None = ""
+) -> Refused:
+    return Refused(sentence, prediction(changes), says, says if types_say == "" else types_say)
+
+
+def grid(batch_sizes: int, learning_rates: int) -> Manifest:
+    """A valid grid with so many values."""
+    return {
+        "batchSizes": list(range(1, batch_sizes + 1)),
+        "learningRates": [f"{i}e-5" for i in range(1, learning_rates + 1)],
+    }
+
+
+_PATTERN = "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH"
+_SEGMENTS = "must not contain empty, '.' or '..' path segments"
+_FIRST = {"evaluation.firstTokens": 1}
+
+GRIDS = (
+    _sweep("a grid of one batch size", {"grid.batchSizes": [4]}, "at least 2 items"),
+    _sweep("a grid of one learning rate", {"grid.learningRates": ["1e-3"]}, "at least 2 items"),
+    _sweep("no grid", {"grid": ABSENT}, "spec.grid: Required value", "Field required"),
+    _sweep("descending batch sizes", {"grid.batchSizes": [8, 4]}, "must ascend, each value once"),
+    _sweep("a batch size given twice", {"grid.batchSizes": [4, 4, 8]}, "must ascend"),
+    _sweep(
+        "descending learning rates",
+        {"grid.learningRates": ["2e-3", "1e-3"]},
+        "must ascend, each value once",
+    ),
+    _sweep(
+        "learning rates that ascend as text but not as numbers",
+        {"grid.learningRates": ["1e-3", "2e-4"]},
+        "must ascend",
+    ),
+    _sweep(
+        "one learning rate written in two ways",
+        {"grid.learningRates": ["1e-3", "0.001", "2e-3"]},
+        "must ascend",
+    ),
+    _sweep(
+        "a batch size of zero",
+        {"grid.batchSizes": [0, 4]},
+        "should be greater than or equal to 1",
+    ),
+    _sweep(
+        "a learning rate of zero",
+        {"grid.learningRates": ["0", "1e-3"]},
+        "must be a learning rate above 0 and at most 10",
+    ),
+    _sweep(
+        "a negative learning rate",
+        {"grid.learningRates": ["-1e-3", "1e-3"]},
+        "must be a learning rate above 0",
+        "should match pattern",
+    ),
+    _sweep(
+        "a learning rate without its minus sign",
+        {"grid.learningRates": ["1e-4", "2e4"]},
+        "at most 10",
+    ),
+    _sweep(
+        "a word for a learning rate",
+        {"grid.learningRates": ["fast", "faster"]},
+        'such as "2e-4", in quotes',
+        "should match pattern",
+    ),
+    _sweep(
+        "more than 100 batch sizes",
+        {"grid.batchSizes": list(range(1, 102))},
+        "at most 100 items",
+    ),
+    _sweep(
+        "10,001 points",
+        {
+            **_FIRST,
+            "proxies.0.grid": grid(99, 99),
+            "proxies.1.grid": grid(10, 20),
+        },
+        "at most 10000 points",
+    ),
+    _sweep(
+        "a proxy's own grid in the wrong order",
+        {"proxies.1.grid": {"batchSizes": [8, 4], "learningRates": ["1e-3", "2e-3"]}},
+        "must ascend",
+    ),
+)
+
+UNQUOTED = (
+    _sweep(
+        "unquoted learning rates",
+        {"grid.learningRates": [5e-4, 1e-3]},
+        QUOTE,
+        TYPES_QUOTE,
+    ),
+    _sweep(
+        "a whole number as learning rate", {"grid.learningRates": ["1e-3", 1]}, QUOTE, TYPES_QUOTE
+    ),
+    _sweep("an unquoted gradientClip", {"optimizer.gradientClip": 1.0}, QUOTE, TYPES_QUOTE),
+    _sweep("an unquoted irreducibleLoss", {"fit.irreducibleLoss": 1.69}, QUOTE, TYPES_QUOTE),
+    _sweep("an unquoted budget.flops", {"budget.flops": 1e21}, QUOTE, TYPES_QUOTE),
+    _prediction(
+        "an unquoted initialLoss",
+        {"checkpoint": ABSENT, "initialLoss": 2.08},
+        QUOTE,
+        TYPES_QUOTE,
+    ),
+    _prediction("an unquoted flops budget", {"budget.flops": 2e15}, QUOTE, TYPES_QUOTE),
+)
+
+REST_OF_SWEEP = (
+    _sweep(
+        "negative tokens",
+        {"proxies.0.tokens": -5},
+        "should be greater than or equal to 1",
+    ),
+    _sweep(
+        "tokens as text", {"proxies.0.tokens": "1e6"}, "must be of type integer", "valid integer"
+    ),
+    _sweep(
+        "more tokens than a float64 can count",
+        {"proxies.0.tokens": 2**53 + 2},
+        "should be less than or equal to 9.007199254740992e+15",
+        "should be less than or equal to 9007199254740992",
+    ),
+    _sweep(
+        "tokens for less than one step of the largest batch",
+        {"proxies.0.tokens": 1000, **_FIRST},
+        "every proxy's tokens must cover a step of its largest batch",
+    ),
+    _sweep(
+        "a warm-up longer than a run",
+        {"optimizer.warmupTokens": 1_500_000},
+        "optimizer.warmupTokens must be less than every proxy's tokens",
+    ),
+    _sweep(
+        "a first evaluation after the end of a run",
+        {"evaluation": {}},
+        "evaluation.firstTokens (100000000 unless set) must be less than every proxy's tokens",
+    ),
+    _sweep(
+        "an unknown preset",
+        {"proxies.0.model": {"preset": "dense-3b"}},
+        'supported values: "dense-100m"',
+        "should be 'dense-100m'",
+    ),
+    _sweep(
+        "both preset and config",
+        {"proxies.0.model.config": {"model_type": "llama"}},
+        "set exactly one of preset and config",
+    ),
+    _sweep(
+        "neither preset nor config",
+        {"proxies.0.model": {}},
+        "set exactly one of preset and config",
+    ),
+    _sweep(
+        "a model config without its type",
+        {"proxies.0.model": {"config": {"hidden_size": 64}}},
+        "model_type: Required value",
+        "needs model_type",
+    ),
+    _sweep("no proxies", {"proxies": []}, "at least 1 item"),
+    _sweep(
+        "two proxies of one name",
+        {"proxies.1.name": "small"},
+        'Duplicate value: {"name":"small"}',
+        "names must be unique: small",
+    ),
+    _sweep(
+        "a proxy name that no Job can have",
+        {"proxies.0.name": "Dense_100M"},
+        "should match",
+    ),
+    _sweep(
+        "two domains of one name",
+        {"data.domains.1.name": "general"},
+        'Duplicate value: {"name":"general"}',
+        "names must be unique: general",
+    ),
+    _sweep("no domains", {"data.domains": []}, "at least 1 item"),
+    _sweep(
+        "a weight of zero",
+        {"data.domains.0.weight": 0},
+        "should be greater than or equal to 1",
+    ),
+    _sweep(
+        "a negative weight",
+        {"data.domains.0.weight": -9},
+        "should be greater than or equal to 1",
+    ),
+    _sweep("no storage", {"storage": ABSENT}, "spec.storage: Required value", "Field required"),
+    _sweep("a path as storage", {"storage.uri": "/mnt/sweeps"}, _PATTERN),
+    _sweep("storage over http", {"storage.uri": "https://bucket/sweep"}, _PATTERN),
+    _sweep("storage outside of every bucket", {"storage.uri": "s3:///sweep"}, _PATTERN),
+    _sweep("credentials in a URI", {"storage.uri": "s3://key:secret@bucket/sweep"}, _PATTERN),
+    _sweep("a way out of the storage", {"storage.uri": "s3://bucket/a/../b"}, _SEGMENTS),
+    _sweep("an empty path segment", {"data.tokenizer": "s3://bucket//tokenizer"}, _SEGMENTS),
+    _sweep("a line break in a URI", {"data.tokenizer": "s3://bucket/a\nb"}, _PATTERN),
+    _sweep(
+        "a pattern for a folder",
+        {"data.tokenizer": "s3://bucket/tokenizers/*"},
+        "must name one folder, not a pattern",
+    ),
+    _sweep(
+        "a beta of one",
+        {"optimizer.beta2": "1.0"},
+        "must be a number from 0 to below 1",
+    ),
+    _sweep(
+        "a gradientClip of zero",
+        {"optimizer.gradientClip": "0.0"},
+        "must be a positive number",
+    ),
+    _sweep(
+        "an unknown schedule",
+        {"optimizer.schedule": "Cosine"},
+        'supported values: "Constant"',
+        "should be 'Constant'",
+    ),
+    _sweep(
+        "an irreducible loss in words",
+        {"fit.irreducibleLoss": "auto"},
+        "must be free, or a loss in nats per token below 100 in quotes",
+    ),
+    _sweep("an empty budget", {"budget": {}}, "set flops, gpuHours or both"),
+    _sweep("a budget of no FLOPs", {"budget.flops": "0"}, "must be a positive number"),
+    _sweep(
+        "a parallelism of zero",
+        {"parallelism": 0},
+        "should be greater than or equal to 1",
+    ),
+    _sweep(
+        "a misspelt field",
+        {"paralellism": 8},
+        'unknown field "spec.paralellism"',
+        "Extra inputs are not permitted",
+    ),
+    _sweep(
+        "a pod field in the wrong place",
+        {"podTemplate": {"nodeSelector": {"gpu": "h100"}}},
+        'unknown field "spec.podTemplate.nodeSelector"',
+        "has metadata and spec only, not nodeSelector",
+    ),
+    Refused(
+        "a name too long for a label",
+        sweep(name="a" * 64),
+        "metadata.name must be at most 63 characters",
+        None,
+    ),
+)
+
+PREDICTIONS = (
+    _prediction(
+        "both checkpoint and initialLoss",
+        {"initialLoss": "2.08"},
+        "set exactly one of checkpoint and initialLoss",
+    ),
+    _prediction(
+        "neither checkpoint nor initialLoss",
+        {"checkpoint": ABSENT},
+        "set exactly one of checkpoint and initialLoss",
+    ),
+    _prediction(
+        "a budget of both kinds",
+        {"budget.tokens": 1_000_000},
+        "set exactly one of flops and tokens",
+    ),
+    _prediction("a budget of no kind", {"budget": {}}, "set exactly one of flops and tokens"),
+    _prediction("no budget", {"budget": ABSENT}, "spec.budget: Required value", "Field required"),
+    _prediction(
+        "a token budget for a model of unknown size",
+        {"checkpoint": ABSENT, "initialLoss": "2.08", "budget": {"tokens": 1_000_000}},
+        "budget.tokens with initialLoss needs targetParameters",
+    ),
+    _prediction(
+        "parameters beside a checkpoint that says its own",
+        {"targetParameters": 8_000_000_000},
+        "targetParameters goes with initialLoss only",
+    ),
+    _prediction(
+        "an initial loss of 100",
+        {"checkpoint": ABSENT, "initialLoss": "100"},
+        "must be a loss in nats per token, above 0 and below 100",
+    ),
+    _prediction(
+        "an initial loss of zero",
+        {"checkpoint": ABSENT, "initialLoss": "0"},
+        "must be a loss in nats per token, above 0 and below 100",
+    ),
+    _prediction(
+        "a maxExtrapolation below one",
+        {"maxExtrapolation": "0.5"},
+        "must be a number of 1 or more",
+    ),
+    _prediction(
+        "a batch size multiple of zero",
+        {"batchSizeMultipleOf": 0},
+        "should be greater than or equal to 1",
+    ),
+    _prediction(
+        "no sweep", {"sweepRef": ABSENT}, "spec.sweepRef: Required value", "Field required"
+    ),
+    _prediction(
+        "a checkpoint of a model hub",
+        {"checkpoint.uri": "hf://org/model"},
+        _PATTERN,
+    ),
+    _prediction(
+        "a ConfigMap name with capitals",
+        {"publish.configMapName": "Answer"},
+        "should match",
+    ),
+)
+
+REFUSED = (*GRIDS, *UNQUOTED, *REST_OF_SWEEP, *PREDICTIONS)
+
+ACCEPTED = {
+    "the smallest grid": sweep({"grid": grid(2, 2)}),
+    "10,000 points": sweep(
+        {**_FIRST, "proxies": sweep()["spec"]["proxies"][:1], "grid": grid(100, 100)}
+    ),
+    "one proxy, for more to come": sweep({"proxies": sweep()["spec"]["proxies"][:1]}),
+    "learning rates in different notations": sweep(
+        {"grid.learningRates": ["0.0001", "2E-4", "1e-03"]}
+    ),
+    "a model configuration of one's own": sweep(
+        {
+            "proxies.0.model": {
+                "config": {"model_type": "llama", "hidden_size": 64, "deep": {"x": [1]}}
+            }
+        }
+    ),
+    "betas and decay of zero": sweep(
+        {"optimizer": {"beta1": "0", "beta2": "0.0", "weightDecay": "0"}}
+    ),
+    "an irreducible loss of one's own": sweep({"fit.irreducibleLoss": "1.69"}),
+    "storage on a shared volume": sweep({"storage.uri": "file:///mnt/sweeps/dense"}),
+    "a whole bucket as storage": sweep({"storage.uri": "gs://bucket"}),
+    "an empty pod template": sweep({"podTemplate": {}}),
+    "a name of 63 characters": sweep(name="a" * 63),
+    "an initial loss without a checkpoint": prediction(
+        {"checkpoint": ABSENT, "initialLoss": "2.08"}
+    ),
+    "tokens for a model of known size": prediction(
+        {
+            "checkpoint": ABSENT,
+            "initialLoss": "2.08",
+            "targetParameters": 8_000_000_000,
+            "budget": {"tokens": 1_000_000},
+        }
+    ),
+}
