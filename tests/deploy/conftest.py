@@ -1,0 +1,15 @@
+"""A control plane that knows the two resources."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from tests.support.crds import install_crds
+
+
+@pytest.fixture(scope="session")
+def isoloss_api(api_client: client.ApiClient) -> client.ApiClient:
+    """An administrator's client of a control plane with the CRDs."""
+    install_crds(api_client)
+    return api_client

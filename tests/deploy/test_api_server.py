@@ -1,0 +1,236 @@
+"""A real API server accepts the CRDs, refuses bad manifests with a helpful message and explains."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from devcluster.build import kubectl_path
+from devcluster.control_plane import ControlPlane
+from isoloss.resources import GROUP, SWEEP_PLURAL, VERSION
+from isoloss.yaml_text import read_documents, to_yaml
+from isoloss_operator.crdgen import definitions
+from tests.support.crds import create
+from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep
+
+pytestmark = pytest.mark.cluster
+EXAMPLES = sorted((Path(__file__).parents[2] / "crds" / "examples").glob("*.yaml"))
+
+
+def dry_run(api: client.ApiClient, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What would be stored, with the API server's defaults."""
+    return create(api, "default", manifest, dry_run="All")
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=str)
+def test_the_api_server_refuses(row: Refused, isoloss_api: client.ApiClient) -> None:
+    with pytest.raises(client.ApiException) as refusal:
+        dry_run(isoloss_api, row.manifest)
+    assert refusal.value.status in {400, 422}
+    message = json.loads(refusal.value.body or "")["message"]
+    assert row.says in message
+    assert "rule evaluation error" not in message
+
+
+@pytest.mark.parametrize("manifest", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_the_api_server_accepts(manifest: dict[str, Any], isoloss_api: client.ApiClient) -> None:
+    dry_run(isoloss_api, manifest)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_api_server_accepts_the_example(path: Path, isoloss_api: client.ApiClient) -> None:
+    for manifest in read_documents(path.read_text()):
+        manifest["metadata"].pop("namespace", None)
+        dry_run(isoloss_api, manifest)
+
+
+def test_the_api_server_fills_in_the_defaults_of_the_types(isoloss_api: client.ApiClient) -> None:
+    manifest = sweep({"optimizer": {"beta2": "0.95"}})
+    spec = dry_run(isoloss_api, manifest)["spec"]
+    assert spec["optimizer"]["beta2"] == "0.95"
+    assert spec["optimizer"]["epsilon"] == "1e-8"
+    assert spec["failurePolicy"] == {"retriesPerPoint": 3, "maxFailedPoints": 2}
+    assert spec["evaluation"] == {"firstTokens": 10_000, "perDecade": 24, "averagingTokens": 0}
+
+
+def test_the_content_of_a_pod_template_is_kept_whatever_its_fields(
+    isoloss_api: client.ApiClient,
+) -> None:
+    template = {
+        "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}},
+        "spec": {"nodeSelector": {"gpu": "h100"}, "aFieldOfTheFuture": [{"x": 1}]},
+    }
+    assert (
+        dry_run(isoloss_api, sweep({"podTemplate": template}))["spec"]["podTemplate"] == template
+    )
+
+
+def test_kubectl_is_told_to_quote_a_number(
+    isoloss_api: client.ApiClient, kubectl: Kubectl
+) -> None:
+    assert isoloss_api
+    manifest = to_yaml(sweep()).replace("'5e-4'", "5e-4")
+    answer = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
+    assert answer.returncode != 0
+    assert (
+        "spec.grid.learningRates[0]: Unsupported value: 0.0005: "
+        'supported values: "the same number in quotes, such as' in answer.stderr
+    )
+
+
+def test_the_storage_of_a_sweep_can_not_change_and_its_grid_can(
+    isoloss_api: client.ApiClient, namespace: str
+) -> None:
+    create(isoloss_api, namespace, sweep())
+
+    def patch(spec: dict[str, Any]) -> None:
+        client.CustomObjectsApi(isoloss_api).patch_namespaced_custom_object(
+            GROUP, VERSION, namespace, SWEEP_PLURAL, "sweep", {"spec": spec}
+        )
+
+    patch({"grid": {"batchSizes": [2, 4, 8, 16]}})
+    with pytest.raises(client.ApiException, match="can not change: make a new sweep"):
+        patch({"storage": {"uri": "s3://bucket/other"}})
+
+
+def test_two_owners_can_each_apply_a_proxy(isoloss_api: client.ApiClient, namespace: str) -> None:
+    """Proxies are a list by name, so that server-side apply does not replace it whole."""
+    create(isoloss_api, namespace, sweep())
+    proxy = {"name": "larger", "model": {"preset": "dense-100m"}, "tokens": 3_000_000}
+    body = sweep() | {"spec": {"proxies": [proxy]}}
+    applied: Any = client.CustomObjectsApi(isoloss_api).patch_namespaced_custom_object(
+        GROUP,
+        VERSION,
+        namespace,
+        SWEEP_PLURAL,
+        "sweep",
+        body,
+        field_manager="another",
+        _content_type="application/apply-patch+yaml",
+    )
+    assert [p["name"] for p in applied["spec"]["proxies"]] == ["small", "large", "larger"]
+
+
+def test_the_status_is_written_apart_from_the_spec(
+    isoloss_api: client.ApiClient, namespace: str
+) -> None:
+    manifest = sweep() | {"status": {"progress": "9/9"}}
+    assert "status" not in create(isoloss_api, namespace, manifest)
+
+
+def test_the_columns_show_the_status(
+    isoloss_api: client.ApiClient, namespace: str, kubectl: Kubectl
+) -> None:
+    create(isoloss_api, namespace, sweep())
+    create(isoloss_api, namespace, prediction())
+    set_status(isoloss_api, namespace, "scalingsweeps", "sweep", SWEEP_STATUS)
+    set_status(isoloss_api, namespace, "hyperparampredictions", "prediction", PREDICTION_STATUS)
+    sweeps = kubectl("get", "sweep", "-n", namespace).stdout.splitlines()
+    assert re.split(r"\s{2,}", sweeps[0])[1:] == [
+        "POINTS",
+        "FAILED",
+        "FIT",
+        "READY",
+        "REASON",
+        "AGE",
+    ]
+    assert sweeps[1].split()[:6] == ["sweep", "17/18", "1", "True", "False", "PointsRunning"]
+    predictions = kubectl("get", "hpred", "-n", namespace).stdout.splitlines()
+    assert re.split(r"\s{2,}", predictions[0])[1:] == ["LR", "BATCH", "READY", "REASON", "AGE"]
+    assert predictions[1].split()[:5] == ["prediction", "1.2e-4", "512", "True", "Predicted"]
+    wide = kubectl("get", "ssweep", "-n", namespace, "-o", "wide").stdout
+    assert "3.5" in wide
+    assert "2026-01-01T00:00:00Z" in wide
+
+
+def test_one_category_lists_both_kinds(
+    isoloss_api: client.ApiClient, namespace: str, kubectl: Kubectl
+) -> None:
+    create(isoloss_api, namespace, sweep())
+    create(isoloss_api, namespace, prediction())
+    listed = kubectl("get", "isoloss", "-n", namespace, "-o", "name").stdout.split()
+    assert listed == [
+        "hyperparamprediction.isoloss.dev/prediction",
+        "scalingsweep.isoloss.dev/sweep",
+    ]
+
+
+@pytest.mark.parametrize("crd", definitions(), ids=lambda crd: crd["spec"]["names"]["kind"])
+def test_kubectl_explains_every_field(
+    crd: dict[str, Any], isoloss_api: client.ApiClient, kubectl: Kubectl
+) -> None:
+    assert isoloss_api
+    root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    explained = kubectl("explain", crd["spec"]["names"]["plural"], "--recursive").stdout
+    assert root["description"] in " ".join(explained.split())
+    for part in ("spec", "status"):
+        for name, field in root["properties"][part]["properties"].items():
+            path = f"{crd['spec']['names']['plural']}.{part}.{name}"
+            said = " ".join(kubectl("explain", path).stdout.split())
+            assert field["description"] in said, path
+
+
+def condition(kind: str, status: str, reason: str) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+SWEEP_STATUS = {
+    "progress": "17/18",
+    "points": {"failed": 1, "active": 1},
+    "acceleratorHours": "3.5",
+    "estimatedCompletion": "2026-01-01T00:00:00Z",
+    # The order is the operator's business: a column reads its condition by name.
+    "conditions": [
+        condition("Ready", "False", "PointsRunning"),
+        condition("FitReady", "True", "Fitted"),
+    ],
+}
+PREDICTION_STATUS = {
+    "learningRate": {"value": "1.2e-4", "low": "1e-4", "high": "1.5e-4"},
+    "batchSize": {"value": "512"},
+    "conditions": [condition("Ready", "True", "Predicted")],
+}
+
+
+def set_status(
+    api: client.ApiClient, namespace: str, plural: str, name: str, status: dict[str, Any]
+) -> None:
+    client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+        GROUP, VERSION, namespace, plural, name, {"status": status}
+    )
+
+
+class Kubectl:
+    """Runs kubectl as administrator."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._environment = {"KUBECONFIG": str(plane.admin_kubeconfig), "PATH": os.defpath}
+        self._environment["HOME"] = str(plane.directory)  # its discovery cache, off the user's
+
+    def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(kubectl_path()), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+        )
+
+
+@pytest.fixture(scope="session")
+def kubectl(control_plane: ControlPlane) -> Kubectl:
+    return Kubectl(control_plane)

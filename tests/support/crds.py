@@ -1,0 +1,49 @@
+"""Puts the CRDs of this tree into a control plane, as `kubectl apply --server-side` does."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from kubernetes import client
+
+from isoloss.resources import GROUP, PREDICTION_KIND, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.crdgen import definitions
+from tests.support.cluster import wait_until
+
+MANAGER = "isoloss-tests"
+
+
+def install_crds(api_client: client.ApiClient) -> None:
+    """Apply both CRDs and wait until their resources are served; may be done twice at once."""
+    api = client.ApiextensionsV1Api(api_client)
+    for crd in definitions():
+        api.patch_custom_resource_definition(
+            crd["metadata"]["name"],
+            crd,
+            field_manager=MANAGER,
+            force=True,
+            _content_type="application/apply-patch+yaml",
+        )
+        name = crd["metadata"]["name"]
+        wait_until(lambda name=name: _is_served(api, name), f"{name} to be served")
+
+
+def _is_served(api: client.ApiextensionsV1Api, name: str) -> bool:
+    status = api.read_custom_resource_definition(name).status
+    conditions = (status and status.conditions) or []
+    return any(c.type == "Established" and c.status == "True" for c in conditions)
+
+
+def create(
+    api_client: client.ApiClient, namespace: str, manifest: dict[str, Any], **options: Any
+) -> dict[str, Any]:
+    """Create a sweep or prediction as kubectl does: unknown fields are refused.
+
+    Raises kubernetes.client.ApiException.
+    """
+    plural = PREDICTION_PLURAL if manifest["kind"] == PREDICTION_KIND else SWEEP_PLURAL
+    api = client.CustomObjectsApi(api_client)
+    created = api.create_namespaced_custom_object(
+        GROUP, VERSION, namespace, plural, manifest, field_validation="Strict", **options
+    )
+    return cast("dict[str, Any]", created)
