@@ -37,7 +37,7 @@ DONE = frozenset({PointState.SUCCEEDED, PointState.DIVERGED})
 
 
 class FailureRecord(Record):
-    """One attempt that failed or was interrupted."""
+    """One attempt that failed."""
 
     attempt: int = Field(ge=1)
     job_uid: str = Field(max_length=64)
@@ -51,19 +51,24 @@ class Attempts(Record):
 
     ended: int = Field(default=0, ge=0)
     """Number of the last attempt that ended; the next has one more."""
+    last_failure: str = Field(default="", max_length=64)
+    """Why the last attempt ended without a result; empty after a result."""
+    last_ended_at: str = Field(default="", max_length=40)
+    """RFC 3339, UTC: when the operator saw it."""
     interruptions: int = Field(default=0, ge=0)
     """Attempts that ended through no fault of the task; never charged."""
     idle_interruptions: int = Field(default=0, ge=0)
-    """Interruptions in a row without a result or a failure between them: they slow the next start."""
+    """The last so many attempts were interrupted before they could do much: slows the next start."""
+    vanished: int = Field(default=0, ge=0)
+    """Attempts whose pod was gone before anyone could ask it."""
+    template: str = Field(default="", max_length=64)
+    """Digest of the pod template that charges and halvings belong to: a changed one starts anew."""
     charged: dict[str, int] = Field(default_factory=dict)
     """Charged failures by class, under `template` alone."""
-    template: str = Field(default="", max_length=64)
-    """Digest of the pod template that the charges and halvings belong to: a changed one starts anew."""
-    micro_batch_halvings: int = Field(default=0, ge=0)
-    """How often the host killed an attempt for its memory."""
-    last_ended_at: str = Field(default="", max_length=40)
-    """RFC 3339, UTC."""
+    micro_batch_halvings: int = Field(default=0, ge=0, le=20)
+    """How often the host killed an attempt for its memory, under `template` alone."""
     failures: tuple[FailureRecord, ...] = Field(default=(), max_length=MAX_FAILURES_KEPT)
+    """The last charged failures, newest last."""
 
 
 class PointRecord(Record):
@@ -76,8 +81,10 @@ class PointRecord(Record):
     learning_rate: PositiveFinite
     wanted_tokens: Tokens
     state: PointState = PointState.PENDING
+    trained_for: Tokens = 0
+    """Wanted tokens of the result: less than `wanted_tokens` means that the run is to be continued."""
     tokens: Tokens = 0
-    """Tokens trained by the result."""
+    """Tokens at the result's last evaluation."""
     loss: Finite | None = None
     """Last evaluation of the raw weights, nats per token, where it is known."""
     averaged_loss: Finite | None = None
