@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from kubernetes import client
@@ -25,7 +26,7 @@ def install_crds(api_client: client.ApiClient) -> None:
             _content_type="application/apply-patch+yaml",
         )
         name = crd["metadata"]["name"]
-        wait_until(lambda name=name: _is_served(api, name), f"{name} to be served")
+        wait_until(partial(_is_served, api, name), f"{name} to be served")
 
 
 def _is_served(api: client.ApiextensionsV1Api, name: str) -> bool:
