@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 
 from isoloss.contract import ParameterCounts
 from isoloss_trainer import attention
+from isoloss_trainer.lean_imports import without_unused_parts
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration
 
@@ -58,17 +61,27 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     Raises BadConfiguration where transformers refuses the dictionary. Without a seed nothing is
     drawn: under `torch.device("meta")` that gives shapes only.
     """
-    from transformers import AutoModelForCausalLM
-
-    attention.register()
     parsed = model_config(config)
+    model_class = load_model_class(parsed.model_type)
     if seed is not None:
         torch.manual_seed(seed)
     try:
-        return AutoModelForCausalLM.from_config(parsed, dtype=torch.float32)
+        return model_class.from_config(parsed, dtype=torch.float32)  # type: ignore[no-untyped-call]
     except Exception as error:
         # Model classes check their configs each in their own way.
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
+
+
+def load_model_class(model_type: str) -> Any:
+    """transformers' AutoModelForCausalLM with the code of `model_type` at hand, quickly on a CPU."""
+    lean = model_type in attention.FAMILIES and not torch.cuda.is_available()
+    with without_unused_parts() if lean else nullcontext():
+        from transformers import AutoModelForCausalLM
+
+        if lean:
+            importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+        attention.register()
+    return AutoModelForCausalLM
 
 
 def model_config(config: dict[str, Any]) -> Any:
