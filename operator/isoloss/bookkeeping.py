@@ -40,8 +40,15 @@ _OUTCOMES: Mapping[Outcome, PointState] = {
 
 
 def charges(attempts: Attempts, template: str) -> int:
-    """Charged failures that count under a pod template."""
-    return sum(attempts.charged.values()) if attempts.template == template else 0
+    """Failures that count against the retries under a pod template.
+
+    A bad configuration is recorded but does not count: the sweep stops until the spec changes.
+    """
+    if attempts.template != template:
+        return 0
+    return sum(
+        n for failure, n in attempts.charged.items() if failure != FailureClass.BAD_CONFIGURATION
+    )
 
 
 def charged_as(attempts: Attempts, template: str, failure: FailureClass) -> int:

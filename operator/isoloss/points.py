@@ -23,7 +23,7 @@ from isoloss.contract import (
 )
 from isoloss.flops import six_nd, whole_steps
 from isoloss.resources import Proxy, ScalingSweepSpec
-from isoloss.specs import InvalidSpec, SpecError, model_config, optimizer_config, proxy_grid
+from isoloss.specs import InvalidSpec, SpecError, model_config, optimizer_config
 
 MAX_JOB_NAME = 63
 """A Job's name is also a label of its pods."""
@@ -100,7 +100,7 @@ def _proxy_points(
     spec: ScalingSweepSpec, proxy: Proxy, manifest: DataManifest | None
 ) -> Iterator[PlannedPoint]:
     planned = _planned_proxy(spec, proxy, manifest)
-    grid, length = proxy_grid(spec, proxy), spec.data.sequence_length
+    grid, length = spec.grid_of(proxy), spec.data.sequence_length
     for batch_size in grid.batch_sizes:
         tokens = whole_steps(proxy.tokens, batch_size, length)
         for rate in grid.learning_rates:
