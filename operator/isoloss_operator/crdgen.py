@@ -1,4 +1,4 @@
-"""Writes the CRDs, plain and as chart templates, from the types of `isoloss.resources`.
+"""Writes the CRDs from `isoloss.resources`, and the chart's copies of them and of the rights.
 
     python -m isoloss_operator.crdgen [--check] [FOLDER]
 
@@ -27,6 +27,7 @@ from isoloss.resources import (
     ScalingSweepStatus,
 )
 from isoloss.yaml_text import to_yaml
+from isoloss_operator import rbac
 
 HEADER = "# Written by `python -m isoloss_operator.crdgen` from isoloss.resources; do not edit.\n"
 ROOT_FIELDS: Schema = {
@@ -38,6 +39,7 @@ NAME_RULE = {
     "rule": "self.metadata.name.size() <= 63",
     "message": "metadata.name must be at most 63 characters: it becomes a label of the Jobs",
 }
+LEASE_NAME = '{{ include "isoloss.fullname" . }}'
 CHART_METADATA = """\
   labels:
     {{- include "isoloss.labels" . | nindent 4 }}
@@ -79,6 +81,7 @@ def generated_files() -> dict[str, str]:
         name = crd["spec"]["names"]["plural"]
         files[f"crds/{GROUP}_{name}.yaml"] = HEADER + to_yaml(crd)
         files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(crd)
+    files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
     return files
 
 
@@ -102,6 +105,20 @@ def definitions() -> tuple[Schema, Schema]:
 def _chart_template(crd: Schema) -> str:
     text = to_yaml(crd).replace("\nmetadata:\n", "\nmetadata:\n" + CHART_METADATA, 1)
     return f"{HEADER}{{{{- if .Values.crds.install }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _chart_rules() -> str:
+    """Named templates with the rules of the operator's roles."""
+    parts = {
+        "isoloss.rules": rbac.RULES,
+        "isoloss.kueueRule": (rbac.KUEUE_RULE,),
+        "isoloss.leaseRules": rbac.lease_rules(LEASE_NAME),
+    }
+    source = HEADER.replace("isoloss.resources", "isoloss_operator.rbac")
+    text = f"{{{{/*\n{source}*/}}}}\n"
+    for name, rules in parts.items():
+        text += f'{{{{- define "{name}" -}}}}\n{to_yaml(list(rules))}{{{{- end }}}}\n'
+    return text
 
 
 def _definition(

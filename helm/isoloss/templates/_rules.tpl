@@ -1,0 +1,89 @@
+{{/*
+# Written by `python -m isoloss_operator.crdgen` from isoloss_operator.rbac; do not edit.
+*/}}
+{{- define "isoloss.rules" -}}
+- apiGroups:
+    - isoloss.dev
+  resources:
+    - scalingsweeps
+    - hyperparampredictions
+  verbs:
+    - get
+    - list
+    - watch
+- apiGroups:
+    - isoloss.dev
+  resources:
+    - scalingsweeps/status
+    - hyperparampredictions/status
+  verbs:
+    - patch
+- apiGroups:
+    - isoloss.dev
+  resources:
+    - scalingsweeps/finalizers
+    - hyperparampredictions/finalizers
+  verbs:
+    - update
+- apiGroups:
+    - batch
+  resources:
+    - jobs
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
+- apiGroups:
+    - ''
+  resources:
+    - pods
+  verbs:
+    - get
+    - list
+    - watch
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  verbs:
+    - get
+    - create
+    - patch
+- apiGroups:
+    - events.k8s.io
+  resources:
+    - events
+  verbs:
+    - create
+    - patch
+{{- end }}
+{{- define "isoloss.kueueRule" -}}
+- apiGroups:
+    - kueue.x-k8s.io
+  resources:
+    - workloads
+  verbs:
+    - get
+    - list
+    - watch
+{{- end }}
+{{- define "isoloss.leaseRules" -}}
+- apiGroups:
+    - coordination.k8s.io
+  resources:
+    - leases
+  verbs:
+    - create
+- apiGroups:
+    - coordination.k8s.io
+  resources:
+    - leases
+  verbs:
+    - get
+    - update
+  resourceNames:
+    - '{{ include "isoloss.fullname" . }}'
+{{- end }}
