@@ -9,6 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from isoloss.laws.results import Contour, Laws, Optimum
+
 
 @dataclass(frozen=True)
 class SearchCost:
@@ -65,3 +69,26 @@ def iso_loss_saving(*, loss: float, reference_flops: float, optimal_flops: float
         if not (math.isfinite(flops) and flops > 0):
             raise ValueError(f"{name} FLOPs must be positive and finite, not {flops}")
     return IsoLossSaving(loss, reference_flops, optimal_flops)
+
+
+def iso_loss_savings(laws: Laws) -> tuple[IsoLossSaving, ...]:
+    """Per loss level, from high to low: the optimum of the frontier against the grid's median run.
+
+    Runs that never reached the level count with the tokens they had: the median is then too low
+    rather than too high, and the saving is never overstated.
+    """
+    found = [_at_level(optimum, laws.contours) for optimum in laws.frontier]
+    return tuple(saving for saving in found if saving is not None)
+
+
+def _at_level(optimum: Optimum, contours: tuple[Contour, ...]) -> IsoLossSaving | None:
+    if optimum.tokens is None or optimum.flops is None or optimum.status == "refused":
+        return None
+    for contour in contours:
+        if contour.params == optimum.params and math.isclose(contour.loss, optimum.loss):
+            tokens = np.exp(contour.log_tokens[np.isfinite(contour.log_tokens)])
+            if not tokens.size:
+                return None
+            reference = optimum.flops * float(np.median(tokens)) / optimum.tokens
+            return IsoLossSaving(optimum.loss, reference, optimum.flops)
+    return None

@@ -1,0 +1,215 @@
+"""Iso-loss contours in the plane of batch size and learning rate, with vertices and their ellipses.
+
+One row per model size, some levels of loss from high to low across. The lines say how many more tokens
+than at the vertex a run needs to reach the level: +1 %, +3 %, +10 %, +30 %, +100 %.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from isoloss.laws.model import Array
+from isoloss.laws.results import Contour, Laws, Optimum
+from isoloss.report import numbers
+from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, grid_axis, key, note, style
+
+EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
+MAX_LEVELS = 4
+MAX_SIZES = 6
+
+
+def contours(laws: Laws) -> Figure:
+    """Rows: sizes; columns: loss levels from the highest to the lowest that the size covers."""
+    with style():
+        return _draw(laws)
+
+
+def _draw(laws: Laws) -> Figure:
+    sizes = sorted({contour.params for contour in laws.contours})
+    if len(sizes) > MAX_SIZES:
+        sizes = [*sizes[: MAX_SIZES - 1], sizes[-1]]
+    chosen = {size: _chosen_levels(laws, size) for size in sizes}
+    columns = max([len(levels) for levels in chosen.values()], default=1)
+    figure = Figure(
+        figsize=(max(5.2, 2.9 * columns), 2.75 * max(1, len(sizes)) + 0.6), layout="constrained"
+    )
+    panels = figure.subplots(max(1, len(sizes)), columns, squeeze=False)
+    if not sizes:
+        note(panels[0, 0], "No loss level is covered by enough runs.")
+        panels[0, 0].set_axis_off()
+        return figure
+    for row, size in zip(panels, sizes, strict=True):
+        for panel in row[len(chosen[size]) :]:
+            panel.set_visible(False)
+        for panel, contour in zip(row, chosen[size], strict=False):
+            _panel(panel, contour, _optimum_of(laws, contour), laws.options.interval)
+        row[0].set_ylabel(f"{numbers.count(size)} parameters\nlearning rate")
+    for panel in panels[-1]:
+        panel.set_xlabel("batch size (sequences)")
+    _legend(figure, laws.options.interval)
+    return figure
+
+
+def _chosen_levels(laws: Laws, size: float) -> list[Contour]:
+    found = sorted(
+        (contour for contour in laws.contours if contour.params == size),
+        key=lambda contour: -contour.loss,
+    )
+    if len(found) <= MAX_LEVELS:
+        return found
+    picked = np.unique(np.linspace(0, len(found) - 1, MAX_LEVELS).round().astype(int))
+    return [found[index] for index in picked]
+
+
+def _optimum_of(laws: Laws, contour: Contour) -> Optimum | None:
+    for optimum in laws.optima:
+        if optimum.params == contour.params and np.isclose(optimum.loss, contour.loss):
+            return optimum
+    return None
+
+
+def _panel(axes: Axes, contour: Contour, optimum: Optimum | None, level: float) -> None:
+    batches, rates = contour.batch_sizes, contour.learning_rates
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    low_b, high_b = float(batches.min()) / 1.25, float(batches.max()) * 1.25
+    low_r, high_r = float(rates.min()) / 1.25, float(rates.max()) * 1.25
+    axes.set_title(f"loss {numbers.loss(contour.loss)}", loc="left")
+    if optimum is not None and optimum.status != "refused":
+        _tokens_lines(axes, contour, (low_b, high_b), (low_r, high_r))
+        _vertex(axes, optimum, level)
+    else:
+        reason = optimum.refusal.reason.value if optimum and optimum.refusal else "no optimum"
+        axes.set_title(_words(reason), loc="right", fontsize=7.5, color=INK)
+    _points(axes, contour)
+    axes.set_xlim(low_b, high_b)
+    axes.set_ylim(low_r, high_r)
+    grid_axis(axes.xaxis, batches.tolist(), learning_rates=False)
+    grid_axis(axes.yaxis, rates.tolist(), learning_rates=True)
+
+
+def _words(reason: str) -> str:
+    """OptimumOnBatchSizeEdge -> optimum on batch size edge."""
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in reason).strip()
+
+
+def _tokens_lines(
+    axes: Axes, contour: Contour, batches: tuple[float, float], rates: tuple[float, float]
+) -> None:
+    if contour.coefficients is None or contour.centre is None:
+        return
+    log_b = np.log(np.geomspace(*batches, 80))
+    log_r = np.log(np.geomspace(*rates, 80))
+    grid_b, grid_r = np.meshgrid(log_b, log_r)
+    surface = quadratic(contour.coefficients, contour.centre, grid_r, grid_b)
+    lowest = float(quadratic_minimum(contour.coefficients))
+    levels = [float(np.log1p(extra)) for extra in EXTRA_TOKENS]
+    excess = surface - lowest
+    if float(excess.max()) <= levels[0]:
+        return
+    lines = axes.contour(
+        np.exp(grid_b), np.exp(grid_r), excess, levels=levels, colors=SOFT, linewidths=0.7
+    )
+    axes.clabel(
+        lines,
+        fmt={level: f"+{extra:.0%}" for level, extra in zip(levels, EXTRA_TOKENS, strict=True)},
+        fontsize=6.5,
+        colors=INK,
+    )
+
+
+def quadratic(coefficients: Array, centre: Array, log_rate: Array, log_batch: Array) -> Array:
+    """ln D of a results.Contour at ln LR, ln B."""
+    c = coefficients
+    x, y = log_rate - centre[0], log_batch - centre[1]
+    return np.asarray(c[0] + c[1] * x + c[2] * y + c[3] * x**2 + c[4] * x * y + c[5] * y**2)
+
+
+def quadratic_minimum(coefficients: Array) -> float:
+    """ln D at the vertex of a convex quadratic."""
+    c = coefficients
+    hessian = np.array([[2 * c[3], c[4]], [c[4], 2 * c[5]]])
+    gradient = np.array([c[1], c[2]])
+    return float(c[0] - 0.5 * gradient @ np.linalg.solve(hessian, gradient))
+
+
+def _points(axes: Axes, contour: Contour) -> None:
+    bound = np.array(contour.bounds, dtype=bool)
+    reached = ~bound & np.isfinite(contour.log_tokens)
+    used = contour.weights > 0
+    for mask, marker, face in (
+        (bound, "^", "white"),
+        (reached & ~used, "o", "white"),
+        (reached & used, "o", INK),
+    ):
+        axes.plot(
+            contour.batch_sizes[mask],
+            contour.learning_rates[mask],
+            linestyle="none",
+            marker=marker,
+            markersize=3.8,
+            markerfacecolor=face,
+            markeredgecolor=INK,
+            markeredgewidth=0.7,
+            zorder=3,
+        )
+
+
+def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
+    if optimum.learning_rate is None or optimum.batch_size is None:
+        return
+    if optimum.covariance is not None and np.isfinite(optimum.covariance).all():
+        outline = ellipse(
+            np.log([optimum.learning_rate, optimum.batch_size]), optimum.covariance, level
+        )
+        axes.fill(
+            np.exp(outline[1]),
+            np.exp(outline[0]),
+            facecolor=BAND,
+            edgecolor=ACCENT,
+            linewidth=1.0,
+            alpha=0.75,
+            zorder=4,
+        )
+    axes.plot(
+        [optimum.batch_size],
+        [optimum.learning_rate],
+        marker="+",
+        markersize=9,
+        markeredgewidth=1.8,
+        color=ACCENT,
+        zorder=5,
+    )
+
+
+def ellipse(centre: Array, covariance: Array, level: float) -> Array:
+    """(2, 100) outline that holds `level` of a two-dimensional normal distribution."""
+    values, vectors = np.linalg.eigh(covariance)
+    angle = np.linspace(0, 2 * np.pi, 100)
+    # Two degrees of freedom: the chi-square quantile is -2 ln(1 - level).
+    radius = np.sqrt(-2 * np.log(1 - level)) * np.sqrt(np.maximum(values, 0.0))
+    circle = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)])
+    return np.asarray(np.asarray(centre)[:, None] + vectors @ circle, dtype=float)
+
+
+def _legend(figure: Figure, level: float) -> None:
+    dot = {"markersize": 4, "markeredgecolor": INK}
+    figure.legend(
+        handles=[
+            key("run, used", marker="o", markerfacecolor=INK, **dot),
+            key("run, not used", marker="o", markerfacecolor="white", **dot),
+            key("did not reach it (bound)", marker="^", markerfacecolor="white", **dot),
+            key(
+                f"vertex with {level:.0%} ellipse",
+                marker="+",
+                markersize=9,
+                markeredgewidth=1.8,
+                color=ACCENT,
+            ),
+            key("more tokens than the vertex", color=SOFT, linewidth=0.8, linestyle="-"),
+        ],
+        loc="outside lower left",
+        ncols=5,
+    )

@@ -1,0 +1,141 @@
+"""What all figures share: a style that survives a black-and-white printer, axes, and file formats.
+
+Figures are made without pyplot: it keeps global state, and the operator draws in worker threads.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from isoloss.report.numbers import scientific
+
+INK = "#111111"
+ACCENT = "#0b4f8a"
+"""Dark enough to print as black; only ever used beside another difference (marker, line style)."""
+SOFT = "#777777"
+BAND = "#d5d5d5"
+LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "isoloss",
+    "figure.facecolor": "white",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The report's matplotlib settings, for the duration."""
+    with mpl.rc_context(_STYLE):
+        yield
+
+
+def as_svg(figure: Figure) -> bytes:
+    """The figure as SVG; the same figure gives the same bytes."""
+    return _saved(figure, "svg", metadata={"Date": None})
+
+
+def as_png(figure: Figure) -> bytes:
+    """The figure as PNG at 150 dots per inch."""
+    return _saved(figure, "png", dpi=150, metadata={"Software": None})
+
+
+def _saved(figure: Figure, form: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with style():
+        figure.savefig(buffer, format=form, **options)
+    return buffer.getvalue()
+
+
+def plain_text(text: str, limit: int = 60) -> str:
+    """A user's string for a figure: short, and without the signs that start matplotlib's mathematics."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut.replace("$", "＄")
+
+
+def grid_axis(axis: Any, values: Sequence[float], learning_rates: bool) -> None:
+    """Ticks on a logarithmic axis at the grid's own values, as many as have room."""
+    unique = np.unique(np.asarray(values, dtype=float))
+    unique = unique[np.isfinite(unique) & (unique > 0)]
+    if not unique.size:
+        return
+    axis.set_major_locator(FixedLocator(_apart(unique.tolist(), room=0.13)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+    write = scientific if learning_rates else _whole
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+
+
+def _apart(values: Sequence[float], room: float) -> list[float]:
+    """First, last, and those between that keep `room` (a share of the axis) from their neighbours."""
+    span = np.log(values[-1] / values[0]) or 1.0
+    kept = [values[0]]
+    for value in values[1:-1]:
+        if min(np.log(value / kept[-1]), np.log(values[-1] / value)) >= room * span:
+            kept.append(value)
+    return [*kept, values[-1]] if len(values) > 1 else kept
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def log_ticks(axis: Any, low: float, high: float, write: Any) -> None:
+    """Readable ticks for a logarithmic axis, whether it spans a fraction of a decade or many."""
+    if high / low < 3:
+        candidates = list(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+    else:
+        steps = (
+            (1, 1.5, 2, 3, 5, 7) if high / low < 12 else (1, 2, 5) if high / low < 300 else (1,)
+        )
+        decades = range(int(np.floor(np.log10(low))) - 1, int(np.ceil(np.log10(high))) + 1)
+        candidates = [step * 10.0**decade for decade in decades for step in steps]
+    inside = [tick for tick in candidates if low <= tick <= high]
+    axis.set_major_locator(FixedLocator(inside[:: max(1, -(-len(inside) // 8))]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+
+
+def key(label: str, **style_of_line: Any) -> Line2D:
+    """A legend entry of its own."""
+    return Line2D([], [], label=label, **{"linestyle": "none", "color": INK} | style_of_line)
+
+
+def note(axes: Axes, text: str) -> None:
+    """A sentence in the middle of an empty panel."""
+    axes.text(
+        0.5,
+        0.5,
+        text,
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=INK,
+        wrap=True,
+        parse_math=False,
+    )

@@ -1,0 +1,336 @@
+"""The three laws with their bands and residuals, and where a prediction lies on them.
+
+Left to right: learning rate, batch size, loss over compute. Below each, what the law leaves unexplained.
+Beyond the data a curve is dashed: there it is an extrapolation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import norm
+
+from isoloss.laws.model import Array
+from isoloss.laws.prediction import Prediction
+from isoloss.laws.results import HyperparameterLaw, Laws, Optimum, evaluate_form
+from isoloss.report import numbers
+from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
+
+CURVE_POINTS = 160
+
+
+@dataclass(frozen=True)
+class PlacedPrediction:
+    """A prediction and the initial loss it started from, to be marked on the curves."""
+
+    answer: Prediction
+    initial_loss: float | None = None
+
+
+def law_curves(laws: Laws, placed: PlacedPrediction | None = None) -> Figure:
+    """f, g and L(C) with bands, residuals, and the prediction where there is one."""
+    with style():
+        parts = (laws.learning_rate, laws.batch_size, laws.loss_compute)
+        height = 2.2 if all(part.status == "refused" for part in parts) else 4.9
+        figure = Figure(figsize=(11.2, height), layout="constrained")
+        panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
+        _hyperparameter_panels(panels[:, 0].tolist(), laws, laws.learning_rate, placed)
+        _hyperparameter_panels(panels[:, 1].tolist(), laws, laws.batch_size, placed)
+        _loss_compute_panels(panels[:, 2].tolist(), laws, placed)
+        _legend(figure, laws.options.interval, placed)
+        return figure
+
+
+# ------------------------------------------------------------------------------------- f and g
+
+
+def _hyperparameter_panels(
+    panels: Sequence[Axes], laws: Laws, law: HyperparameterLaw, placed: PlacedPrediction | None
+) -> None:
+    top, bottom = panels
+    name = "learning rate" if law.quantity == "learning_rate" else "batch size (sequences)"
+    by_loss = law.form == "PowerLawOfLoss"
+    top.set_ylabel(name)
+    bottom.set_xlabel("loss (nats per token)" if by_loss else "compute (FLOPs)")
+    points = [point for point in laws.frontier if _value(point, law) is not None]
+    x = np.array([point.loss if by_loss else point.flops for point in points], dtype=float)
+    y = np.array([_value(point, law) for point in points], dtype=float)
+    if law.intercept is None or not points:
+        _refused(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
+        return
+    errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
+    _errorbars(top, x, y, errors, laws.options.interval)
+    low, high = _range(x, _place_x(placed, by_loss))
+    curve_x = np.geomspace(low, high, CURVE_POINTS)
+    curve, band = _hyperparameter_curve(laws, law, curve_x)
+    _curve(top, curve_x, curve, band, (float(x.min()), float(x.max())))
+    _scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
+    _mark_hyperparameter(top, law, placed, by_loss)
+    fitted = _hyperparameter_curve(laws, law, x)[0]
+    _residuals(bottom, x, 100 * (y / fitted - 1), "residual (%)")
+    _y_ticks(top, law.quantity == "learning_rate")
+    if by_loss:
+        top.invert_xaxis()  # training runs from left to right, towards lower loss
+
+
+def _value(point: Optimum, law: HyperparameterLaw) -> float | None:
+    return point.learning_rate if law.quantity == "learning_rate" else point.batch_size
+
+
+def _hyperparameter_curve(
+    laws: Laws, law: HyperparameterLaw, x: Array
+) -> tuple[Array, tuple[Array, Array] | None]:
+    """The law along x (loss or FLOPs, by its form), and its band from the bootstrap draws."""
+    log_compute = np.log(x)
+    curve = law.value(x, log_compute)
+    draws = getattr(laws.draws, law.quantity)
+    if draws is None or len(draws) < 2:
+        return curve, None
+    sampled = evaluate_form(
+        law.quantity, law.form, draws[:, :1], draws[:, 1:2], x[None, :], log_compute[None, :]
+    )
+    return curve, _band(sampled, laws.options.interval)
+
+
+def _band(sampled: Array, level: float) -> tuple[Array, Array]:
+    low, high = np.nanquantile(sampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def _place_x(placed: PlacedPrediction | None, by_loss: bool) -> list[float]:
+    if placed is None:
+        return []
+    answer = placed.answer
+    place = answer.target_loss if by_loss else answer.total_flops
+    return [place.value] if place is not None else []
+
+
+def _mark_hyperparameter(
+    axes: Axes, law: HyperparameterLaw, placed: PlacedPrediction | None, by_loss: bool
+) -> None:
+    for x in _place_x(placed, by_loss):
+        value = getattr(placed.answer if placed else None, law.quantity)
+        _star(axes, x, value.value, (value.low, value.high))
+
+
+# ----------------------------------------------------------------------------------- loss law
+
+
+def _loss_compute_panels(
+    panels: Sequence[Axes], laws: Laws, placed: PlacedPrediction | None
+) -> None:
+    top, bottom = panels
+    law = laws.loss_compute
+    top.set_ylabel("loss (nats per token)")
+    bottom.set_xlabel("compute (FLOPs)")
+    points = [point for point in laws.frontier if point.flops is not None]
+    if law.gamma is None or not points:
+        _refused(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
+        return
+    x = np.array([point.flops for point in points], dtype=float)
+    y = np.array([point.loss for point in points])
+    low, high = _range(x, _compute_marks(placed))
+    curve_x = np.geomspace(low, high, CURVE_POINTS)
+    _curve(
+        top,
+        curve_x,
+        law.loss(np.log(curve_x)),
+        _loss_band(laws, curve_x),
+        (float(x.min()), float(x.max())),
+    )
+    top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
+    _scales(top, bottom, (low, high), by_loss=False, positive=False)
+    _mark_compute(top, placed)
+    _residuals(bottom, x, 1000 * (y - law.loss(np.log(x))), "residual\n(0.001 nats)")
+
+
+def _loss_band(laws: Laws, x: Array) -> tuple[Array, Array] | None:
+    draws = laws.draws.loss_compute
+    if draws is None or len(draws) < 2:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        sampled = draws[:, :1] + np.exp(draws[:, 1:2] - draws[:, 2:3] * np.log(x)[None, :])
+    return _band(np.where(np.isfinite(sampled), sampled, np.nan), laws.options.interval)
+
+
+def _compute_marks(placed: PlacedPrediction | None) -> list[float]:
+    if placed is None:
+        return []
+    before = placed.answer.equivalent_flops
+    return [placed.answer.total_flops.value, *([before.value] if before else [])]
+
+
+def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
+    """C_pre at the checkpoint's loss, C_total at the target loss, and C_cpt between them."""
+    if placed is None or placed.answer.target_loss is None:
+        return
+    answer = placed.answer
+    target = placed.answer.target_loss
+    _star(axes, answer.total_flops.value, target.value, (target.low, target.high))
+    axes.annotate(
+        "$C_{total}$",
+        (answer.total_flops.value, target.value),
+        xytext=(-8, -10),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+    )
+    before = answer.equivalent_flops
+    if before is None or placed.initial_loss is None:
+        return
+    start = placed.initial_loss
+    axes.errorbar(
+        [before.value],
+        [start],
+        xerr=[[max(before.value - before.low, 0)], [max(before.high - before.value, 0)]],
+        fmt="D",
+        color=ACCENT,
+        markersize=6,
+        markerfacecolor="white",
+        markeredgewidth=1.4,
+        capsize=2,
+        elinewidth=1,
+        zorder=6,
+    )
+    axes.annotate(
+        "$C_{pre}$",
+        (before.value, start),
+        xytext=(-9, -4),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+    )
+    axes.annotate(
+        "",
+        (answer.total_flops.value, start),
+        xytext=(before.value, start),
+        arrowprops={"arrowstyle": "->", "color": ACCENT, "linewidth": 1, "linestyle": ":"},
+    )
+    axes.annotate(
+        "+ $C_{cpt}$",
+        (answer.total_flops.value, start),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8,
+    )
+
+
+# -------------------------------------------------------------------------------------- common
+
+
+def _refused(top: Axes, bottom: Axes, message: str) -> None:
+    for axes in (top, bottom):
+        axes.set_xticks([])
+        axes.set_yticks([])
+    bottom.set_visible(False)
+    note(top, "Refused.\n" + _folded(message))
+
+
+def _folded(text: str, width: int = 44) -> str:
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + len(word) >= width:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}".strip()
+    shown = [*lines, line]
+    return "\n".join(shown if len(shown) <= 12 else [*shown[:11], "…"])
+
+
+def _errorbars(axes: Axes, x: Array, y: Array, log_errors: Array, level: float) -> None:
+    """Interval of each vertex at the report's level, from its standard error in the logarithm."""
+    spread = norm.ppf((1 + level) / 2) * np.nan_to_num(log_errors)
+    axes.errorbar(
+        x,
+        y,
+        yerr=[y - y * np.exp(-spread), y * np.exp(spread) - y],
+        fmt="o",
+        color=INK,
+        markersize=3.5,
+        elinewidth=0.8,
+        capsize=1.5,
+        zorder=3,
+    )
+
+
+def _range(x: Array, marks: Sequence[float]) -> tuple[float, float]:
+    values = [*x.tolist(), *[mark for mark in marks if np.isfinite(mark) and mark > 0]]
+    low, high = min(values), max(values)
+    margin = (high / low) ** 0.06 if high > low else 1.1
+    return low / margin, high * margin
+
+
+def _curve(
+    axes: Axes,
+    x: Array,
+    y: Array,
+    band: tuple[Array, Array] | None,
+    inside: tuple[float, float],
+) -> None:
+    if band is not None:
+        axes.fill_between(x, band[0], band[1], color=BAND, linewidth=0, zorder=0)
+    seen = (x >= inside[0]) & (x <= inside[1])
+    axes.plot(x, y, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+    axes.plot(x[seen], y[seen], color=INK, linewidth=1.6, zorder=2)
+
+
+def _scales(
+    top: Axes, bottom: Axes, x: tuple[float, float], by_loss: bool, positive: bool
+) -> None:
+    top.set_xscale("log")
+    if positive:
+        top.set_yscale("log")
+    top.set_xlim(*x)
+    write = (lambda value: f"{value:.3g}") if by_loss else numbers.scientific
+    log_ticks(bottom.xaxis, *x, write)
+    if not by_loss:
+        bottom.tick_params(axis="x", labelsize=7.5)
+
+
+def _y_ticks(axes: Axes, learning_rate: bool) -> None:
+    if axes.get_yscale() != "log":
+        return
+    low, high = axes.get_ylim()
+    log_ticks(axes.yaxis, low, high, numbers.scientific if learning_rate else numbers.whole)
+
+
+def _star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
+    below, above = max(y - interval[0], 0.0), max(interval[1] - y, 0.0)
+    axes.errorbar(
+        [x],
+        [y],
+        yerr=[[below], [above]],
+        fmt="*",
+        color=ACCENT,
+        markersize=12,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        elinewidth=1.4,
+        capsize=3,
+        zorder=6,
+    )
+
+
+def _residuals(axes: Axes, x: Array, residuals: Array, label: str) -> None:
+    axes.axhline(0, color=SOFT, linewidth=0.7)
+    axes.plot(x, residuals, "o", color=INK, markersize=3)
+    axes.set_ylabel(label)
+    reach = float(np.max(np.abs(residuals))) * 1.25 or 1.0
+    axes.set_ylim(-reach, reach)
+
+
+def _legend(figure: Figure, level: float, placed: PlacedPrediction | None) -> None:
+    entries = [
+        key(f"optimum at one loss, {level:.0%} interval", marker="o", markersize=4),
+        key("law within the data", linestyle="-", linewidth=1.6),
+        key("extrapolated", linestyle=(0, (4, 3)), linewidth=1.0),
+        key(f"{level:.0%} band", color=BAND, linestyle="-", linewidth=7),
+    ]
+    if placed is not None:
+        entries.append(key("prediction", marker="*", markersize=11, color=ACCENT))
+    figure.legend(handles=entries, loc="outside lower left", ncols=5)

@@ -1,0 +1,138 @@
+"""The report: one HTML file that needs nothing else, and the same figures as PNG.
+
+Whatever a user or the store can have written (names, messages, notes) goes through the template's
+escaping; figures are embedded as images, in which no script runs.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from isoloss.laws import Laws, Prediction, Run
+from isoloss.published import PublishedOptimum
+from isoloss.report import content, numbers
+from isoloss.report.content import PointRow
+from isoloss.report.contour_figure import contours
+from isoloss.report.drawing import as_png, as_svg
+from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.trajectory_figure import runs_from_contours, trajectories
+from isoloss.savings import SearchCost
+
+MAX_POINT_ROWS = 400
+"""More rows make a page nobody reads; the ledger has them all."""
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("isoloss.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class ReportFigures:
+    """The report's figures, drawn once and saved in either format."""
+
+    laws: Figure
+    contours: Figure
+    trajectories: Figure
+    trajectories_remembered: bool
+    """Only the tokens to each iso-loss level are shown: the runs themselves were not at hand."""
+
+
+def draw_figures(
+    laws: Laws,
+    runs: Sequence[Run],
+    prediction: Prediction | None = None,
+    *,
+    initial_loss: float | None = None,
+) -> ReportFigures:
+    """All figures. Without runs, trajectories are drawn from what the laws remember of them."""
+    placed = PlacedPrediction(prediction, initial_loss) if prediction is not None else None
+    shown = tuple(runs) or runs_from_contours(laws)
+    return ReportFigures(
+        laws=law_curves(laws, placed),
+        contours=contours(laws),
+        trajectories=trajectories(shown, laws),
+        trajectories_remembered=not runs,
+    )
+
+
+def png_files(figures: ReportFigures) -> dict[str, bytes]:
+    """File name -> PNG."""
+    return {
+        "laws.png": as_png(figures.laws),
+        "iso-loss.png": as_png(figures.contours),
+        "trajectories.png": as_png(figures.trajectories),
+    }
+
+
+def render_report(
+    laws: Laws,
+    runs: Sequence[Run],
+    *,
+    title: str,
+    facts: Mapping[str, str] | None = None,
+    points: Sequence[PointRow] | None = None,
+    prediction: Prediction | None = None,
+    initial_loss: float | None = None,
+    opinions: Sequence[PublishedOptimum] = (),
+    savings: SearchCost | None = None,
+    warnings: Sequence[str] = (),
+    figures: ReportFigures | None = None,
+) -> str:
+    """The report as HTML.
+
+    `facts` are shown under the title; `points` None lists the runs; `savings` None leaves the cost
+    out. `figures` None draws them here.
+    """
+    drawn = figures or draw_figures(laws, runs, prediction, initial_loss=initial_loss)
+    rows = content.point_rows(runs, laws) if points is None else tuple(points)
+    return _ENVIRONMENT.get_template("report.html.j2").render(
+        title=title,
+        facts=dict(facts or {}),
+        status=content.status_word(laws),
+        level=f"{laws.options.interval:.0%}",
+        laws=laws,
+        numbers=numbers,
+        laws_table=content.laws_table(laws),
+        refusals=content.refusals(laws),
+        held_out=content.held_out_table(laws),
+        optima=content.optima_table(laws),
+        points=content.points_table(rows, MAX_POINT_ROWS) if rows else None,
+        excluded=laws.excluded[:MAX_POINT_ROWS],
+        warnings=list(dict.fromkeys([*warnings, *laws.warnings])),
+        prediction=prediction,
+        prediction_facts=content.prediction_facts(prediction, initial_loss) if prediction else (),
+        alternatives=(
+            content.alternatives_table(prediction, opinions, laws.sequence_length)
+            if prediction
+            else None
+        ),
+        saving=content.saving_sentence(savings) if savings else None,
+        iso_loss_saving=content.iso_loss_sentence(laws),
+        remembered=drawn.trajectories_remembered,
+        images={
+            "laws": _image(drawn.laws) if content.any_law(laws) else None,
+            "contours": _image(drawn.contours),
+            "trajectories": _image(drawn.trajectories),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Image:
+    uri: str
+    width: int
+    """CSS pixels, so that no figure is blown up to the page's width."""
+
+
+def _image(figure: Figure) -> _Image:
+    encoded = base64.b64encode(as_svg(figure)).decode()
+    return _Image(f"data:image/svg+xml;base64,{encoded}", round(105 * figure.get_figwidth()))

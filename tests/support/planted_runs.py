@@ -1,0 +1,82 @@
+"""Runs on a surface whose optimum is known: what a report and a command line can be shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from isoloss.laws import Run
+from tests.support.tables import HEADER
+
+SIZES = (30e6, 100e6, 300e6)
+BATCHES = (32, 64, 128, 256, 512)
+RATES = (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3)
+
+
+def planted_runs(
+    *,
+    sizes: Sequence[float] = SIZES,
+    batches: Sequence[int] = BATCHES,
+    rates: Sequence[float] = RATES,
+    noise: float = 0.0015,
+    evaluations: int = 24,
+    seed: int = 0,
+) -> tuple[Run, ...]:
+    """A full grid of trajectories: L = 1.7 + 400/N^0.34 + 410/D^0.28 plus a bowl in (ln LR, ln B).
+
+    The bowl's bottom moves with tokens: LR falls, B grows. The largest rate at the smallest batch of
+    each size diverges half-way, and the last run of the largest size still trains.
+    """
+    rng = np.random.default_rng(seed)
+    runs = [
+        _run(size, batch, rate, noise, evaluations, rng)
+        for size in sizes
+        for batch in batches
+        for rate in rates
+    ]
+    half = evaluations // 2
+    for index, run in enumerate(runs):
+        if run.batch_size == batches[0] and run.learning_rate == rates[-1]:
+            runs[index] = replace(
+                run, diverged=True, tokens=run.tokens[:half], losses=run.losses[:half]
+            )
+    last = runs[-1]
+    runs[-1] = replace(last, finished=False, tokens=last.tokens[:-6], losses=last.losses[:-6])
+    return tuple(runs)
+
+
+def _run(
+    size: float, batch: int, rate: float, noise: float, evaluations: int, rng: np.random.Generator
+) -> Run:
+    tokens = np.geomspace(0.5e9, 60 * size + 3e9, evaluations)
+    best_rate = 6e-4 * (size / 1e8) ** -0.25 * (tokens / 4e9) ** -0.15
+    best_batch = 110 * (tokens / 4e9) ** 0.45
+    x, y = np.log(rate / best_rate), np.log(batch / best_batch)
+    loss = 1.7 + 400 / size**0.34 + 410 / tokens**0.28
+    loss += 0.02 * x**2 + 0.012 * y**2 - 0.008 * x * y
+    return Run(
+        name=f"n{size / 1e6:.0f}m-b{batch}-lr{rate:g}",
+        params=size,
+        batch_size=float(batch),
+        sequence_length=2048,
+        learning_rate=rate,
+        tokens=tokens,
+        losses=loss + noise * rng.standard_normal(evaluations),
+        loss_standard_errors=np.full(evaluations, noise) if noise else None,
+    )
+
+
+def planted_csv(runs: Sequence[Run]) -> bytes:
+    """The runs as a table, their divergence marked."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*HEADER, "diverged"])
+    for run in runs:
+        for tokens, loss in zip(run.tokens, run.losses, strict=True):
+            numbers = (run.params, int(run.batch_size), run.sequence_length, run.learning_rate)
+            writer.writerow([run.name, *numbers, tokens, loss, str(run.diverged).lower()])
+    return text.getvalue().encode()
