@@ -1,0 +1,174 @@
+"""Real text that every machine has once the project is installed, in three domains.
+
+general: docstrings and manual pages of the Python distribution, and the READMEs and docstrings of
+installed packages; math: docstrings of mpmath, sympy and scipy; code: the standard library's source
+without its docstrings. Only files that every Python distribution brings are read (no test folders:
+some distributions leave them out), in an order that depends on their names alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+SKIPPED_FOLDERS = frozenset(
+    "test tests idle_test encodings pydoc_data idlelib lib2to3 distutils ensurepip turtledemo "
+    "tkinter site-packages dist-packages __pycache__".split()
+)
+GENERAL_PACKAGES = ("matplotlib", "numpy")
+MATH_PACKAGES = ("mpmath", "scipy", "sympy")
+DOMAIN_BYTES = {"general": 8_000_000, "math": 2_500_000, "code": 2_500_000}
+"""At most this much text per domain: preparing more would cost time and change nothing."""
+SHORTEST = 80
+"""Characters: shorter docstrings and documents say little."""
+
+
+def documents(domain: str) -> list[str]:
+    """The distinct documents of a domain, up to DOMAIN_BYTES. Raises KeyError for another name."""
+    sources = {"general": _general, "math": _mathematics, "code": _code}[domain]
+    kept: dict[str, None] = {}
+    size = 0
+    for text in sources():
+        if len(text) < SHORTEST or text in kept:
+            continue
+        kept[text] = None
+        size += len(text.encode())
+        if size >= DOMAIN_BYTES[domain]:
+            break
+    return list(kept)
+
+
+def _general() -> Iterator[str]:
+    topics: dict[str, str] = import_module("pydoc_data.topics").topics
+    yield from (topics[name].strip() for name in sorted(topics))
+    yield from map(_prose, _modules(_standard_library()))
+    yield from _readmes()
+    for package in GENERAL_PACKAGES:
+        yield from map(_prose, _modules(_site_packages() / package))
+
+
+def _mathematics() -> Iterator[str]:
+    roots = [_site_packages() / package for package in MATH_PACKAGES]
+    modules = [path for root in roots for path in _modules(root)]
+    # In the order of a hash, so that the limit cuts evenly through the packages.
+    yield from map(_prose, sorted(modules, key=lambda path: _shuffle_key(path, _site_packages())))
+
+
+def _code() -> Iterator[str]:
+    root = _standard_library()
+    for path in sorted(_modules(root), key=lambda path: _shuffle_key(path, root)):
+        yield without_docstrings(_read(path))
+
+
+def _readmes() -> Iterator[str]:
+    """Long descriptions of the installed distributions, by name."""
+    named = {(d.metadata["Name"] or "").lower(): d for d in metadata.distributions()}
+    for name in sorted(named):
+        body = named[name].metadata.get_payload()
+        if isinstance(body, str):
+            yield body.strip()
+
+
+def _standard_library() -> Path:
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def _site_packages() -> Path:
+    """Where the installed packages lie: beside numpy, whatever the environment's layout."""
+    return Path(str(metadata.distribution("numpy").locate_file("")))
+
+
+def _modules(root: Path) -> list[Path]:
+    """The .py files under `root`, except in SKIPPED_FOLDERS, by name."""
+    return sorted(
+        path
+        for path in root.rglob("*.py")
+        if not SKIPPED_FOLDERS.intersection(path.relative_to(root).parts[:-1])
+    )
+
+
+def _shuffle_key(path: Path, root: Path) -> str:
+    return hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _parse(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None  # some packages ship files for other Python versions
+
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _documented(tree: ast.Module) -> Iterator[Documented]:
+    return (node for node in ast.walk(tree) if isinstance(node, Documented))
+
+
+def _prose(path: Path) -> str:
+    """All docstrings of a module that say something, a blank line between them."""
+    tree = _parse(_read(path))
+    if tree is None:
+        return ""
+    found = (ast.get_docstring(node) or "" for node in _documented(tree))
+    return "\n\n".join(dict.fromkeys(text for text in found if len(text) >= SHORTEST))
+
+
+def without_docstrings(source: str) -> str:
+    """`source` with its docstrings' lines taken out; "" where it can not be parsed."""
+    tree = _parse(source)
+    if tree is None:
+        return ""
+    dropped: set[int] = set()
+    for node in _documented(tree):
+        if ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            dropped.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    lines = source.splitlines()
+    return "\n".join(line for number, line in enumerate(lines, 1) if number not in dropped).strip()
+
+
+# ------------------------------------------------------------------------------------- files
+
+
+def write_jsonl_zst(texts: Iterable[str], field: str, path: Path) -> None:
+    """JSON lines, Zstandard-compressed."""
+    content = "".join(json.dumps({field: text}) + "\n" for text in texts)
+    path.write_bytes(zstandard.ZstdCompressor(level=3).compress(content.encode()))
+
+
+def write_jsonl(texts: Iterable[str], field: str, path: Path) -> None:
+    """JSON lines."""
+    path.write_text("".join(json.dumps({field: text}) + "\n" for text in texts))
+
+
+def write_parquet(texts: Iterable[str], field: str, path: Path) -> None:
+    """One column of strings."""
+    pq.write_table(pa.table({field: pa.array(list(texts), pa.string())}), path)
+
+
+def write_corpus(folder: Path) -> dict[str, Path]:
+    """Write one file per domain, each in another format, and return them by domain."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "general": folder / "general.jsonl.zst",
+        "math": folder / "math.parquet",
+        "code": folder / "code.jsonl",
+    }
+    write_jsonl_zst(documents("general"), "text", files["general"])
+    write_parquet(documents("math"), "text", files["math"])
+    write_jsonl(documents("code"), "content", files["code"])
+    return files

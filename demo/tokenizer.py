@@ -1,0 +1,39 @@
+"""A small byte-level BPE tokenizer, trained on the demo's own corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+VOCABULARY = 1024
+END = "<|end|>"
+SAMPLE_BYTES = 1_500_000
+"""Text of each domain that merges are learnt from: more changes few of so few merges."""
+
+
+def train_tokenizer(domains: Sequence[Sequence[str]], folder: Path) -> None:
+    """Train on a sample of each domain and save to `folder` in Hugging Face format.
+
+    The same texts give the same file: merges are chosen by count, ties by order.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    sample = [text for texts in domains for text in _sample(texts)]
+    tokenizer.train_from_iterator(sample, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+
+
+def _sample(texts: Sequence[str]) -> list[str]:
+    """Texts from all over the domain, SAMPLE_BYTES or a little more in all."""
+    stride = max(1, sum(map(len, texts)) // SAMPLE_BYTES)
+    return list(texts[::stride])
