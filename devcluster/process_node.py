@@ -10,9 +10,8 @@ from pathlib import Path
 
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
-from devcluster.kubelet.agent import READY_FILE
 from devcluster.kubelet.container import RUNS, ContainerRun, kill_runs
-from devcluster.kubelet.settings import NodeSettings
+from devcluster.kubelet.settings import READY_FILE, NodeSettings
 
 START_SECONDS = 60
 STOP_SECONDS = 20

@@ -21,7 +21,7 @@ from devcluster.kubelet.api import CONFLICT, NOT_FOUND, STRATEGIC, Api, ApiError
 from devcluster.kubelet.container import kill_runs
 from devcluster.kubelet.logs import serve_logs
 from devcluster.kubelet.pod_worker import PodWorker
-from devcluster.kubelet.settings import NodeSettings
+from devcluster.kubelet.settings import READY_FILE, NodeSettings
 from devcluster.kubelet.sources import ADDRESS
 
 Json = dict[str, Any]
@@ -29,7 +29,6 @@ Json = dict[str, Any]
 LEASE_SECONDS = 40
 STATUS_EVERY = 4  # heartbeats
 RELIST_SECONDS = 0.3
-READY_FILE = "ready"
 log = logging.getLogger("process-node")
 
 

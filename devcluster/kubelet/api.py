@@ -16,7 +16,10 @@ Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-NOT_FOUND, CONFLICT, TOO_MANY = 404, 409, 429
+NOT_FOUND, CONFLICT = 404, 409
+# An API server that has just started knows no roles for a moment and refuses everybody (401, 403);
+# 429 is its request to slow down.
+PASSING = (401, 403, 429)
 READ_BYTES = 1 << 20
 CALL_SECONDS = 30
 WATCH_SECONDS = 300
@@ -33,7 +36,7 @@ class ApiError(Exception):
 
 def _is_passing(error: BaseException) -> bool:
     if isinstance(error, ApiError):
-        return error.code == TOO_MANY or error.code >= 500
+        return error.code in PASSING or error.code >= 500
     return isinstance(error, aiohttp.ClientError | OSError | asyncio.TimeoutError)
 
 

@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+READY_FILE = "ready"
+"""Made in the node's folder once the node is registered."""
+
 
 @dataclass(frozen=True)
 class NodeSettings:

@@ -1,0 +1,26 @@
+"""Fixtures that every test may ask for: the shared development cluster."""
+
+
+from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
+    api_client,
+    begin_session,
+    control_plane,
+    dev_cluster,
+    end_session,
+    make_node,
+    namespace,
+    object_storage,
+    own_control_plane,
+    own_storage,
+    process_node,
+)
+
+
+def pytest_configure() -> None:
+    """Choose where this session's cluster lies; it is started only when a test asks for it."""
+    begin_session()
+
+
+def pytest_unconfigure() -> None:
+    """Stop it, if it was started and is ours."""
+    end_session()

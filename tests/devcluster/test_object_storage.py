@@ -1,0 +1,66 @@
+"""The S3 server is a real one and comes back where it was."""
+
+import pytest
+import s3fs
+
+from devcluster.object_storage import ObjectStorage
+
+pytestmark = pytest.mark.s3
+
+
+def files_of(storage: ObjectStorage) -> s3fs.S3FileSystem:
+    environment = storage.environment()
+    return s3fs.S3FileSystem(
+        key=environment["AWS_ACCESS_KEY_ID"],
+        secret=environment["AWS_SECRET_ACCESS_KEY"],
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        client_kwargs={"region_name": environment["AWS_REGION"]},
+        config_kwargs={"retries": {"max_attempts": 1}, "connect_timeout": 2},
+        skip_instance_cache=True,
+        use_listings_cache=False,
+    )
+
+
+def test_objects_are_put_read_listed_and_deleted(object_storage: ObjectStorage) -> None:
+    object_storage.create_bucket("objects")
+    files = files_of(object_storage)
+    files.pipe_file("objects/a/one", b"1" * 20_000_000)  # more than one part
+    files.pipe_file("objects/a/b/two", b"2")
+    assert files.cat_file("objects/a/one") == b"1" * 20_000_000
+    assert sorted(files.find("objects/a")) == ["objects/a/b/two", "objects/a/one"]
+    files.rm_file("objects/a/one")
+    assert files.find("objects/a") == ["objects/a/b/two"]
+
+
+def test_the_environment_alone_is_enough_for_a_client(
+    object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_storage.environment().items():
+        monkeypatch.setenv(name, value)
+    object_storage.create_bucket("from-environment")
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    files.pipe_file("from-environment/x", b"x")
+    assert files.cat_file("from-environment/x") == b"x"
+
+
+def test_wrong_credentials_are_refused(object_storage: ObjectStorage) -> None:
+    files = s3fs.S3FileSystem(
+        key="nobody", secret="nothing", endpoint_url=object_storage.url, skip_instance_cache=True
+    )
+    with pytest.raises((PermissionError, OSError)):
+        files.ls("")
+
+
+def test_a_stopped_server_refuses_and_a_started_one_has_everything(
+    own_storage: ObjectStorage,
+) -> None:
+    own_storage.create_bucket("kept")
+    url = own_storage.url
+    files_of(own_storage).pipe_file("kept/x", b"x")
+    own_storage.stop()
+    assert not own_storage.is_running()
+    with pytest.raises(Exception, match=r"connect|Connect"):
+        files_of(own_storage).cat_file("kept/x")
+    own_storage.start()
+    assert own_storage.url == url
+    assert files_of(own_storage).cat_file("kept/x") == b"x"

@@ -1,0 +1,318 @@
+"""The process node treats pods as a kubelet does, as the real controllers and scheduler see it."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.build import kubectl_path
+from devcluster.control_plane import ControlPlane
+from devcluster.kubelet.pod_worker import OOM_KILL_AFTER, START_DELAY
+from devcluster.process_node import ProcessNode
+from tests.support.cluster import NodeFactory, wait_until
+from tests.support.pods import Workload, pod_spec, terminated
+
+pytestmark = pytest.mark.cluster
+
+FOREVER = "while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def workload(api_client: Any, namespace: str, process_node: ProcessNode) -> Workload:
+    """The test's namespace, with a node for its pods."""
+    assert process_node.is_running()
+    return Workload(api_client, namespace)
+
+
+def test_a_job_runs_to_completion_with_its_environment_and_volumes(
+    workload: Workload, tmp_path: Path
+) -> None:
+    workload.core.create_namespaced_config_map(
+        workload.namespace, {"metadata": {"name": "settings"}, "data": {"COLOUR": "red"}}
+    )
+    container = {
+        "env": [
+            {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "GREETING", "value": "hello $(COLOUR)"},
+            {"name": "OUT", "value": "/host/out"},
+            {"name": "SETTINGS", "value": "/settings"},
+        ],
+        "envFrom": [{"configMapRef": {"name": "settings"}}],
+        "volumeMounts": [
+            {"name": "host", "mountPath": "/host"},
+            {"name": "settings", "mountPath": "/settings"},
+        ],
+    }
+    volumes = [
+        {"name": "host", "hostPath": {"path": str(tmp_path)}},
+        {"name": "settings", "configMap": {"name": "settings"}},
+    ]
+    script = 'echo "$NAME $GREETING $(cat $SETTINGS/COLOUR)" > $OUT'
+    workload.create_job(pod_spec(script, container, volumes=volumes))
+    wait_until(lambda: "Complete" in workload.conditions(), "the Job to complete")
+    (pod,) = workload.pods()
+    assert pod.status.phase == "Succeeded"
+    assert terminated(pod).reason == "Completed"
+    assert (tmp_path / "out").read_text() == f"{pod.metadata.name} hello red red\n"
+
+
+def test_a_failure_shows_its_exit_code_and_message(workload: Workload) -> None:
+    container = {"env": [{"name": "MESSAGE", "value": "/dev/termination-log"}]}
+    workload.create_job(pod_spec("printf 'loss is nan' > $MESSAGE; exit 42", container))
+    wait_until(lambda: "Failed" in workload.conditions(), "the Job to fail")
+    assert workload.conditions()["Failed"] == "BackoffLimitExceeded"
+    (pod,) = workload.pods()
+    end = terminated(pod)
+    assert (pod.status.phase, end.exit_code, end.reason) == ("Failed", 42, "Error")
+    assert end.message == "loss is nan"
+    assert end.finished_at >= end.started_at >= pod.status.start_time
+
+
+def test_a_long_message_is_cut_and_a_missing_one_taken_from_the_log(workload: Workload) -> None:
+    container = {"env": [{"name": "MESSAGE", "value": "/dev/termination-log"}]}
+    workload.create_pod(pod_spec("head -c 9000 /dev/zero | tr '\\0' x > $MESSAGE", container))
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    workload.create_pod(pod_spec("echo what went wrong; exit 1", policy), name="log")
+    assert len(terminated(workload.wait_for_phase("Succeeded")).message) == 4096
+    assert terminated(workload.wait_for_phase("Failed", "log")).message == "what went wrong\n"
+
+
+def test_a_command_that_does_not_exist_is_a_start_error(workload: Workload) -> None:
+    workload.create_pod(pod_spec("", {"command": ["no-such-program"]}))
+    end = terminated(workload.wait_for_phase("Failed"))
+    assert (end.exit_code, end.reason) == (128, "StartError")
+    assert "no-such-program" in end.message
+
+
+def test_a_deleted_pod_may_tidy_up_and_is_replaced_only_when_it_has_ended(
+    workload: Workload, tmp_path: Path
+) -> None:
+    script = (
+        "echo start >> $OUT/events\n"
+        "trap 'sleep 1; echo end >> $OUT/events; exit 75' TERM\n" + FOREVER
+    )
+    container = {
+        "env": [{"name": "OUT", "value": "/out"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
+    workload.create_job(pod_spec(script, container, volumes=volumes), backoffLimit=3)
+    events = tmp_path / "events"
+    wait_until(events.exists, "the first pod to start")
+    (first,) = workload.pods()
+    workload.core.delete_namespaced_pod(first.metadata.name, workload.namespace)
+    wait_until(lambda: events.read_text().count("start") == 2, "the second pod to start")
+    kinds = [line.split()[0] for line in events.read_text().splitlines()]
+    assert kinds == ["start", "end", "start"]
+    assert first.metadata.uid not in {pod.metadata.uid for pod in workload.pods()}
+    status = workload.batch.read_namespaced_job("job", workload.namespace).status
+    assert status.failed == 1
+
+
+def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(workload: Workload) -> None:
+    spec = pod_spec(f"trap '' TERM; {FOREVER}", terminationGracePeriodSeconds=1)
+    workload.create_pod(spec, finalizers=["isoloss.dev/test"])  # so that its end can be read
+    workload.wait_for_phase("Running")
+    workload.core.delete_namespaced_pod("pod", workload.namespace)
+    end = terminated(workload.wait_for_phase("Failed"))
+    assert (end.exit_code, end.reason) == (137, "Error")
+    workload.core.patch_namespaced_pod(
+        "pod", workload.namespace, {"metadata": {"finalizers": None}}
+    )
+    wait_until(lambda: not workload.pods(), "the pod to go")
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"envFrom": [{"secretRef": {"name": "keys"}}]},
+        {"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "K"}}}]},
+    ],
+)
+def test_a_missing_secret_holds_the_pod_until_it_appears(
+    workload: Workload, container: dict[str, Any]
+) -> None:
+    workload.create_pod(pod_spec('test "$K" = value', container))
+    waiting = workload.wait_for_waiting("CreateContainerConfigError")
+    assert waiting.message == 'secret "keys" not found'
+    assert workload.pod().status.phase == "Pending"
+    workload.core.create_namespaced_secret(
+        workload.namespace, {"metadata": {"name": "keys"}, "stringData": {"K": "value"}}
+    )
+    workload.wait_for_phase("Succeeded")
+
+
+def test_a_missing_volume_source_holds_the_pod_and_it_can_still_be_deleted(
+    workload: Workload,
+) -> None:
+    volumes = [{"name": "v", "configMap": {"name": "nowhere"}}]
+    workload.create_pod(pod_spec("true", volumes=volumes))
+    assert "nowhere" in workload.wait_for_waiting("ContainerCreating").message
+    workload.core.delete_namespaced_pod("pod", workload.namespace)
+    wait_until(lambda: not workload.pods(), "the pod to go")
+
+
+def test_annotations_delay_the_start_and_exhaust_the_memory(workload: Workload) -> None:
+    annotations = {START_DELAY: "1.5", OOM_KILL_AFTER: "0.2"}
+    workload.create_pod(pod_spec(FOREVER), annotations=annotations)
+    pod = workload.wait_for_phase("Failed")
+    end = terminated(pod)
+    assert (end.exit_code, end.reason) == (137, "OOMKilled")
+    assert (end.started_at - pod.status.start_time).total_seconds() >= 1
+
+
+def test_a_deadline_ends_the_pod(workload: Workload) -> None:
+    workload.create_pod(pod_spec(FOREVER, activeDeadlineSeconds=1))
+    pod = workload.wait_for_phase("Failed")
+    assert pod.status.reason == "DeadlineExceeded"
+    assert terminated(pod).exit_code == 143
+
+
+def test_gpus_are_slots(api_client: Any, namespace: str, make_node: NodeFactory) -> None:
+    make_node(gpus=1)
+    workload = Workload(api_client, namespace)
+    one = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    workload.create_pod(pod_spec(FOREVER, one), name="first")
+    workload.wait_for_phase("Running", "first")
+    workload.create_pod(pod_spec("true", one), name="second")
+
+    def is_refused() -> bool:
+        listed = workload.pod("second").status.conditions or []
+        return any(entry.reason == "Unschedulable" for entry in listed)
+
+    wait_until(is_refused, "the scheduler to find no GPU")
+    workload.core.delete_namespaced_pod("first", namespace, grace_period_seconds=1)
+    workload.wait_for_phase("Succeeded", "second")
+
+
+def test_failing_containers_are_restarted_where_the_policy_asks_for_it(
+    workload: Workload,
+) -> None:
+    container = {
+        "env": [{"name": "DIR", "value": "/d"}],
+        "volumeMounts": [{"name": "d", "mountPath": "/d"}],
+    }
+    spec = pod_spec("mkdir $DIR/once && exit 1; exit 0", container)
+    spec |= {"restartPolicy": "OnFailure", "volumes": [{"name": "d", "emptyDir": {}}]}
+    workload.create_pod(spec)
+    pod = workload.wait_for_phase("Succeeded")
+    status = pod.status.container_statuses[0]
+    assert status.restart_count == 1
+    assert status.last_state.terminated.exit_code == 1
+
+
+def test_an_init_container_runs_first(workload: Workload, tmp_path: Path) -> None:
+    container = {
+        "env": [{"name": "OUT", "value": "/out/log"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
+    spec = pod_spec("echo main >> $OUT", container, volumes=volumes)
+    init = pod_spec("sleep 0.3; echo init >> $OUT", container)["containers"][0]
+    workload.create_pod(spec | {"initContainers": [init | {"name": "init"}]})
+    workload.wait_for_phase("Succeeded")
+    assert (tmp_path / "log").read_text() == "init\nmain\n"
+
+
+def test_kubectl_reads_the_log(workload: Workload, control_plane: ControlPlane) -> None:
+    workload.create_pod(pod_spec("echo one; echo two; echo three >&2"))
+    workload.wait_for_phase("Succeeded")
+    command = [str(kubectl_path()), "--kubeconfig", str(control_plane.admin_kubeconfig)]
+    command += ["--namespace", workload.namespace, "logs", "pod", "--tail=2"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout == "two\nthree\n"
+
+
+def counting_pod(tmp_path: Path, seconds: float) -> dict[str, Any]:
+    """A pod that leaves one line for each time it is run."""
+    container = {
+        "env": [{"name": "OUT", "value": "/out/starts"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
+    return pod_spec(f"echo start >> $OUT; sleep {seconds}; exit 7", container, volumes=volumes)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4])
+def test_a_restarted_agent_takes_over_what_it_left_running(
+    workload: Workload, process_node: ProcessNode, tmp_path: Path, seconds: float
+) -> None:
+    """It finds the exit code also of a process that ended while no agent was there."""
+    workload.create_pod(counting_pod(tmp_path, seconds))
+    wait_until((tmp_path / "starts").exists, "the pod to start")
+    process_node.kill_agent()
+    if seconds < 1:
+        uid = workload.pod().metadata.uid
+        ended = process_node.directory / "pods" / uid / "containers" / "main" / "0" / "exit"
+        wait_until(ended.exists, "the process to end")
+    process_node.start()
+    assert terminated(workload.wait_for_phase("Failed")).exit_code == 7
+    assert (tmp_path / "starts").read_text() == "start\n"
+
+
+def test_a_crashed_node_reports_its_pods_killed_when_it_is_back(
+    workload: Workload, process_node: ProcessNode, tmp_path: Path
+) -> None:
+    workload.create_pod(counting_pod(tmp_path, 600))
+    workload.wait_for_phase("Running")
+    process_node.crash()
+    process_node.start()
+    assert terminated(workload.wait_for_phase("Failed")).exit_code == 137
+    assert (tmp_path / "starts").read_text() == "start\n"
+
+
+def test_pods_removed_while_the_agent_was_away_do_not_go_on(
+    workload: Workload, process_node: ProcessNode, tmp_path: Path
+) -> None:
+    container = {
+        "env": [{"name": "OUT", "value": "/out/pid"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
+    workload.create_pod(pod_spec(f"echo $$$$ > $OUT; {FOREVER}", container, volumes=volumes))
+    workload.wait_for_phase("Running")
+    wait_until((tmp_path / "pid").exists, "the process to write its pid")
+    process = Path("/proc", (tmp_path / "pid").read_text().strip())
+    process_node.kill_agent()
+    workload.core.delete_namespaced_pod("pod", workload.namespace, grace_period_seconds=0)
+    assert process.exists()
+    process_node.start()
+    wait_until(lambda: not process.exists(), "the process to be killed")
+
+
+def test_a_node_that_is_shut_down_disrupts_its_pods(
+    workload: Workload, process_node: ProcessNode
+) -> None:
+    workload.create_pod(pod_spec(FOREVER))
+    workload.wait_for_phase("Running")
+    process_node.stop()
+    pod = workload.pod()
+    reasons = {entry.type: entry.reason for entry in pod.status.conditions}
+    assert pod.status.phase == "Failed"
+    assert reasons["DisruptionTarget"] == "TerminationByKubelet"
+
+
+def node_is_ready(workload: Workload, name: str) -> bool:
+    """Whether the node lifecycle controller and the agent hold the node to be ready."""
+    conditions = workload.core.read_node(name).status.conditions
+    return any(entry.type == "Ready" and entry.status == "True" for entry in conditions)
+
+
+@pytest.mark.slow
+def test_a_frozen_node_loses_its_pods_and_a_thawed_one_is_back(
+    workload: Workload, make_node: NodeFactory
+) -> None:
+    """Two nodes, because nothing is evicted from a cluster all of whose nodes are silent."""
+    make_node()
+    nodes = {node.name: node for node in make_node.made}
+    workload.create_pod(pod_spec(FOREVER))
+    name = workload.wait_for_phase("Running").spec.node_name
+    nodes[name].freeze()
+    wait_until(lambda: not node_is_ready(workload, name), "the node to be missed")
+    wait_until(lambda: workload.pod().metadata.deletion_timestamp, "the pod to be evicted")
+    conditions = {entry.type: entry.reason for entry in workload.pod().status.conditions}
+    assert conditions["DisruptionTarget"] == "DeletionByTaintManager"
+    nodes[name].thaw()
+    wait_until(lambda: not workload.pods(), "the pod to be ended by its node")
+    wait_until(lambda: node_is_ready(workload, name), "the node to be ready")

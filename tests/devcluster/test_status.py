@@ -1,0 +1,75 @@
+"""The pod status follows from the states of the containers."""
+
+import pytest
+
+from devcluster.kubelet.status import (
+    ContainerState,
+    Running,
+    State,
+    Stop,
+    Terminated,
+    Waiting,
+    conditions,
+    keep_transition_times,
+    phase_of,
+    stopped_phase,
+)
+
+GOOD = Terminated(0, 0, 1, "Completed")
+BAD = Terminated(3, 0, 1, "Error")
+RUNS = Running(0)
+WAITS = Waiting()
+
+
+def states(*values: State) -> list[ContainerState]:
+    return [ContainerState(f"c{i}", "", "", value) for i, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "init", "main", "phase"),
+    [
+        ("Never", [], [WAITS], "Pending"),
+        ("Never", [], [RUNS], "Running"),
+        ("Never", [], [RUNS, GOOD], "Running"),
+        ("Never", [], [WAITS, RUNS], "Running"),
+        ("Never", [], [GOOD, GOOD], "Succeeded"),
+        ("Never", [], [GOOD, BAD], "Failed"),
+        ("OnFailure", [], [GOOD, BAD], "Running"),
+        ("Always", [], [GOOD], "Running"),
+        ("Never", [RUNS], [WAITS], "Pending"),
+        ("Never", [BAD], [WAITS], "Failed"),
+        ("OnFailure", [BAD], [WAITS], "Pending"),
+        ("Never", [GOOD], [GOOD], "Succeeded"),
+    ],
+)
+def test_the_phase_follows_from_the_containers(
+    policy: str, init: list[State], main: list[State], phase: str
+) -> None:
+    assert phase_of(policy, states(*init), states(*main)) == phase
+
+
+@pytest.mark.parametrize(
+    ("main", "stop", "phase"),
+    [
+        ([GOOD], Stop(), "Succeeded"),
+        ([BAD], Stop(), "Failed"),
+        ([GOOD], Stop("DeadlineExceeded"), "Failed"),
+    ],
+)
+def test_a_stopped_pod_always_ends(main: list[State], stop: Stop, phase: str) -> None:
+    assert stopped_phase(states(*main), stop) == phase
+
+
+def test_only_a_disruption_by_the_node_is_a_condition() -> None:
+    disrupted = Stop("Terminated", "shutdown", disruption="TerminationByKubelet")
+    for stop, expected in ((None, []), (Stop(), []), (disrupted, ["TerminationByKubelet"])):
+        listed = conditions("Failed", [], states(BAD), stop, now=0)
+        assert [c["reason"] for c in listed if c["type"] == "DisruptionTarget"] == expected
+
+
+def test_a_condition_that_stays_keeps_its_time() -> None:
+    old = conditions("Running", [], states(RUNS), None, now=0)
+    new = conditions("Failed", [], states(BAD), None, now=60)
+    times = {c["type"]: c["lastTransitionTime"] for c in keep_transition_times(new, old)}
+    assert times["Initialized"] == "1970-01-01T00:00:00Z"
+    assert times["Ready"] == "1970-01-01T00:01:00Z"
