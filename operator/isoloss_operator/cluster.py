@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import quote
 
 import urllib3
-from isoloss import resources
 from kubernetes import config
 from kubernetes.client import ApiClient, ApiException, Configuration
+
+from isoloss import resources
 
 FIELD_MANAGER = "isoloss-operator"
 TIMEOUT = (5, 30)
@@ -103,9 +104,9 @@ def load_configuration(pool_size: int) -> Configuration:
     """The pod's service account, or else the kubeconfig. Raises ConfigException where neither is."""
     configuration = Configuration()
     try:
-        config.load_incluster_config(client_configuration=configuration)
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except config.ConfigException:
-        config.load_kube_config(client_configuration=configuration)
+        config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     # Threads beyond the pool would open and throw away a connection per call.
     configuration.connection_pool_maxsize = pool_size
     return configuration
@@ -156,8 +157,7 @@ class Cluster:
                 kind.path(namespace),
                 query=[*query, ("continue", proceed)] if proceed else query,
             )
-            for item in page.get("items") or ():
-                yield item
+            yield from page.get("items") or ()
             proceed = page.get("metadata", {}).get("continue", "")
             if not proceed:
                 return
@@ -244,7 +244,7 @@ class Cluster:
             raise Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
         finally:
             self._on_call(method, status)
-        if status >= 400:  # noqa: PLR2004
+        if status >= 400:
             raise KINDS_OF_ERROR.get(status, Unavailable)(
                 f"{method} {path}: {status} {_message(content)}", status
             )
@@ -268,7 +268,7 @@ class Cluster:
         )
         # The body goes in after param_serialize, which would walk through all of it once more.
         answer = self._client.call_api(verb, url, headers, body, _request_timeout=TIMEOUT)
-        return answer.status, answer.read()
+        return answer.status, answer.read()  # type: ignore[no-untyped-call]
 
 
 def _message(content: bytes) -> str:

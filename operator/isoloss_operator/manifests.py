@@ -9,7 +9,6 @@ from typing import Any
 
 from isoloss.contract import SCRATCH_VARIABLE, TASK_VARIABLE, TERMINATION_VARIABLE, ExitCode
 from isoloss.observation import ConfigMapRequest, JobRequest
-
 from isoloss_operator.cluster import CONFIG_MAP, JOB, Kind
 from isoloss_operator.podtemplates import BadPodTemplate, merge, violations
 

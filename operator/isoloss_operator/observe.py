@@ -15,7 +15,6 @@ from isoloss.observation import (
     ObservedJob,
     ObservedPod,
 )
-
 from isoloss_operator.manifests import CONTAINER
 
 Object = Mapping[str, Any]

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from isoloss.store import BadStoreUri, check_uri
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from isoloss.store import BadStoreUri, check_uri
 
 PREFIX = "ISOLOSS_"
 POD_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -55,6 +56,10 @@ class Settings(BaseModel):
     """Jobs created or deleted at once, over all sweeps."""
     store_readers: Annotated[int, Field(ge=1, le=128)] = 16
     """Objects read from the store at once, over all sweeps."""
+    fits: Annotated[int, Field(ge=1, le=16)] = 1
+    """Law fits at once, each in a process of its own."""
+    fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
+    """A fit that takes longer is given up."""
     minimum_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Least time between two passes over one resource, however many events arrive."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -105,6 +110,13 @@ class Settings(BaseModel):
         """The URI prefixes that resources of `namespace` may name."""
         own = self.allowed_storage.get(namespace, ())
         return (*own, *self.allowed_storage.get(EVERY_NAMESPACE, ()))
+
+    def storage_refusal(self, namespace: str) -> str:
+        """What to tell a namespace whose resource names storage that it may not use."""
+        allowed = self.storage_prefixes(namespace)
+        if not allowed:
+            return f"the operator's configuration allows namespace {namespace} no storage at all"
+        return f"namespace {namespace} may only use storage under {', '.join(allowed)}"
 
     def allows_storage(self, namespace: str, uri: str) -> bool:
         """Whether `uri` lies at or under a prefix allowed for `namespace`, by whole path segments."""

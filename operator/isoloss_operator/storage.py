@@ -6,7 +6,6 @@ Keeps per sweep what can not change behind its back unnoticed: the ledger that t
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -14,12 +13,14 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from pydantic import BaseModel
+
 from isoloss import layout
 from isoloss.contract import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss.ledger import Ledger
-from isoloss.observation import SetAside
+from isoloss.observation import FitOutcome, SetAside
 from isoloss.store import BadRecord, NotFound, Store, StoreError, StoreUnavailable, parse_record
-from pydantic import BaseModel
+from isoloss_operator.fitfiles import read_outcome
 
 LISTING_PAYS_FROM = 32
 """Asking for more points than this, one listing tells which have a folder at all."""
@@ -82,7 +83,7 @@ class Storage:
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
         self._ledgers: Recent[tuple[str, str], Ledger] = Recent(256)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
-        self._laws: Recent[tuple[str, str, str], bytes] = Recent(16)
+        self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
 
     # --------------------------------------------------------------------------------- reading
 
@@ -122,12 +123,24 @@ class Storage:
             present = set(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
             wanted = [key for key in wanted if key in present]
 
-        def read_one(key: str) -> PointResult | StoreError | None:
-            path = layout.point_result(key)
-            return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
+        down = threading.Event()
 
-        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
-        return {key: found for key, found in answers if found is not None}
+        def read_one(key: str) -> PointResult | StoreError | None:
+            if down.is_set():
+                return None  # the failure itself is raised below; no use in asking again
+            path = layout.point_result(key)
+            try:
+                return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
+            except StoreError:
+                down.set()
+                raise
+
+        futures = [self._pool.submit(read_one, key) for key in wanted]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        answers = {key: future.result() for key, future in zip(wanted, futures, strict=True)}
+        return {key: found for key, found in answers.items() if found is not None}
 
     def progress(self, uri: str, keys: Iterable[str]) -> dict[str, PointProgress]:
         """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
@@ -151,23 +164,26 @@ class Storage:
         path = layout.evaluation_result(key)
         return self._read_record(uri, path, EvaluationResult, "evaluation", MAX_RESULT_BYTES)
 
-    def document(self, uri: str, path: str, known_sha256: str = "") -> bytes | None:
-        """An object's bytes; None where it is absent. Raises StoreError.
+    def fit_outcome(self, uri: str, laws_path: str, known_sha256: str = "") -> FitOutcome | None:
+        """What the newest fit left; None where there was none. Raises StoreError.
 
-        With the digest that a status names, the bytes of that digest are read from the store once.
+        Laws of a digest that somebody names already are read from the store once.
         """
-        kept = self._laws.get((uri, path, known_sha256)) if known_sha256 else None
+        kept = self._fits.get((uri, laws_path, known_sha256)) if known_sha256 else None
         if kept is not None:
             return kept
-        try:
-            content = self._timed(
-                "laws", lambda: self._store(uri).read(path, max_bytes=MAX_LAWS_BYTES)
-            )
-        except NotFound:
-            return None
-        if known_sha256 and hashlib.sha256(content).hexdigest() == known_sha256:
-            self._laws.put((uri, path, known_sha256), content)
-        return content
+        store = self._store(uri)
+
+        def read(path: str) -> bytes | None:
+            try:
+                return self._timed("laws", lambda: store.read(path, max_bytes=MAX_LAWS_BYTES))
+            except NotFound:
+                return None
+
+        outcome = read_outcome(read, laws_path)
+        if outcome is not None and outcome.laws is not None:
+            self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
+        return outcome
 
     # --------------------------------------------------------------------------------- writing
 
@@ -180,6 +196,7 @@ class Storage:
     def check_writable(self, uri: str, path: str) -> None:
         """Find out whether the store takes writes, by an empty object. Raises StoreUnavailable."""
         self._write("probe", uri, path, b"")
+        self._timed("probe", lambda: self._store(uri).remove(path))
 
     def set_aside(self, uri: str, request: SetAside) -> None:
         """Copy an unusable object to another name and remove it; nothing happens where it is gone."""

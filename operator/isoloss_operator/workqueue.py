@@ -198,7 +198,7 @@ class Workers(Generic[Key]):
     def _work(self, key: Key) -> BaseException | None:
         try:
             again = self._reconcile(key)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the key must come back)
+        except Exception as error:
             seconds = self._queue.retry(key)
             logger.warning(
                 "Reconcile of %s failed, again in %.1f s: %s: %s",

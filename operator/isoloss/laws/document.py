@@ -94,7 +94,7 @@ def _decode_union(kind: Any, value: Any, path: str) -> Any:
 def _decode_tuple(kind: Any, value: Any, path: str) -> tuple[Any, ...]:
     items = _checked(value, isinstance(value, list), path, "a list")
     parts = get_args(kind)
-    if len(parts) == 2 and parts[1] is Ellipsis:  # noqa: PLR2004
+    if len(parts) == 2 and parts[1] is Ellipsis:
         return tuple(_decode(parts[0], item, f"{path}[{i}]") for i, item in enumerate(items))
     _checked(items, len(items) == len(parts), path, f"{len(parts)} entries")
     return tuple(

@@ -1,0 +1,58 @@
+"""`isoloss-operator`: reads the environment and runs the operator until it is told to stop.
+
+Imports lie inside functions: a fit's process starts by importing this module, and needs none of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+BAD_SETTINGS = 2
+NOT_INSTALLED = 3
+
+
+def run() -> int:
+    """Run the operator; the process' exit code."""
+    from kubernetes.config import ConfigException
+
+    from isoloss_operator import logs
+    from isoloss_operator.cluster import ClusterError
+    from isoloss_operator.runtime import NotInstalled, Operator
+    from isoloss_operator.settings import BadSettings, read_settings
+
+    logger = logging.getLogger("isoloss_operator")
+    try:
+        settings = read_settings()
+    except BadSettings as error:
+        print(error, file=sys.stderr)
+        return BAD_SETTINGS
+    logs.configure(settings.log_level)
+    try:
+        Operator(settings).run()
+    except NotInstalled as error:
+        logger.error("%s", error)
+        return NOT_INSTALLED
+    except ConfigException as error:
+        logger.error("No cluster to work for: %s", error)
+        return BAD_SETTINGS
+    except ClusterError as error:
+        logger.error("%s", error)
+        return 1
+    except Exception:
+        logger.exception("Ending because of an error")
+        return 1
+    return 0
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    code = run()
+    logging.shutdown()
+    # Threads of pools that wait for a hanging call must not keep an operator alive that has ended.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What kopf is told to watch. Every handler puts a key into the queue and forgets what it saw.
+
+Handlers of events only: no other kind leaves annotations or finalizers alone, retries, or reads
+the same on create, update, restart and resync (README.md, "Why so little of kopf").
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from isoloss import resources
+from isoloss.observation import LABEL_OWNER_UID
+from isoloss_operator.cluster import JOB, POD, PREDICTION, SWEEP, Kind
+from isoloss_operator.manifests import OWNER_ANNOTATION
+from isoloss_operator.metrics import Metrics
+from isoloss_operator.resource_keys import KINDS, ResourceKey
+from isoloss_operator.watchdog import WatchDog
+from isoloss_operator.workqueue import WorkQueue
+
+Object = Mapping[str, Any]
+
+
+class EventRouter:
+    """Turns what a watch delivers into keys."""
+
+    def __init__(
+        self, queue: WorkQueue[ResourceKey], watchdog: WatchDog, metrics: Metrics
+    ) -> None:
+        self._queue = queue
+        self._watchdog = watchdog
+        self._metrics = metrics
+        self._predictions: defaultdict[ResourceKey, set[ResourceKey]] = defaultdict(set)
+        """Who to wake when a sweep changes. Only a hint: predictions look for themselves, too."""
+
+    def resource(self, kind: Kind, event: Object, body: Object) -> None:
+        """A sweep or prediction was listed, added, changed or deleted."""
+        self._saw(kind, event, body)
+        metadata = body["metadata"]
+        key = ResourceKey(kind, metadata["namespace"], metadata["name"])
+        self._queue.add(key)
+        if kind == PREDICTION:
+            self._note_sweep(key, body, gone=event.get("type") == "DELETED")
+        for prediction in tuple(self._predictions.get(key, ())):
+            self._queue.add(prediction)
+
+    def child(self, kind: Kind, event: Object, body: Object) -> None:
+        """A Job or pod of ours was listed, added, changed or deleted: its resource is looked at."""
+        self._saw(kind, event, body)
+        metadata = body["metadata"]
+        owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
+        kind_name, _, name = owner.partition("/")
+        if kind_name in KINDS and name:
+            self._queue.add(ResourceKey(KINDS[kind_name], metadata["namespace"], name))
+
+    def _saw(self, kind: Kind, event: Object, body: Object) -> None:
+        metadata = body["metadata"]
+        self._metrics.watch_event.labels(kind.kind).set(time.time())
+        if kind != POD:  # pods are not waited for: passes list them all the same
+            gone = event.get("type") == "DELETED"
+            self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
+
+    def _note_sweep(self, prediction: ResourceKey, body: Object, *, gone: bool) -> None:
+        for waiting in self._predictions.values():
+            waiting.discard(prediction)
+        name = ((body.get("spec") or {}).get("sweepRef") or {}).get("name")
+        if not gone and isinstance(name, str):
+            self._predictions[ResourceKey(SWEEP, prediction.namespace, name)].add(prediction)
+
+
+def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
+    """The handlers, in a registry of their own so that two operators can live in one process."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def login(**kwargs: Any) -> Any:
+        return kopf.login_via_client(**kwargs)
+
+    for kind in (SWEEP, PREDICTION):
+        _watch(registry, kind, router.resource)
+    for kind in (JOB, POD):
+        _watch(registry, kind, router.child)
+    return registry
+
+
+def _watch(registry: kopf.OperatorRegistry, kind: Kind, route: Any) -> None:
+    # Async, so that kopf calls it in its loop: one thread per event would cost more than the work.
+    async def handle(event: Any, body: Any, **_: Any) -> None:
+        route(kind, event, body)
+
+    handle.__name__ = f"on_{kind.plural}"
+    kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(handle)
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Watch with timeouts everywhere, and write nothing anywhere."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.chunk_size = 500
+    settings.watching.connect_timeout = 10
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.queueing.idle_timeout = 1.0
+    settings.process.ultimate_exiting_timeout = 60
+    for kind in (JOB, POD):
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = LABEL_OWNER_UID
+    # Defence in depth: should kopf ever write, then under our own name.
+    settings.persistence.finalizer = f"{resources.GROUP}/finalizer"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
+        prefix=resources.GROUP, v1=False
+    )
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
+        prefix=resources.GROUP, v1=False
+    )
+    return settings

@@ -1,0 +1,90 @@
+"""One HTTP port for /healthz, /readyz and /metrics, served by threads of its own.
+
+So a probe is answered while the event loop and every worker are busy, and says so if they are stuck.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Check = Callable[[], str]
+"""Says in a sentence what is wrong; empty: nothing."""
+PLAIN = "text/plain; charset=utf-8"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthServer:
+    """Serves until `stop`."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        *,
+        healthy: Check,
+        ready: Check,
+        metrics: Callable[[], bytes],
+    ) -> None:
+        """Binds at once; `port` 0 takes any free one. Raises OSError where the port is taken."""
+        pages = {
+            "/healthz": lambda: _verdict(healthy()),
+            "/readyz": lambda: _verdict(ready()),
+            "/metrics": lambda: (HTTPStatus.OK, METRICS_TYPE, metrics()),
+        }
+
+        class Handler(_Handler):
+            answers = pages
+
+        self._server = ThreadingHTTPServer((address, port), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="health", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Start answering."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+Answer = tuple[HTTPStatus, str, bytes]
+
+
+def _verdict(problem: str) -> Answer:
+    if problem:
+        return HTTPStatus.INTERNAL_SERVER_ERROR, PLAIN, f"{problem}\n".encode()
+    return HTTPStatus.OK, PLAIN, b"ok\n"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Looks the path up; everything else is not found."""
+
+    answers: dict[str, Callable[[], Answer]]
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Answer a GET."""
+        answer = self.answers.get(self.path.partition("?")[0])
+        status, kind, content = (
+            answer() if answer else (HTTPStatus.NOT_FOUND, PLAIN, b"not found\n")
+        )
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Probes come every few seconds and are not worth a line."""

@@ -1,0 +1,254 @@
+"""One operator process: wires the parts, leads, watches, works, and ends in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import kopf
+from kubernetes.client import ApiClient
+
+from isoloss import resources
+from isoloss_operator.cluster import PREDICTION, SWEEP, Cluster, load_configuration
+from isoloss_operator.fitting import Fitter
+from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
+from isoloss_operator.health import HealthServer
+from isoloss_operator.jobs import JobWriter
+from isoloss_operator.leader import Elector, Terms
+from isoloss_operator.manifests import PodDefaults
+from isoloss_operator.metrics import Metrics
+from isoloss_operator.reconcile_prediction import PredictionReconciler
+from isoloss_operator.reconcile_sweep import SweepReconciler
+from isoloss_operator.resource_keys import ResourceKey
+from isoloss_operator.services import Services
+from isoloss_operator.settings import Settings
+from isoloss_operator.storage import Storage
+from isoloss_operator.watchdog import WatchDog
+from isoloss_operator.workqueue import Workers, WorkQueue
+
+BEAT_SECONDS = 1.0
+LOOP_STUCK_SECONDS = 60.0
+DRAIN_SECONDS = 20.0
+"""Passes under way get this long to end; a Deployment's grace period is 30 s."""
+
+logger = logging.getLogger(__name__)
+
+
+class NotInstalled(RuntimeError):
+    """The CRDs are not there; the message says what to do."""
+
+
+class Operator:
+    """Everything of one process but the command line."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises kubernetes.config.ConfigException where no cluster is configured."""
+        self.settings = settings
+        self.metrics = Metrics(per_object=settings.per_sweep_metrics)
+        self.cluster = self._connect()
+        self.queue: WorkQueue[ResourceKey] = WorkQueue(
+            minimum_interval=settings.minimum_interval_seconds
+        )
+        self.watchdog = WatchDog()
+        self.services = self._services()
+        self.elector = Elector(
+            self.cluster,
+            settings.lease_namespace,
+            settings.lease_name,
+            settings.identity,
+            Terms(
+                settings.lease_seconds,
+                settings.renew_deadline_seconds,
+                settings.renew_period_seconds,
+            ),
+        )
+        self.health = HealthServer(
+            settings.http_address,
+            settings.http_port,
+            healthy=self.what_is_wrong,
+            ready=self.why_not_ready,
+            metrics=self._metrics_page,
+        )
+        self._serving = threading.Event()
+        """kopf watches; what it ends with is the process' end."""
+        self._waiting = False
+        self._last_beat = time.monotonic()
+
+    def run(self) -> None:
+        """Serve until SIGTERM. Raises NotInstalled, ClusterError, or what ended the watches."""
+        self.health.start()
+        logger.info("Serving /healthz, /readyz and /metrics on port %d", self.health.port)
+        self._check_installed()
+        if self.settings.leader_election:
+            self._waiting = True
+            self.elector.acquire()
+            self.elector.keep(self._lost_lease)
+        self.metrics.leader.set(1)
+        logger.info("Leading as %s", self.settings.identity)
+        workers = self._workers()
+        workers.start()
+        try:
+            asyncio.run(self._watch())
+        finally:
+            self._end(workers)
+
+    def what_is_wrong(self) -> str:
+        """For /healthz: something that a restart would mend; empty: nothing."""
+        settings = self.settings
+        if not self._serving.is_set():
+            return ""
+        if time.monotonic() - self._last_beat > LOOP_STUCK_SECONDS:
+            return f"the event loop has not turned for {LOOP_STUCK_SECONDS:.0f} s"
+        if (lag := self.watchdog.lag()) > settings.watch_stale_seconds:
+            return f"a watch has not delivered for {lag:.0f} s what a live read has shown"
+        if (seconds := self.queue.longest_run()) > settings.stuck_seconds:
+            return f"one pass has taken {seconds:.0f} s"
+        if (seconds := self.queue.longest_wait()) > settings.stuck_seconds:
+            return f"a resource has waited {seconds:.0f} s for a worker"
+        return ""
+
+    def why_not_ready(self) -> str:
+        """For /readyz: leading and watching, or waiting for another's lease."""
+        if self._serving.is_set() or (self._waiting and not self.elector.is_leader):
+            return ""
+        return "starting"
+
+    # ------------------------------------------------------------------------------- the parts
+
+    def _connect(self) -> Cluster:
+        settings = self.settings
+        configuration = load_configuration(settings.workers + settings.job_writers + 4)
+
+        def count(method: str, status: int) -> None:
+            self.metrics.api_calls.labels(method, str(status)).inc()
+
+        return Cluster(ApiClient(configuration), on_call=count)
+
+    def _services(self) -> Services:
+        settings, metrics = self.settings, self.metrics
+
+        def store_called(operation: str, seconds: float, answered: bool) -> None:
+            metrics.store_seconds.labels(operation).observe(seconds)
+            if not answered:
+                metrics.store_errors.labels(operation).inc()
+
+        def fitted(key: ResourceKey, seconds: float, is_final: bool) -> None:
+            metrics.fit_seconds.observe(seconds)
+            # One that was kept from its work is asked for again by the pass after its time is up.
+            self.queue.add(key)
+            logger.info("Fit of %s ended after %.1f s (final: %s)", key, seconds, is_final)
+
+        return Services(
+            settings=settings,
+            cluster=self.cluster,
+            storage=Storage(readers=settings.store_readers, on_call=store_called),
+            jobs=JobWriter(
+                self.cluster,
+                pod_defaults(settings),
+                writers=settings.job_writers,
+                on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
+            ),
+            fitter=Fitter(
+                processes=settings.fits,
+                timeout_seconds=settings.fit_timeout_seconds,
+                on_done=fitted,
+            ),
+            metrics=metrics,
+            watchdog=self.watchdog,
+            queue=self.queue,
+        )
+
+    def _workers(self) -> Workers[ResourceKey]:
+        reconcile: dict[str, Callable[[ResourceKey], float | None]] = {
+            SWEEP.kind: SweepReconciler(self.services),
+            PREDICTION.kind: PredictionReconciler(self.services),
+        }
+
+        def done(key: ResourceKey, seconds: float, error: BaseException | None) -> None:
+            self.metrics.reconcile_seconds.labels(key.kind.kind).observe(seconds)
+            if error is not None:
+                self.metrics.reconcile_errors.labels(key.kind.kind, type(error).__name__).inc()
+
+        return Workers(
+            self.queue,
+            lambda key: reconcile[key.kind.kind](key),
+            count=self.settings.workers,
+            on_done=done,
+        )
+
+    def _metrics_page(self) -> bytes:
+        self.metrics.queue_ready.set(self.queue.ready())
+        self.metrics.queue_wait.set(self.queue.longest_wait())
+        self.metrics.watch_lag.set(self.watchdog.lag())
+        return self.metrics.page()
+
+    # ---------------------------------------------------------------------------------- running
+
+    def _check_installed(self) -> None:
+        served = self.cluster.served_kinds(resources.GROUP, resources.VERSION)
+        missing = sorted({SWEEP.plural, PREDICTION.plural} - served)
+        if missing:
+            names = ", ".join(f"{name}.{resources.GROUP}" for name in missing)
+            raise NotInstalled(
+                f"the API server does not serve {names} {resources.VERSION}: install the CRDs "
+                "(kubectl apply -f crds/, or the chart with crds.install=true)"
+            )
+
+    async def _watch(self) -> None:
+        beat = asyncio.create_task(self._beat())
+        router = EventRouter(self.queue, self.watchdog, self.metrics)
+        namespaces = self.settings.namespaces
+        try:
+            await kopf.operator(
+                registry=build_registry(router),
+                settings=kopf_settings(),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                ready_flag=self._serving,
+            )
+        finally:
+            beat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beat
+
+    async def _beat(self) -> None:
+        while True:
+            self._last_beat = time.monotonic()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _lost_lease(self) -> None:
+        """Another process may lead now: nothing more may be written, not even by this pass."""
+        logger.critical("Lost the lease; ending at once")
+        self.cluster.stop()
+        os._exit(1)
+
+    def _end(self, workers: Workers[ResourceKey]) -> None:
+        """Let passes under way end, then free the lease: never the other way round."""
+        logger.info("Ending")
+        self.queue.close()
+        if not workers.join(DRAIN_SECONDS):
+            logger.warning("A pass did not end within %.0f s", DRAIN_SECONDS)
+            self.cluster.stop()
+        for part in (self.services.jobs, self.services.fitter, self.services.storage):
+            part.close()
+        if self.settings.leader_election:
+            self.elector.stop()
+        self.metrics.leader.set(0)
+        self.health.stop()
+
+
+def pod_defaults(settings: Settings) -> PodDefaults:
+    """What the configuration says of every pod."""
+    return PodDefaults(
+        image=settings.trainer_image,
+        command=settings.trainer_command,
+        image_pull_policy=settings.image_pull_policy,
+        grace_seconds=settings.termination_grace_seconds,
+        enforce_restricted=settings.enforce_restricted_pods,
+    )

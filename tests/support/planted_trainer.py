@@ -1,0 +1,340 @@
+"""A trainer that obeys contract.py and takes milliseconds: results of a planted loss surface.
+
+Standard library only, so that hundreds of pods start quickly; run as `python -S planted_trainer.py
+prepare|train|evaluate`. Environment beside the contract's:
+
+PLANTED_SECONDS   how long a point trains (default 0.02), in STEPS steps with a checkpoint after each
+PLANTED_FAILURES  JSON list of failures to act out, see `Failure`
+PLANTED_LOG       folder or s3:// URI prefix where every start and end of a run leaves a small file
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import http.client
+import json
+import math
+import os
+import signal
+import sys
+import time
+import urllib.parse
+import uuid
+from pathlib import Path
+
+STEPS = 10
+VOCABULARY = 64
+BAD_DATA, INTERRUPTED = 45, 75
+
+IRREDUCIBLE, A, ALPHA, D, BETA = 1.7, 18.0, 0.30, 26.0, 0.28
+CURVATURE_LR, CURVATURE_B = 0.10, 0.07
+
+
+def optimum(params: float, tokens: float) -> tuple[float, float]:
+    """The planted best learning rate and batch size (sequences) at a size and a number of tokens."""
+    return 0.30 * params**-0.35 * (tokens / 1e6) ** -0.05, 9.0 * (tokens / 1e6) ** 0.35
+
+
+def planted_loss(params: float, tokens: float, batch: float, rate: float) -> float:
+    """Nats per token: a bowl in (ln LR, ln B) slows the progress in tokens."""
+    best_rate, best_batch = optimum(params, tokens)
+    x, y = math.log(rate / best_rate), math.log(batch / best_batch)
+    useful = tokens / (1 + CURVATURE_LR * x * x + CURVATURE_B * y * y)
+    return IRREDUCIBLE + A * params**-ALPHA + D * useful**-BETA
+
+
+# ----------------------------------------------------------------------------------------- store
+
+
+class Store:
+    """GET and PUT under a file:// or s3:// URI."""
+
+    def __init__(self, uri: str) -> None:
+        self.scheme, _, self.root = uri.rstrip("/").partition("://")
+
+    def put(self, path: str, content: bytes) -> None:
+        if self.scheme == "file":
+            target = Path(self.root) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+            partial.write_bytes(content)
+            partial.rename(target)
+            return
+        status, answer = self._send("PUT", path, content)
+        if status >= 300:
+            raise OSError(f"PUT {path}: {status} {answer[:200]!r}")
+
+    def get(self, path: str) -> bytes | None:
+        if self.scheme == "file":
+            try:
+                return (Path(self.root) / path).read_bytes()
+            except FileNotFoundError:
+                return None
+        status, answer = self._send("GET", path, b"")
+        if status == 404:
+            return None
+        if status >= 300:
+            raise OSError(f"GET {path}: {status} {answer[:200]!r}")
+        return answer
+
+    def _send(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """One request signed with AWS signature version 4."""
+        endpoint = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"])
+        region = os.environ.get("AWS_REGION", "us-east-1")
+        now = datetime.datetime.now(datetime.UTC)
+        stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
+        target = urllib.parse.quote(f"/{self.root}/{path}")
+        digest = hashlib.sha256(body).hexdigest()
+        headers = {"host": endpoint.netloc, "x-amz-content-sha256": digest, "x-amz-date": stamp}
+        names = ";".join(sorted(headers))
+        canonical = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+        request = "\n".join((method, target, "", canonical, names, digest))
+        scope = f"{day}/{region}/s3/aws4_request"
+        hashed = hashlib.sha256(request.encode()).hexdigest()
+        text = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashed))
+        key = b"AWS4" + os.environ["AWS_SECRET_ACCESS_KEY"].encode()
+        for part in (*scope.split("/"), text):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        credential = f"{os.environ['AWS_ACCESS_KEY_ID']}/{scope}"
+        headers["authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, "
+            f"Signature={key.hex()}"
+        )
+        connection = http.client.HTTPConnection(endpoint.hostname or "", endpoint.port, timeout=20)
+        connection.request(method, target, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def canonical_key(value: object) -> str:
+    """contract.content_key, without importing it."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# ---------------------------------------------------------------------------------------- ending
+
+
+def end(code: int, name: str, message: str, field: str = "") -> None:
+    """Leave last words and end with an exit code."""
+    words = {"code": name, "message": message, "field": field}
+    Path(os.environ["ISOLOSS_TERMINATION_LOG"]).write_text(json.dumps(words))
+    sys.exit(code)
+
+
+def act_out_failures(task: dict) -> None:
+    """Fail as PLANTED_FAILURES says.
+
+    Each failure has `exit` (a code, or "kill" for SIGKILL, or "silent" for success without a
+    result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
+    match or say.
+    """
+    point, attempt = task.get("point", {}), task.get("claimant", {}).get("attempt", 1)
+    seen = {"kind": task["kind"], **{k: point.get(k) for k in ("batch_size", "learning_rate")}}
+    for failure in json.loads(os.environ.get("PLANTED_FAILURES", "[]")):
+        wanted = {name: failure[name] for name in seen if name in failure}
+        if any(seen[name] != value for name, value in wanted.items()):
+            continue
+        if attempt not in failure.get("attempts", [attempt]):
+            continue
+        if failure["exit"] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if failure["exit"] == "silent":
+            sys.exit(0)
+        words = (failure.get("code", "Planted"), failure.get("message", "as planted"))
+        end(failure["exit"], *words, failure.get("field", ""))
+
+
+def leave_trace(what: str, content: dict) -> None:
+    """A file per start and end of a run, for tests that count them."""
+    if folder := os.environ.get("PLANTED_LOG"):
+        name = f"{what}-{uuid.uuid4().hex[:12]}.json"
+        Store(folder if "://" in folder else f"file://{folder}").put(
+            name, json.dumps({**content, "at": time.time()}).encode()
+        )
+
+
+# ----------------------------------------------------------------------------------------- tasks
+
+
+def prepare(task: dict) -> None:
+    """A manifest of a corpus that nobody will read."""
+    config = task["config"]
+    key = canonical_key(config)
+    store = Store(task["store_uri"])
+    if store.get(f"data/{key}/manifest.json") is not None:
+        return
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    domains = []
+    for domain in config["domains"]:
+        shard = {"path": f"{domain['name']}.bin", "tokens": 10**9, "sha256": digest}
+        domains.append(
+            {
+                "name": domain["name"],
+                "training": [shard],
+                "training_documents": 10**6,
+                "training_tokens": 10**9,
+                "training_bytes": 4 * 10**9,
+                "validation": {**shard, "tokens": 10**6},
+                "validation_documents": 1000,
+                "validation_tokens": 10**6,
+                "validation_bytes": 4 * 10**6,
+            }
+        )
+    manifest = {
+        "prepare_key": key,
+        "digest": digest,
+        "tokenizer_digest": hashlib.sha256(b"tokenizer").hexdigest(),
+        "vocabulary_size": VOCABULARY,
+        "end_token": 0,
+        "sequence_length": config["sequence_length"],
+        "domains": domains,
+    }
+    store.put(f"data/{key}/manifest.json", json.dumps(manifest).encode())
+
+
+def counts(model: dict) -> dict:
+    """contract.ParameterCounts of a llama configuration."""
+    hidden, layers = model["hidden_size"], model["num_hidden_layers"]
+    width = model.get("head_dim") or hidden // model["num_attention_heads"]
+    attention = 2 * hidden * width * (model["num_attention_heads"] + model["num_key_value_heads"])
+    body = layers * (attention + 3 * hidden * model["intermediate_size"])
+    head = model["vocab_size"] * hidden
+    tied = model.get("tie_word_embeddings", False)
+    return {
+        "body_active": body,
+        "body_total": body,
+        "head": head,
+        "embedding": 0 if tied else head,
+        "other": hidden * (2 * layers + 1),
+    }
+
+
+def train(task: dict) -> None:
+    """Walk through the trajectory in STEPS steps, resuming where an earlier attempt stopped."""
+    point, store = task["point"], Store(task["store_uri"])
+    key = canonical_key(point)
+    folder = f"points/{key}"
+    step_tokens = point["batch_size"] * point["sequence_length"]
+    wanted = -(-task["tokens"] // step_tokens) * step_tokens
+    result = store.get(f"{folder}/result.json")
+    if result is not None and json.loads(result)["wanted_tokens"] >= wanted:
+        return
+    start = json.loads(store.get(f"{folder}/checkpoints/latest.json") or b'{"step": 0}')["step"]
+    about = {"key": key, "from": start, **task["claimant"]}
+    leave_trace("start", about)
+    pause = float(os.environ.get("PLANTED_SECONDS", "0.02")) / STEPS
+    for step in range(start, STEPS):
+        if interrupted:
+            checkpoint = json.dumps({"step": step}).encode()
+            store.put(f"{folder}/checkpoints/latest.json", checkpoint)
+            leave_trace("interrupted", about)
+            end(INTERRUPTED, "Interrupted", "asked to stop")
+        progress = {
+            "key": key,
+            "claimant": task["claimant"],
+            "tokens": wanted * step // STEPS,
+            "wanted_tokens": wanted,
+            "loss": 3.0,
+            "tokens_per_second": 1e6,
+            "updated_at": "2026-01-01T00:00:00Z",
+        }
+        if pause > 0.01:
+            store.put(f"{folder}/progress.json", json.dumps(progress).encode())
+        time.sleep(pause)
+    write_result(store, folder, key, task, wanted)
+    leave_trace("end", about)
+
+
+def write_result(store: Store, folder: str, key: str, task: dict, wanted: int) -> None:
+    """The trajectory, then the result that names it."""
+    point = task["point"]
+    parameters = counts(point["model"])
+    params = parameters["body_active"] + parameters["head"]
+    rows, evaluation = [], point["evaluation"]
+    step_tokens = point["batch_size"] * point["sequence_length"]
+    index = 0
+    while True:
+        at = evaluation["first_tokens"] * 10 ** (index / evaluation["per_decade"])
+        tokens = min(math.ceil(at / step_tokens) * step_tokens, wanted)
+        if not rows or tokens > rows[-1]["tokens"]:
+            loss = planted_loss(params, tokens, point["batch_size"], point["learning_rate"])
+            errors = {"loss_standard_error": 1e-3, "averaged_loss_standard_error": 1e-3}
+            row = {"step": tokens // step_tokens, "tokens": tokens, "loss": loss + 0.01}
+            rows.append({**row, "averaged_loss": loss, **errors})
+        if at >= wanted:
+            break
+        index += 1
+    trajectory = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    store.put(f"{folder}/config.json", json.dumps(point).encode())
+    store.put(f"{folder}/trajectory.jsonl", trajectory)
+    result = {
+        "key": key,
+        "outcome": "Succeeded",
+        "tokens": rows[-1]["tokens"],
+        "wanted_tokens": wanted,
+        "steps": rows[-1]["step"],
+        "parameters": parameters,
+        "bytes_per_token": 4.0,
+        "loss": rows[-1]["loss"],
+        "averaged_loss": rows[-1]["averaged_loss"],
+        "trajectory_sha256": hashlib.sha256(trajectory).hexdigest(),
+        "evaluations": len(rows),
+        "accelerator_seconds": 1.0,
+        "accelerators": 1,
+        "micro_batch": 1,
+        "attempts": task["claimant"]["attempt"],
+        "versions": {"planted": "1"},
+    }
+    store.put(f"{folder}/result.json", json.dumps(result).encode())
+
+
+def evaluate(task: dict) -> None:
+    """The initial loss of a checkpoint: it is written in the last part of its URI, as in .../loss-2.4."""
+    config, store = task["config"], Store(task["store_uri"])
+    key = canonical_key(config)
+    name = config["checkpoint"].rstrip("/").rpartition("/")[2]
+    if not name.startswith("loss-"):
+        end(BAD_DATA, "NoModel", f"{config['checkpoint']} is no model", "spec.checkpoint.uri")
+    loss = float(name.removeprefix("loss-"))
+    result = {
+        "key": key,
+        "loss": loss,
+        "loss_standard_error": 0.002,
+        "domains": {domain: {"loss": loss} for domain in config["mixture"]},
+        "nats_per_byte": loss / 4.0,
+        "evaluated_tokens": 10**6,
+        "parameters": {
+            "body_active": 9 * 10**6,
+            "body_total": 9 * 10**6,
+            "head": 10**6,
+            "embedding": 0,
+        },
+        "model_type": "llama",
+        "tokenizer_digest": hashlib.sha256(b"tokenizer").hexdigest(),
+        "same_tokenizer": True,
+        "accelerator_seconds": 1.0,
+    }
+    store.put(f"evaluations/{key}/result.json", json.dumps(result).encode())
+
+
+interrupted = False
+
+
+def _interrupt(*_: object) -> None:
+    global interrupted
+    interrupted = True
+
+
+def main() -> None:
+    """Run the task of the environment."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    task = json.loads(os.environ["ISOLOSS_TASK"])
+    act_out_failures(task)
+    {"prepare": prepare, "train": train, "evaluate": evaluate}[task["kind"]](task)
+
+
+if __name__ == "__main__":
+    main()
