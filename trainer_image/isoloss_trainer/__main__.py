@@ -73,6 +73,9 @@ def _run(
     task: PrepareTask | TrainTask | EvaluateTask, interruption: Interruption, log: Log
 ) -> str:
     """Run `task`; the imports are here because each command needs others, and torch takes seconds."""
+    # One thread unless told otherwise: toy models gain nothing from more, neighbours on the machine
+    # lose much, and sums over another number of threads round differently.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     scratch = Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.mkdtemp(prefix="isoloss-"))
     scratch.mkdir(parents=True, exist_ok=True)
     if isinstance(task, PrepareTask):

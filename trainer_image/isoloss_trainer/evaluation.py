@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import BadData
 
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Inputs and targets [batch, S] to the loss of every token."""
@@ -37,9 +38,20 @@ class DomainSequences:
     documents: NDArray[np.int64]
 
     @classmethod
-    def of(cls, tokens: NDArray[np.uint32], end_token: int) -> DomainSequences:
-        """Number the documents: a target belongs to a new one when its input is an end token."""
-        return cls(tokens, np.cumsum(tokens[:, :-1].ravel() == end_token))
+    def of(
+        cls, stream: NDArray[np.uint32], end_token: int, length: int, limit: int
+    ) -> DomainSequences:
+        """At most `limit` sequences, spread evenly over the stream so as to meet many documents."""
+        available = (len(stream) - 1) // length
+        count = min(limit, available)
+        if count < 1:
+            raise BadData("DomainTooSmall", "no whole validation sequence")
+        # A target belongs to a new document when its input is an end token.
+        numbers = np.cumsum(np.asarray(stream) == end_token)
+        starts = np.arange(count, dtype=np.int64) * available // count * length
+        tokens = np.stack([stream[start : start + length + 1] for start in starts])
+        documents = np.concatenate([numbers[start : start + length] for start in starts])
+        return cls(tokens, documents)
 
 
 class ValidationSet:
@@ -47,9 +59,10 @@ class ValidationSet:
 
     def __init__(self, data: PreparedData, mixture: Mapping[str, float], limit: int) -> None:
         self.mixture = dict(mixture)
-        end = data.manifest.end_token
+        end, length = data.manifest.end_token, data.manifest.sequence_length
         self.domains = {
-            name: DomainSequences.of(data.validation(name, limit), end) for name in sorted(mixture)
+            name: DomainSequences.of(data.validation_stream(name), end, length, limit)
+            for name in sorted(mixture)
         }
 
     @property
@@ -62,14 +75,16 @@ class ValidationSet:
     ) -> tuple[Loss, dict[str, Loss]]:
         """Loss of the mixture and of each domain, `micro_batch` sequences at a time."""
         found = {
-            name: document_loss(_run(losses, domain.tokens, device, micro_batch), domain.documents)
+            name: document_loss(
+                run_losses(losses, domain.tokens, device, micro_batch), domain.documents
+            )
             for name, domain in self.domains.items()
         }
         return mixed_loss(found, self.mixture), found
 
 
 @torch.no_grad()
-def _run(
+def run_losses(
     losses: TokenLosses, tokens: NDArray[np.uint32], device: torch.device, micro_batch: int
 ) -> NDArray[np.float64]:
     """Loss of every target, [sequences * S]. Compiled code sees one shape: the last batch is filled up."""
@@ -85,16 +100,20 @@ def _run(
 
 
 def document_loss(losses: NDArray[np.float64], documents: NDArray[np.int64]) -> Loss:
-    """Mean loss per token and its standard error by documents (ratio estimator)."""
-    sums = np.bincount(documents, losses)
+    """Mean loss per token and its standard error by documents."""
     counts = np.bincount(documents).astype(np.float64)
-    sums, counts = sums[counts > 0], counts[counts > 0]
-    mean = sums.sum() / counts.sum()
-    number = len(counts)
+    sums = np.bincount(documents, losses)
+    return ratio_loss(sums[counts > 0], counts[counts > 0])
+
+
+def ratio_loss(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> Loss:
+    """Summed loss over summed size (tokens or bytes) of documents, with the error of that ratio."""
+    mean = sums.sum() / sizes.sum()
+    number = len(sizes)
     if number < 2 or not math.isfinite(mean):
         return Loss(float(mean), None)
-    residuals = sums - mean * counts
-    variance = number / (number - 1) * (residuals**2).sum() / counts.sum() ** 2
+    residuals = sums - mean * sizes
+    variance = number / (number - 1) * (residuals**2).sum() / sizes.sum() ** 2
     return Loss(float(mean), float(math.sqrt(variance)))
 
 

@@ -44,6 +44,8 @@ class _Unused:
 
     def __new__(cls, *arguments: Any, **_options: Any) -> Any:
         """What a decorator is given, or a stand-in."""
+        if not _is_unused(cls.__module__):
+            return super().__new__(cls)  # a used class with an unused parent
         if not _Unused.loading:
             raise UnusedPartError(f"{cls.__module__}.{cls.__name__} was not imported")
         if arguments and callable(arguments[0]):

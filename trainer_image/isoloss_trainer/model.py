@@ -61,8 +61,8 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     Raises BadConfiguration where transformers refuses the dictionary. Without a seed nothing is
     drawn: under `torch.device("meta")` that gives shapes only.
     """
+    model_class = load_model_class(str(config.get("model_type")))
     parsed = model_config(config)
-    model_class = load_model_class(parsed.model_type)
     if seed is not None:
         torch.manual_seed(seed)
     try:
@@ -86,6 +86,7 @@ def load_model_class(model_type: str) -> Any:
 
 def model_config(config: dict[str, Any]) -> Any:
     """The transformers config behind a dictionary; code from elsewhere is never run."""
+    load_model_class(str(config.get("model_type")))
     from transformers import AutoConfig
 
     options = dict(config)

@@ -81,14 +81,9 @@ class PreparedData:
         files = [TokenFile(self._tokens(shard), length) for shard in self.domain(name).training]
         return DomainTokens(files)
 
-    def validation(self, name: str, limit: int) -> NDArray[np.uint32]:
-        """The first `limit` validation sequences of a domain: [sequences, length + 1] tokens."""
-        length = self.manifest.sequence_length
-        file = TokenFile(self._tokens(self.domain(name).validation), length)
-        count = min(limit, file.sequences)
-        if count < 1:
-            raise BadData("DomainTooSmall", f"domain {name}: no whole validation sequence")
-        return np.stack([file.window(number) for number in range(count)])
+    def validation_stream(self, name: str) -> NDArray[np.uint32]:
+        """All validation tokens of a domain."""
+        return self._tokens(self.domain(name).validation)
 
     def _tokens(self, shard: Shard) -> NDArray[np.uint32]:
         if self.store.uri.startswith("file://"):
