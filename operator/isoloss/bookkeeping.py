@@ -97,6 +97,7 @@ def after_failure(
         update={
             "ended": job.attempt,
             "last_failure": str(verdict.failure),
+            "last_code": verdict.code,
             "last_ended_at": timestamp(now),
         }
     )
@@ -291,6 +292,7 @@ def ended_with_result(record: PointRecord, job: ObservedJob, now: datetime) -> P
                 update={
                     "ended": job.attempt,
                     "last_failure": "",
+                    "last_code": "",
                     "last_ended_at": timestamp(now),
                     "idle_interruptions": 0,
                 }

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from isoloss.resources import Condition
 
 ConditionStatus = Literal["True", "False", "Unknown"]
-MAX_MESSAGE = 1000
-"""Characters of a condition's message: several together must stay far below the status limit."""
+MAX_MESSAGE = 800
+"""Bytes of a condition's message: several together must stay far below the status limit."""
 
 ACCEPTED = "Accepted"
 DATA_READY = "DataReady"
@@ -228,8 +228,11 @@ def turned(
 
 
 def shortened(text: str, limit: int) -> str:
-    """`text`, cut with an ellipsis where it is longer than `limit` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    """`text`, cut with an ellipsis where it is longer than `limit` bytes of UTF-8."""
+    content = text.encode(errors="replace")
+    if len(content) <= limit:
+        return content.decode()
+    return content[: limit - 3].decode(errors="ignore") + "…"
 
 
 def timestamp(moment: datetime) -> str:

@@ -53,6 +53,10 @@ class Attempts(Record):
     """Number of the last attempt that ended; the next has one more."""
     last_failure: str = Field(default="", max_length=64)
     """Why the last attempt ended without a result; empty after a result."""
+    last_code: str = Field(default="", max_length=64)
+    """The trainer's own code for it, such as TextFieldMissing, where it gave one."""
+    last_message: str = Field(default="", max_length=1000)
+    """Its last words whole, kept for the preparation alone: the points' are in `failures`."""
     last_ended_at: str = Field(default="", max_length=40)
     """RFC 3339, UTC: when the operator saw it."""
     interruptions: int = Field(default=0, ge=0)
