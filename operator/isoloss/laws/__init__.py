@@ -1,5 +1,6 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
+from isoloss.laws.document import BadLaws
 from isoloss.laws.fit import fit_laws
 from isoloss.laws.model import (
     FitOptions,
@@ -33,9 +34,10 @@ from isoloss.laws.results import (
     SurfaceLaw,
     evaluate_form,
 )
-from isoloss.laws.serialization import InvalidLawsError, laws_from_json, laws_to_json
+from isoloss.laws.serialization import laws_from_json, laws_to_json
 
 __all__ = [
+    "BadLaws",
     "Contour",
     "DataRange",
     "Exclusion",
@@ -44,7 +46,6 @@ __all__ = [
     "HeldOutScore",
     "HyperparameterLaw",
     "Interval",
-    "InvalidLawsError",
     "InvalidRunError",
     "LawForm",
     "Laws",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
+from isoloss.laws.cells import make_cells
 from isoloss.laws.estimate import IsoLossEstimate, fit_iso_loss
 from isoloss.laws.model import Array, FitOptions, Refusal, Route, Run, Status
 from isoloss.laws.optima import Frontier
 from isoloss.laws.refusals import refuse_mixture, refused_laws
-from isoloss.laws.results import Laws, SurfaceLaw
+from isoloss.laws.results import Laws, SurfaceLaw, evaluate_form
 from isoloss.laws.selection import Predictor, select_route
-from isoloss.laws.surface import draw_coefficients, fit_surface, make_cells, surface_law
+from isoloss.laws.surface import draw_coefficients, fit_surface, surface_law
 from isoloss.laws.trajectories import Trajectory, collect
+
+SMALLEST = 1e-300
+"""Keeps a law that is linear in B from a logarithm of nothing."""
 
 
 def fit_laws(
@@ -75,22 +80,27 @@ def _predictors(trajectories: Sequence[Trajectory], options: FitOptions) -> dict
     if not trajectories:
         return {}
     iso_loss = fit_iso_loss(trajectories, options, "fitted")
-    surface, _ = fit_joint_surface(trajectories, options, "fitted", None)
+    surface, surface_draws = fit_joint_surface(trajectories, options, "fitted", None)
     predictors: dict[Route, Predictor] = {}
-    routes = _available(iso_loss, surface)
-    curve, rate, batch = iso_loss.loss_compute, iso_loss.learning_rate, iso_loss.batch_size
-    if "iso-loss" in routes and curve.status != "refused":
-
-        def along_frontier(_n: float, _d: float, c: float) -> tuple[float, float]:
-            loss = curve.loss(c)
-            return float(np.log(rate.value(loss, c))), float(np.log(batch.value(loss, c)))
-
-        predictors["iso-loss"] = along_frontier
-    if "surface" in routes:
-
-        def on_surface(n: float, d: float, _c: float) -> tuple[float, float]:
-            log_rate, log_batch = surface.optimum(n, d)
-            return float(log_rate), float(log_batch)
-
-        predictors["surface"] = on_surface
+    if iso_loss.complete and iso_loss.curve_draws is not None:
+        predictors["iso-loss"] = partial(_along_frontier, iso_loss)
+    if surface_draws is not None:
+        predictors["surface"] = partial(_on_surface, surface, surface_draws)
     return predictors
+
+
+def _along_frontier(estimate: IsoLossEstimate, _n: float, _d: float, c: float) -> Array:
+    curve, rates, batches = estimate.curve_draws, estimate.rate_draws, estimate.batch_draws
+    assert curve is not None and rates is not None and batches is not None
+    losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * c)
+    rate, batch = estimate.learning_rate, estimate.batch_size
+    values = [
+        evaluate_form(rate.quantity, rate.form, rates[:, 0], rates[:, 1], losses, c),
+        evaluate_form(batch.quantity, batch.form, batches[:, 0], batches[:, 1], losses, c),
+    ]
+    return np.log(np.maximum(np.stack(values, axis=1), SMALLEST))
+
+
+def _on_surface(law: SurfaceLaw, draws: Array, n: float, d: float, _c: float) -> Array:
+    row = np.array([1.0, n - law.log_params_centre, d - law.log_tokens_centre])
+    return np.stack([draws[:, :3] @ row, draws[:, 3:] @ row], axis=1)

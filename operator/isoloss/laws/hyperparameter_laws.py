@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason
-from isoloss.laws.results import HyperparameterLaw, Quantity, Status
+from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.results import HyperparameterLaw, Quantity
 
 FEWEST_POINTS = 4
 MISFIT = 0.05

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason
-from isoloss.laws.results import LossComputeLaw, Status
+from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.results import LossComputeLaw
 
 FEWEST_POINTS = 4
 GRID = 160
+HIGHEST_FLOOR = 0.998
+"""Largest L0 searched, as a share of the lowest loss."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,19 @@ class CurveFit:
     cost: Array
 
 
-def fit_curves(losses: Array, log_flops: Array, weights: Array, fixed: float | None) -> CurveFit:
-    """Fit every draw: `log_flops` (draws, K) at `losses` (K,), L0 searched or fixed."""
+def fit_curves(
+    losses: Array,
+    log_flops: Array,
+    weights: Array,
+    fixed: float | None,
+    highest: float = HIGHEST_FLOOR,
+) -> CurveFit:
+    """Fit every draw: `log_flops` (draws, K) at `losses` (K,).
+
+    L0 is fixed or searched from 0 to `highest` times the lowest loss.
+    """
     lowest = float(losses.min())
-    candidates = np.array([fixed]) if fixed is not None else _grid(lowest)
+    candidates = np.array([fixed]) if fixed is not None else _grid(lowest, highest)
     curves = _project(losses, log_flops, weights, candidates)
     best = np.argmin(curves.cost, axis=0)
     if fixed is None:
@@ -49,9 +60,9 @@ def fit_curves(losses: Array, log_flops: Array, weights: Array, fixed: float | N
     )
 
 
-def _grid(lowest: float) -> Array:
+def _grid(lowest: float, highest: float) -> Array:
     """From 0 to just under the lowest loss, denser towards it."""
-    return lowest * (1.0 - np.geomspace(1.0, 2e-3, GRID))
+    return lowest * (1.0 - np.geomspace(1.0, 1.0 - highest, GRID))
 
 
 def _refined(grid: Array, best: Array) -> Array:

@@ -9,8 +9,8 @@ import numpy as np
 
 from isoloss.laws.bootstrap import Noise, draw_log_tokens
 from isoloss.laws.iso_loss import Parabola, Size, fit_parabola, judge_vertex, vertex_of
-from isoloss.laws.model import Array, Refusal, RefusalReason
-from isoloss.laws.results import Contour, Optimum, Status
+from isoloss.laws.model import Array, Refusal, RefusalReason, Status
+from isoloss.laws.results import Contour, Optimum
 
 
 @dataclass(frozen=True)

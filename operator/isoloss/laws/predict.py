@@ -21,6 +21,12 @@ LOST_DRAWS = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""
 WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
+FORM_ERROR = 0.006
+"""Of ln x: no law is exact."""
+UNTESTED = 0.1
+"""Of ln x, where no data could be held out to see how a law errs."""
+NEAREST, FARTHEST = 0.25, 3.0
+"""Bounds of the share of the held-out error that an answer carries, by its distance."""
 
 
 @dataclass(frozen=True)
@@ -257,15 +263,36 @@ def _routes(laws: Laws, query: PredictionQuery, total: Array) -> dict[Route, Poi
     routes: dict[Route, Point] = {}
     along = _iso_loss_answer(laws, total)
     if along is not None:
-        routes["iso-loss"] = _point(laws, along, total)
+        routes["iso-loss"] = _point(laws, "iso-loss", along, total)
     on = _surface_answer(laws, query, total)
     if on is not None:
-        routes["surface"] = _point(laws, on, total)
+        routes["surface"] = _point(laws, "surface", on, total)
     return routes
 
 
-def _point(laws: Laws, answer: tuple[Array, Array], total: Array) -> Point:
+def _widened(laws: Laws, route: Route, answer: tuple[Array, Array], total: Array) -> list[Array]:
+    """The draws with the law's own error added: what it missed on held-out data beyond noise.
+
+    That error is taken to grow with the distance in ln C from the data.
+    """
+    score = laws.selection.score_of(route)
+    unexplained = (UNTESTED, UNTESTED)
+    if score is not None:
+        unexplained = (score.unexplained_learning_rate_error, score.unexplained_batch_size_error)
+    beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
+    share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
+    rng = np.random.default_rng([laws.options.seed, 5])
+    widened = []
+    for draws, error in zip(answer, unexplained, strict=True):
+        noise = np.hypot(FORM_ERROR, share * error) * rng.standard_normal(len(draws))
+        noise[0] = 0.0
+        widened.append(draws + noise)
+    return widened
+
+
+def _point(laws: Laws, route: Route, found: tuple[Array, Array], total: Array) -> Point:
     level = laws.options.interval
+    answer = _widened(laws, route, found, total)
     target = _target_loss(laws, total)
     return Point(
         learning_rate=_exponential(answer[0], level),

@@ -215,6 +215,9 @@ class HeldOutScore:
     log_learning_rate_error: float
     """Root mean square of ln(predicted / found)."""
     log_batch_size_error: float
+    unexplained_learning_rate_error: float
+    """The part of it that the noise of prediction and judge does not explain: the law's own."""
+    unexplained_batch_size_error: float
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,12 @@ class Selection:
     """In words: what was held out, or why nothing could be."""
     scores: tuple[HeldOutScore, ...] = ()
     cells: int = 0
+    log_distance: float = 1.0
+    """Mean ln C of the held-out cells over the largest C shown: how far the test extrapolated."""
+
+    def score_of(self, route: Route) -> HeldOutScore | None:
+        """The evidence about one route, where there is some."""
+        return next((score for score in self.scores if score.route == route), None)
 
 
 @dataclass(frozen=True)

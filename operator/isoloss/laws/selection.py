@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.cells import Cell, make_cells
 from isoloss.laws.iso_loss import vertex_of
 from isoloss.laws.model import Array, Route
 from isoloss.laws.results import HeldOutScore, Selection
-from isoloss.laws.surface import Cell, make_cells
 from isoloss.laws.trajectories import Trajectory
 
+SHORTEST_DISTANCE = 0.5
+"""ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
 TOKENS_SHOWN = 0.4
 """With fewer than three sizes, the share of each size's tokens that the held-out fit is shown."""
 
-Predictor = Callable[[float, float, float], tuple[float, float]]
-"""(ln N, ln D, ln C) to (ln LR, ln B)."""
+Predictor = Callable[[float, float, float], Array]
+"""(ln N, ln D, ln C) to the draws (n, 2) of (ln LR, ln B), the estimate first."""
 Fitter = Callable[[Sequence[Trajectory]], dict[Route, Predictor]]
 """Fits both routes; a route that was refused is absent."""
 
@@ -30,6 +32,8 @@ class HeldOutCell:
     log_tokens: float
     log_flops: float
     vertex: Array
+    variance: Array
+    """(2,) of the vertex."""
     centre: Array
     coefficients: Array
     lowest: float
@@ -49,17 +53,19 @@ def select_route(
     """Hold out the largest size (or the latest tokens), fit both routes on the rest, compare."""
     fallback: Route = "iso-loss" if "iso-loss" in available or not available else "surface"
     shown, held_out, words = split(trajectories)
-    if len(available) < 2:
-        return Selection(fallback, "only one estimate could be made", (), 0)
+    if not available:
+        return Selection(fallback, "no estimate could be made")
     cells = judged_cells(held_out)
     if not cells:
         return Selection(fallback, "nothing could be held out: no cell has a minimum of its own")
     predictors = fit(shown)
-    scores = tuple(_score(route, predictors[route], cells) for route in predictors)
+    scores = tuple(_score(r, predictors[r], cells) for r in available if r in predictors)
     if not scores:
         return Selection(fallback, f"{words}, but no estimate could be made from the rest")
     best = min(scores, key=lambda score: score.regret_mean)
-    return Selection(best.route, words, scores, len(cells))
+    most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown)
+    distance = float(np.mean([c.log_flops for c in cells]) - most)
+    return Selection(best.route, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
 
 
 def split(
@@ -120,7 +126,7 @@ def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None
     runs = [trajectories[i] for i in cell.runs]
     x = np.log([t.learning_rate for t in runs])
     y = np.log([t.batch_size for t in runs])
-    z = cell.log_losses / cell.slope
+    z = cell.waste
     excess = z - z.min()
     weights = 1.0 / (1.0 + (excess / 0.15) ** 2)
     centre = np.array([np.average(x, weights=weights), np.average(y, weights=weights)])
@@ -129,30 +135,42 @@ def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None
     root = np.sqrt(weights)
     if np.linalg.matrix_rank(design * root[:, None], tol=1e-6) < 6:
         return None
-    coefficients = np.linalg.lstsq(design * root[:, None], z * root, rcond=None)[0]
+    solver = np.linalg.pinv(design * root[:, None]) * root
+    coefficients = solver @ z
     vertex, lowest, convex = vertex_of(coefficients, centre)
     inside = x.min() <= vertex[0] <= x.max() and y.min() <= vertex[1] <= y.max()
     if not convex or not inside:
         return None
     scale = cell.slope * float(np.exp(cell.log_losses.min()))
-    log_flops = cell.log_tokens + float(np.log(runs[0].flops_per_token))
+    scatter = float((weights * (z - design @ coefficients) ** 2).sum()) / max(len(z) - 6, 1)
+    noise = np.sqrt(scatter) / root * np.random.default_rng(4).standard_normal((100, len(z)))
+    vertices, _, good = vertex_of((z + noise) @ solver.T, centre)
     return HeldOutCell(
-        cell.log_params,
-        cell.log_tokens,
-        log_flops,
-        vertex,
-        centre,
-        coefficients,
-        float(lowest),
-        scale,
+        log_params=cell.log_params,
+        log_tokens=cell.log_tokens,
+        log_flops=cell.log_tokens + float(np.log(runs[0].flops_per_token)),
+        vertex=vertex,
+        variance=vertices[good].var(axis=0),
+        centre=centre,
+        coefficients=coefficients,
+        lowest=float(lowest),
+        loss_scale=scale,
     )
 
 
 def _score(route: Route, predictor: Predictor, cells: Sequence[HeldOutCell]) -> HeldOutScore:
     answers = [predictor(c.log_params, c.log_tokens, c.log_flops) for c in cells]
-    regrets = [c.regret(*a) for c, a in zip(cells, answers, strict=True)]
-    errors = np.array([np.array(a) - c.vertex for c, a in zip(cells, answers, strict=True)])
-    root = np.sqrt((errors**2).mean(axis=0))
+    regrets = [c.regret(a[0, 0], a[0, 1]) for c, a in zip(cells, answers, strict=True)]
+    squares = np.array([(a[0] - c.vertex) ** 2 for c, a in zip(cells, answers, strict=True)])
+    noise = np.array([a.var(axis=0) + c.variance for c, a in zip(cells, answers, strict=True)])
+    error = np.sqrt(squares.mean(axis=0))
+    unexplained = np.sqrt(np.maximum((squares - noise).mean(axis=0), 0.0))
     return HeldOutScore(
-        route, float(np.mean(regrets)), float(np.max(regrets)), float(root[0]), float(root[1])
+        route=route,
+        regret_mean=float(np.mean(regrets)),
+        regret_max=float(np.max(regrets)),
+        log_learning_rate_error=float(error[0]),
+        log_batch_size_error=float(error[1]),
+        unexplained_learning_rate_error=float(unexplained[0]),
+        unexplained_batch_size_error=float(unexplained[1]),
     )

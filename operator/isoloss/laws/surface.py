@@ -1,6 +1,6 @@
 """The joint second estimate: one convex surface of loss over (LR, B) for every (N, D), fitted at once.
 
-Within a cell (one N at one D) the loss is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
+Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
 n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
 lies outside the grid still tell the slope there, and every cell shares the curvature H.
 The optimum is a log-linear law of N and D.
@@ -13,88 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.model import Array, Refusal, RefusalReason
-from isoloss.laws.results import Status, SurfaceLaw
-from isoloss.laws.trajectories import DENSE, SAME_TOKENS, Trajectory
+from isoloss.laws.cells import Cell
+from isoloss.laws.model import Array, Refusal, RefusalReason, Status
+from isoloss.laws.results import SurfaceLaw
+from isoloss.laws.trajectories import Trajectory
 
 WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""
-CELLS_PER_SIZE = 8
-FEWEST_PER_CELL = 4
-
-
-@dataclass(frozen=True)
-class Cell:
-    """All runs of one size at one token count."""
-
-    log_params: float
-    log_tokens: float
-    runs: Array
-    """Indices of the trajectories."""
-    log_losses: Array
-    slope: float
-    """-dlnL/dlnD about here: turns losses into tokens."""
-
-
-def make_cells(trajectories: Sequence[Trajectory]) -> list[Cell]:
-    """Cut the trajectories at common token counts."""
-    cells: list[Cell] = []
-    for params in sorted({t.params for t in trajectories}):
-        chosen = [(i, t) for i, t in enumerate(trajectories) if t.params == params and t.usable]
-        if not chosen:
-            continue
-        slope = _token_slope([t for _, t in chosen])
-        for log_tokens in _common_tokens([t for _, t in chosen]):
-            cell = _cut(chosen, float(np.log(params)), log_tokens, slope)
-            if len(cell.runs) >= FEWEST_PER_CELL:
-                cells.append(cell)
-    return cells
-
-
-def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
-    if max(len(t.log_tokens) for t in trajectories) >= DENSE:
-        low = np.median([t.log_tokens[0] for t in trajectories])
-        high = max(t.log_tokens[-1] for t in trajectories)
-        return list(np.linspace(low, high, CELLS_PER_SIZE))
-    every = np.sort(np.concatenate([t.log_tokens for t in trajectories]))
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(every) > SAME_TOKENS) + 1, [len(every)]])
-    return [float(np.median(every[a:b])) for a, b in zip(starts[:-1], starts[1:], strict=True)]
-
-
-def _cut(
-    chosen: list[tuple[int, Trajectory]], log_params: float, log_tokens: float, slope: float
-) -> Cell:
-    runs, losses = [], []
-    for i, t in chosen:
-        value = _loss_at(t, log_tokens)
-        if value is not None:
-            runs.append(i)
-            losses.append(value)
-    return Cell(log_params, log_tokens, np.array(runs, dtype=int), np.array(losses), slope)
-
-
-def _loss_at(t: Trajectory, log_tokens: float) -> float | None:
-    if len(t.log_tokens) >= DENSE:
-        if not t.log_tokens[0] - SAME_TOKENS <= log_tokens <= t.log_tokens[-1] + SAME_TOKENS:
-            return None
-        return float(np.interp(log_tokens, t.log_tokens, t.smooth))
-    near = int(np.argmin(np.abs(t.log_tokens - log_tokens)))
-    return (
-        float(t.log_losses[near]) if abs(t.log_tokens[near] - log_tokens) < SAME_TOKENS else None
-    )
-
-
-def _token_slope(trajectories: list[Trajectory]) -> float:
-    """Median of -dlnL/dlnD over the better half of the runs; 0.03 where nothing tells."""
-    good = sorted(trajectories, key=lambda t: float(t.smooth[-1]))[
-        : max(3, len(trajectories) // 2)
-    ]
-    slopes = [
-        (t.smooth[0] - t.smooth[-1]) / (t.log_tokens[-1] - t.log_tokens[0])
-        for t in good
-        if len(t.log_tokens) >= 2 and t.smooth[0] > t.smooth[-1]
-    ]
-    return float(np.median(slopes)) if slopes else 0.03
+SHAPE = 9
+"""Coefficients besides the cells' levels."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +42,13 @@ class SurfaceFit:
     """(points,) token slope of the point's cell."""
     unknowns: float
     """Coefficients that were fitted, the cells' levels included."""
+    sizes: int
 
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
     """Weighted least squares over all cells, or why it can not be."""
     points = sum(len(c.runs) for c in cells)
-    sizes, tokens = {c.log_params for c in cells}, {c.log_tokens for c in cells}
-    if points < 9 + len(cells) + 1 or len(cells) < 2:
+    if points < SHAPE + len(cells) + 1 or len(cells) < 2:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
             f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface.",
@@ -130,22 +57,28 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
     x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
     excess = z - best[cell]
-    weights = 1.0 / (1.0 + (excess / (0.3 * WINDOW)) ** 2)
-    weights = np.where(excess < 3 * WINDOW, weights, 1e-6)
+    weights = np.where(excess < 3 * WINDOW, 1.0 / (1.0 + (excess / (0.3 * WINDOW)) ** 2), 1e-6)
     centre = np.array([np.average(v, weights=weights) for v in (x, y, n, d)])
     x, y, n, d = x - centre[0], y - centre[1], n - centre[2], d - centre[3]
     columns = [0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d]
-    if len(sizes) < 2:
-        columns[4], columns[7] = np.zeros_like(x), np.zeros_like(x)
-    if len(tokens) < 2:
-        columns[5], columns[8] = np.zeros_like(x), np.zeros_like(x)
-    levels = np.eye(len(cells))[cell]
-    design = np.concatenate([np.stack(columns, axis=1), levels], axis=1)
+    for known, quantity in ((4, n), (7, n), (5, d), (8, d)):
+        if np.ptp(quantity) < 1e-9:
+            columns[known] = np.zeros_like(x)
+    design = np.concatenate([np.stack(columns, axis=1), np.eye(len(cells))[cell]], axis=1)
     root = np.sqrt(weights)
     full = np.linalg.pinv(design * root[:, None], rcond=1e-10) * root
-    residuals = z - design @ (full @ z)
-    unknowns = float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8))
-    return SurfaceFit(centre, full[:9] @ z, full[:9], runs, residuals, weights, scale, unknowns)
+    solution = full @ z
+    return SurfaceFit(
+        centre=centre,
+        coefficients=solution[:SHAPE],
+        solver=full[:SHAPE],
+        runs=runs,
+        residuals=z - design @ solution,
+        weights=weights,
+        scale=scale,
+        unknowns=float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8)),
+        sizes=len({c.log_params for c in cells}),
+    )
 
 
 def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[Array, ...]:
@@ -154,8 +87,7 @@ def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[A
     x = np.log([trajectories[i].learning_rate for i in runs])
     y = np.log([trajectories[i].batch_size for i in runs])
     scale = np.array([c.slope for c in cells])[cell]
-    # In units of tokens: a loss 1 % too high is a waste of 1 % / slope of the tokens.
-    z = np.concatenate([c.log_losses for c in cells]) / scale
+    z = np.concatenate([c.waste for c in cells])
     n = np.array([c.log_params for c in cells])[cell]
     d = np.array([c.log_tokens for c in cells])[cell]
     return x, y, n, d, z, cell, runs, scale
@@ -185,8 +117,10 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     sums = np.bincount(member, scaled, count)
     pairs = float((np.bincount(member, minlength=count) ** 2).sum() - len(scaled))
     shared = float((sums**2).sum() - (scaled**2).sum()) / pairs if pairs > 0 else 0.0
-    shared = min(max(shared * count / max(count - 8.0, 1.0), 0.0), total)
-    freedom = max(float(count) - 8.0, 2.0)
+    # Nine coefficients and a level per size were fitted to the errors that whole runs share.
+    freedom = max(float(count - SHAPE - fit.sizes), 2.0)
+    shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
+    total = max(total, shared)
     size = np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
     errors = np.sqrt(shared) * rng.standard_normal((draws, count))[:, member]
     errors = errors + np.sqrt(total - shared) * rng.standard_normal((draws, len(scaled)))

@@ -1,0 +1,102 @@
+"""Sweeps drawn from a loss surface whose optima are known, to see whether the laws find them.
+
+L = E + A N^-a + G (D exp(-q))^-b, q a parabola in ln(LR / LR*) and ln(B / B*): a wrong setting wastes
+a share of the tokens. LR* and B* are power laws of N and D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from isoloss.laws import Run
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A surface; the defaults are near published fits."""
+
+    irreducible: float = 1.7
+    size_coefficient: float = 480.0
+    size_exponent: float = 0.34
+    token_coefficient: float = 2100.0
+    token_exponent: float = 0.37
+    rate_at: tuple[float, float, float] = (1.2e-3, -0.5, 0.15)
+    """LR* at N = 2e8, D = 8e9, and its exponents of N and D."""
+    batch_at: tuple[float, float, float] = (128.0, -0.05, 0.45)
+    curvature: tuple[float, float, float] = (0.45, 0.15, 0.30)
+    """Of q: xx, xy, yy."""
+
+    def rate(self, n: float, d: float) -> float:
+        value, of_n, of_d = self.rate_at
+        return value * (n / 2e8) ** of_n * (d / 8e9) ** of_d
+
+    def batch(self, n: float, d: float) -> float:
+        value, of_n, of_d = self.batch_at
+        return value * (n / 2e8) ** of_n * (d / 8e9) ** of_d
+
+    def loss(self, n, d, b, lr):  # type: ignore[no-untyped-def]
+        x, y = np.log(lr / self.rate(n, d)), np.log(b / self.batch(n, d))
+        xx, xy, yy = self.curvature
+        q = 0.5 * xx * x * x + xy * x * y + 0.5 * yy * y * y
+        return (
+            self.irreducible
+            + self.size_coefficient * n**-self.size_exponent
+            + self.token_coefficient * (d * np.exp(-q)) ** -self.token_exponent
+        )
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops."""
+
+        def loss(log_n: float) -> float:
+            n = np.exp(log_n)
+            d = flops / (6.0 * n)
+            return float(self.loss(n, d, self.batch(n, d), self.rate(n, d)))
+
+        n = float(np.exp(minimize_scalar(loss, bounds=(np.log(1e6), np.log(1e12)), method="bounded").x))
+        return n, flops / (6.0 * n)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is trained: sizes with their tokens and a grid around their optimum."""
+
+    sizes: Sequence[float] = (1e8, 3e8)
+    tokens: Sequence[float] = (1e10, 2e10)
+    rates: int = 3
+    batches: int = 3
+    step: float = np.log(2.0)
+    evaluations: int = 30
+    seen_from: float = 0.01
+    """First evaluation, as a fraction of the tokens."""
+    shift: tuple[float, float] = (0.0, 0.0)
+    """Of the grid's centre from the optimum at the tokens' geometric middle, in ln LR and ln B."""
+
+
+def planted_runs(
+    surface: Planted,
+    grid: Grid,
+    rng: np.random.Generator,
+    evaluation_noise: float = 0.0,
+    run_noise: float = 0.0,
+) -> list[Run]:
+    runs = []
+    for n, d in zip(grid.sizes, grid.tokens, strict=True):
+        tokens = np.geomspace(grid.seen_from * d, d, grid.evaluations)
+        middle = 0.5 * d
+        for i in range(grid.rates):
+            for j in range(grid.batches):
+                lr = surface.rate(n, middle) * np.exp(
+                    (i - (grid.rates - 1) / 2) * grid.step + grid.shift[0]
+                )
+                b = surface.batch(n, middle) * np.exp(
+                    (j - (grid.batches - 1) / 2) * grid.step + grid.shift[1]
+                )
+                loss = np.array([surface.loss(n, t, b, lr) for t in tokens])
+                loss = loss + evaluation_noise * rng.standard_normal(len(tokens))
+                loss = loss + run_noise * rng.standard_normal()
+                runs.append(Run(f"n{n:.3g}-lr{i}-b{j}", n, b, 2048, lr, tokens, loss))
+    return runs
