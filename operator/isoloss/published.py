@@ -27,6 +27,10 @@ class NotApplicable(ValueError):
     """The law has no answer for these inputs; the message says why and what would help."""
 
 
+class MissingParams(NotApplicable):
+    """The law depends on the model's size, which was not given."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a law is asked about: total compute, and active parameters where they are known."""
@@ -37,9 +41,9 @@ class Setting:
 
     @property
     def tokens(self) -> float:
-        """D = C / (6 N). Raises NotApplicable without parameters."""
+        """D = C / (6 N). Raises MissingParams without parameters."""
         if self.params is None:
-            raise NotApplicable("this law depends on the model's size: give its active parameters")
+            raise MissingParams("this law depends on the model's size: give its active parameters")
         return self.total_flops / (self.flops_per_token_per_param * self.params)
 
 
@@ -191,7 +195,6 @@ _CPT_UNITS = (
     "C total effective FLOPs (equivalent pre-training plus planned); B sequences of 8192 tokens"
 )
 _CPT_CAVEATS = (
-    "published without errors: no interval can be given",
     "the irreducible loss, alpha and gamma of L(C) are not published: an initial loss can not be placed on the curve",
     "B is linear in ln C here, although the paper's method section states a power law of the loss",
 )

@@ -72,13 +72,14 @@ def iso_loss_saving(*, loss: float, reference_flops: float, optimal_flops: float
 
 
 def iso_loss_savings(laws: Laws) -> tuple[IsoLossSaving, ...]:
-    """Per loss level, from high to low: the optimum of the frontier against the grid's median run.
+    """Per size and loss level, from high loss to low: the optimum against the grid's median run.
 
     Runs that never reached the level count with the tokens they had: the median is then too low
     rather than too high, and the saving is never overstated.
     """
-    found = [_at_level(optimum, laws.contours) for optimum in laws.frontier]
-    return tuple(saving for saving in found if saving is not None)
+    found = [_at_level(optimum, laws.contours) for optimum in laws.optima]
+    known = [saving for saving in found if saving is not None]
+    return tuple(sorted(known, key=lambda saving: -saving.loss))
 
 
 def _at_level(optimum: Optimum, contours: tuple[Contour, ...]) -> IsoLossSaving | None:

@@ -1,6 +1,24 @@
-"""The report on a sweep: laws, evidence and refusals on one self-contained page."""
+"""The report on a sweep: laws, evidence and refusals on one self-contained page.
+
+Names resolve on first use: drawing brings matplotlib along, and the command line's other commands
+need only this package's wording.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from isoloss.report.content import PointRow, point_rows
-from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
+
+if TYPE_CHECKING:
+    from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
 
 __all__ = ["PointRow", "ReportFigures", "draw_figures", "png_files", "point_rows", "render_report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from isoloss.report import page
+
+    return getattr(page, name)

@@ -301,26 +301,23 @@ _VARIANTS = {
 
 def saving_sentence(cost: SearchCost) -> str:
     """The search cost beside a direct grid on the target, also where nothing is saved."""
-    spent, direct = numbers.flops(cost.proxy_flops), numbers.flops(cost.direct_flops)
-    if cost.saving < 0:
-        return (
-            f"The sweep took {spent} FLOPs, more than the {direct} FLOPs of a direct grid on the target: "
-            "here a direct grid would have been cheaper."
-        )
-    return (
-        f"The sweep took {spent} FLOPs where a direct grid on the target takes {direct} FLOPs: "
-        f"{numbers.percent(cost.saving)} saved."
+    costs = (
+        f"The sweep costs {numbers.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
+        f"{numbers.flops(cost.direct_flops)}"
     )
+    if cost.saving < 0:
+        return f"{costs}: here the direct grid would be cheaper."
+    return f"{costs}: {numbers.percent(cost.saving)} saved."
 
 
 def iso_loss_sentence(laws: Laws) -> str | None:
-    """What the optimum saves against the grid's middling configuration, at the lowest loss."""
+    """What the optimum saves against the grid's median configuration, at the lowest loss."""
     savings = iso_loss_savings(laws)
     if not savings:
         return None
     last = savings[-1]
     return (
         f"At loss {numbers.loss(last.loss)} the optimum needs {numbers.flops(last.optimal_flops)} FLOPs, the "
-        f"median configuration of the grid {numbers.flops(last.reference_flops)}: "
-        f"{numbers.percent(last.saving)} less for the same loss and model size."
+        f"median configuration of the grid at that size {numbers.flops(last.reference_flops)}: "
+        f"{numbers.percent(last.saving)} less, or more where that configuration never reached it."
     )

@@ -1,0 +1,10 @@
+"""`python -m isoloss` and the console script `isoloss`."""
+
+from __future__ import annotations
+
+from isoloss.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""`isoloss predict`: a learning rate and a batch size from laws, a user's own or published ones."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from isoloss.cli import documents, querying
+from isoloss.cli.inputs import read_laws
+from isoloss.cli.outcome import (
+    ANSWERED,
+    REFUSED,
+    BadInput,
+    command,
+    console,
+    grid,
+    print_document,
+    print_warnings,
+)
+from isoloss.cli.querying import Asked
+from isoloss.laws import Prediction, Refusal, RefusalReason, Refused
+from isoloss.laws import predict as predict_from
+from isoloss.published import (
+    MissingParams,
+    NotApplicable,
+    PublishedLaw,
+    PublishedOptimum,
+    is_published,
+    published_law,
+    published_opinions,
+)
+from isoloss.report import content, numbers
+
+
+@command
+def predict(
+    laws: Annotated[
+        str,
+        typer.Argument(help="laws.json, a sweep's URI in the store, or published:NAME."),
+    ],
+    initial_loss: querying.InitialLoss = None,
+    initial_loss_standard_error: querying.InitialLossError = 0.0,
+    cpt_flops: querying.CptFlops = None,
+    cpt_tokens: querying.CptTokens = None,
+    total_flops: querying.TotalFlops = None,
+    params: querying.Params = None,
+    pretraining_tokens: querying.PretrainingTokens = None,
+    round_to: querying.RoundTo = 1,
+    sequence_length: querying.SequenceLength = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Predict the learning rate and batch size of a continued pre-training run."""
+    asked = Asked(
+        initial_loss=initial_loss,
+        initial_loss_standard_error=initial_loss_standard_error,
+        cpt_flops=cpt_flops,
+        cpt_tokens=cpt_tokens,
+        total_flops=total_flops,
+        params=params,
+        pretraining_tokens=pretraining_tokens,
+        round_to=round_to,
+        sequence_length=sequence_length,
+    )
+    if is_published(laws):
+        return _from_published(published_law(laws), asked, as_json)
+    return _from_own(laws, asked, as_json)
+
+
+# ------------------------------------------------------------------------------------ own laws
+
+
+def _from_own(source: str, asked: Asked, as_json: bool) -> int:
+    query = asked.query()
+    laws = read_laws(source)
+    try:
+        answer = predict_from(laws, query)
+    except ValueError as error:  # the engine's own check of the question
+        raise BadInput(str(error)) from error
+    if isinstance(answer, Refused):
+        return _refused(answer.refusals, answer.warnings, as_json)
+    opinions, silent = published_opinions(
+        total_flops=answer.total_flops.value, params=asked.params
+    )
+    length = asked.sequence_length or laws.sequence_length
+    if as_json:
+        print_document(documents.prediction(answer, length, opinions, silent))
+    else:
+        print_warnings(list(answer.warnings))
+        _print_prediction(answer, asked, opinions, length)
+    return ANSWERED
+
+
+def _refused(refusals: tuple[Refusal, ...], warnings: tuple[str, ...], as_json: bool) -> int:
+    if as_json:
+        print_document(documents.refusals(refusals, warnings))
+    else:
+        print_warnings(list(warnings))
+        for refusal in refusals:
+            console().print(f"refused: {refusal.reason.value}: {refusal.message}")
+    return REFUSED
+
+
+def _print_prediction(
+    answer: Prediction,
+    asked: Asked,
+    opinions: tuple[PublishedOptimum, ...],
+    sequence_length: int | None,
+) -> None:
+    terminal = console()
+    rate, batch = answer.learning_rate, answer.batch_size
+    head = grid("", f"{answer.interval_level:.0%} interval")
+    head.add_row("learning rate", numbers.with_interval(rate, "learning_rate"))
+    head.add_row("batch size (sequences)", numbers.with_interval(batch, "whole"))
+    for name, value in content.prediction_facts(answer, asked.initial_loss):
+        head.add_row(name, value)
+    terminal.print(head)
+    terminal.print()
+    others = content.alternatives_table(answer, opinions, sequence_length)
+    table = grid(*others.heads[:-1])
+    for row in others.rows:
+        table.add_row(*row[:-1])
+    terminal.print(table)
+    if answer.provisional:
+        terminal.print("provisional: the sweep behind these laws still runs")
+
+
+# ------------------------------------------------------------------------------ published laws
+
+
+def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
+    if asked.total_flops is None:
+        if len(asked.budgets) > 1 or asked.is_empty:
+            asked.query()
+        return _refused((_no_curve(law),), (), as_json)
+    asked.query()
+    total_flops = asked.total_flops
+    try:
+        answer = law.evaluate(total_flops=total_flops, params=asked.params)
+    except MissingParams as error:
+        raise BadInput(f"published:{law.name}: {error} (--params)") from error
+    except NotApplicable as error:
+        figures: dict[str, float | str] = {"total_flops": total_flops}
+        reason = RefusalReason.EXTRAPOLATION_TOO_FAR
+        return _refused((Refusal(reason, str(error), figures),), (), as_json)
+    length = asked.sequence_length or law.sequence_length
+    batch = float(max(1, round(answer.batch_size(length) / asked.round_to)) * asked.round_to)
+    # Rounding is asked for with --round-to; without it the formula's own value is more use.
+    batch = batch if asked.round_to > 1 else answer.batch_size(length)
+    warnings = (*_published_warnings(law, asked, length), *answer.warnings)
+    opinions, silent = published_opinions(total_flops=total_flops, params=asked.params)
+    others = tuple(opinion for opinion in opinions if opinion.name != law.name)
+    if as_json:
+        print_document(
+            documents.published_prediction(
+                law,
+                answer,
+                total_flops=total_flops,
+                sequence_length=length,
+                batch_size=batch,
+                opinions=others,
+                warnings=(*warnings, *silent),
+            )
+        )
+    else:
+        print_warnings(list(warnings))
+        _print_published(law, answer, batch, length)
+    return ANSWERED
+
+
+def _no_curve(law: PublishedLaw) -> Refusal:
+    return Refusal(
+        RefusalReason.LAW_REFUSED,
+        f"published:{law.name} comes without a loss-compute law, so an initial loss can not be turned into "
+        "equivalent compute: give --total-flops",
+        {"law": law.name},
+    )
+
+
+def _published_warnings(law: PublishedLaw, asked: Asked, length: int) -> tuple[str, ...]:
+    found = [
+        f"published:{law.name} carries no covariance: there is no interval, low and high are null",
+        *(f"published:{law.name}: {caveat}" for caveat in law.caveats),
+    ]
+    if length != law.sequence_length:
+        found.append(
+            f"published:{law.name} was fitted with sequences of {law.sequence_length} tokens; the batch size is "
+            f"converted to sequences of {length} at equal tokens per step"
+        )
+    return tuple(found)
+
+
+def _print_published(
+    law: PublishedLaw, answer: PublishedOptimum, batch_size: float, length: int
+) -> None:
+    table = grid("", "no interval is published")
+    table.add_row("learning rate", numbers.learning_rate(answer.learning_rate))
+    table.add_row(f"batch size (sequences of {length})", numbers.whole(batch_size))
+    table.add_row("batch size (tokens)", numbers.count(answer.batch_size_tokens))
+    table.add_row("source", law.source)
+    console().print(table)

@@ -1,0 +1,97 @@
+"""What a prediction is asked on the command line, checked; shared by predict and report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from isoloss.cli.inputs import positive
+from isoloss.cli.outcome import BadInput
+from isoloss.laws import PredictionQuery
+
+InitialLoss = Annotated[
+    float | None,
+    typer.Option(help="The checkpoint's loss on the validation data, nats per token."),
+]
+InitialLossError = Annotated[float, typer.Option(help="Standard error of the initial loss.")]
+CptFlops = Annotated[float | None, typer.Option(help="Planned compute in FLOPs.")]
+CptTokens = Annotated[float | None, typer.Option(help="Planned tokens; needs --params.")]
+TotalFlops = Annotated[
+    float | None, typer.Option(help="Total effective compute in FLOPs: no initial loss is needed.")
+]
+Params = Annotated[
+    float | None,
+    typer.Option(help="The target's active parameters in matrix products, head included."),
+]
+PretrainingTokens = Annotated[
+    float | None, typer.Option(help="For variant B: tokens the checkpoint was trained on.")
+]
+RoundTo = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Round the batch size to a multiple of this.")
+]
+SequenceLength = Annotated[
+    int | None, typer.Option(min=1, help="Tokens per sequence of the target run.")
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of a question, as given."""
+
+    initial_loss: float | None = None
+    initial_loss_standard_error: float = 0.0
+    cpt_flops: float | None = None
+    cpt_tokens: float | None = None
+    total_flops: float | None = None
+    params: float | None = None
+    pretraining_tokens: float | None = None
+    round_to: int = 1
+    sequence_length: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for numbers that can not be."""
+        for option in (
+            *("initial_loss", "cpt_flops", "cpt_tokens", "total_flops", "params"),
+            "pretraining_tokens",
+        ):
+            positive(f"--{option.replace('_', '-')}", getattr(self, option))
+        error = self.initial_loss_standard_error
+        if not 0 <= error < float("inf"):
+            raise BadInput(f"--initial-loss-standard-error: {error:g} is not a standard error")
+
+    @property
+    def budgets(self) -> list[str]:
+        """Names of the budgets given."""
+        names = ("cpt_flops", "cpt_tokens", "total_flops")
+        return [name for name in names if getattr(self, name) is not None]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all was asked."""
+        return not self.budgets and self.initial_loss is None
+
+    def query(self) -> PredictionQuery:
+        """The engine's question. Raises BadInput where options contradict or miss one another."""
+        if len(self.budgets) != 1:
+            raise BadInput("give exactly one of --cpt-flops, --cpt-tokens and --total-flops")
+        if self.total_flops is not None and self.initial_loss is not None:
+            raise BadInput("--total-flops takes no --initial-loss: the total is given already")
+        if self.total_flops is None and self.initial_loss is None:
+            raise BadInput(f"--{self.budgets[0].replace('_', '-')} needs --initial-loss")
+        if self.cpt_tokens is not None and self.params is None:
+            raise BadInput("--cpt-tokens needs --params, to become FLOPs")
+        if self.pretraining_tokens is not None and self.params is None:
+            raise BadInput("--pretraining-tokens needs --params, to become FLOPs")
+        return PredictionQuery(
+            initial_loss=self.initial_loss,
+            initial_loss_standard_error=self.initial_loss_standard_error,
+            cpt_flops=self.cpt_flops,
+            cpt_tokens=self.cpt_tokens,
+            total_flops=self.total_flops,
+            params=self.params,
+            pretraining_tokens=self.pretraining_tokens,
+            round_to=self.round_to,
+            sequence_length=self.sequence_length,
+        )

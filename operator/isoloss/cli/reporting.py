@@ -1,0 +1,148 @@
+"""`isoloss report`: laws and runs on one HTML page, and the figures as PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isoloss.cli import querying
+from isoloss.cli.inputs import GivenRuns, positive, read_laws, read_runs, write_file
+from isoloss.cli.outcome import (
+    ANSWERED,
+    REFUSED,
+    BadInput,
+    command,
+    console,
+    print_document,
+    print_warnings,
+)
+from isoloss.cli.querying import Asked
+from isoloss.laws import Laws, Prediction, Refused, Run
+from isoloss.laws import predict as predict_from
+from isoloss.published import PublishedOptimum, published_opinions
+from isoloss.savings import SearchCost
+from isoloss.stored_sweeps import is_sweep_uri
+
+
+@command
+def report(
+    laws: Annotated[str, typer.Argument(help="laws.json, or a sweep's URI in the store.")],
+    out: Annotated[Path, typer.Option(help="The HTML file.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(help="Tables or sweeps with the runs behind the laws, for the trajectories."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Of the page; the laws' name by default.")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the PNG figures; default: beside the page, NAME-figures."),
+    ] = None,
+    direct_grid_flops: Annotated[
+        float | None,
+        typer.Option(help="FLOPs of a direct grid on the target, to compare the runs' cost with."),
+    ] = None,
+    initial_loss: querying.InitialLoss = None,
+    initial_loss_standard_error: querying.InitialLossError = 0.0,
+    cpt_flops: querying.CptFlops = None,
+    cpt_tokens: querying.CptTokens = None,
+    total_flops: querying.TotalFlops = None,
+    params: querying.Params = None,
+    pretraining_tokens: querying.PretrainingTokens = None,
+    round_to: querying.RoundTo = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Write a report; with a prediction placed on the curves where one is asked for."""
+    asked = Asked(
+        initial_loss=initial_loss,
+        initial_loss_standard_error=initial_loss_standard_error,
+        cpt_flops=cpt_flops,
+        cpt_tokens=cpt_tokens,
+        total_flops=total_flops,
+        params=params,
+        pretraining_tokens=pretraining_tokens,
+        round_to=round_to,
+    )
+    positive("--direct-grid-flops", direct_grid_flops)
+    # Here and not above: matplotlib takes a second, which no other command should.
+    from isoloss.report import draw_figures, png_files, render_report
+
+    fitted = read_laws(laws)
+    given = _runs(laws, runs, fitted)
+    prediction, refused = _prediction(fitted, asked)
+    drawn = draw_figures(fitted, given.runs, prediction, initial_loss=initial_loss)
+    page = render_report(
+        fitted,
+        given.runs,
+        title=title or Path(laws).name,
+        facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
+        prediction=prediction,
+        initial_loss=initial_loss,
+        opinions=_opinions(prediction, params),
+        savings=_saving(given.runs, direct_grid_flops),
+        warnings=(*given.warnings, *refused),
+        figures=drawn,
+    )
+    write_file(out, page)
+    folder = figures or out.with_name(f"{out.stem}-figures")
+    files = []
+    for name, content in png_files(drawn).items():
+        files.append(folder / name)
+        write_file(folder / name, content)
+    if as_json:
+        print_document(
+            {
+                "report": str(out),
+                "figures": [str(file) for file in files],
+                "refused": list(refused),
+            }
+        )
+    else:
+        print_warnings([*given.warnings, *refused])
+        console().print(f"{out} and {len(files)} figures in {folder}")
+    return REFUSED if refused else ANSWERED
+
+
+def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> GivenRuns:
+    """The runs named, those of the sweep, or none: the laws then tell what they remember."""
+    if runs is None and not is_sweep_uri(laws):
+        return GivenRuns((), ())
+    return read_runs(runs or [laws], "raw" if fitted.loss_kind == "raw" else "averaged")
+
+
+def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:
+    """The answer, or in words why there is none although one was asked for."""
+    if asked.is_empty:
+        return None, ()
+    try:
+        answer = predict_from(laws, asked.query())
+    except ValueError as error:  # the engine's own check of the question
+        raise BadInput(str(error)) from error
+    if isinstance(answer, Refused):
+        return None, tuple(
+            f"No prediction: {refusal.reason.value}: {refusal.message}"
+            for refusal in answer.refusals
+        )
+    return answer, ()
+
+
+def _opinions(prediction: Prediction | None, params: float | None) -> tuple[PublishedOptimum, ...]:
+    if prediction is None:
+        return ()
+    return published_opinions(total_flops=prediction.total_flops.value, params=params)[0]
+
+
+def _saving(runs: tuple[Run, ...], direct_grid_flops: float | None) -> SearchCost | None:
+    if direct_grid_flops is None:
+        return None
+    spent = sum(
+        (run.flops_per_token or 6 * run.params) * float(run.tokens[-1])
+        for run in runs
+        if run.tokens.size
+    )
+    if not spent:
+        raise BadInput("--direct-grid-flops needs --runs, to know what the sweep took")
+    return SearchCost(direct_flops=direct_grid_flops, proxy_flops=spent)
