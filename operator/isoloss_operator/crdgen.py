@@ -104,7 +104,7 @@ def definitions() -> tuple[Schema, Schema]:
 
 def _chart_template(crd: Schema) -> str:
     text = to_yaml(crd).replace("\nmetadata:\n", "\nmetadata:\n" + CHART_METADATA, 1)
-    return f"{HEADER}{{{{- if .Values.crds.install }}}}\n{text}{{{{- end }}}}\n"
+    return f"{{{{- if .Values.crds.install }}}}\n{HEADER}{text}{{{{- end }}}}\n"
 
 
 def _chart_rules() -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
 
-from devcluster.build import kubectl_path
-from devcluster.control_plane import ControlPlane
 from isoloss.resources import GROUP, SWEEP_PLURAL, VERSION
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.crdgen import definitions
 from tests.support.crds import create
+from tests.support.kubectl import Kubectl
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep
 
 pytestmark = pytest.mark.cluster
@@ -211,26 +208,3 @@ def set_status(
     client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
         GROUP, VERSION, namespace, plural, name, {"status": status}
     )
-
-
-class Kubectl:
-    """Runs kubectl as administrator."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._environment = {"KUBECONFIG": str(plane.admin_kubeconfig), "PATH": os.defpath}
-        self._environment["HOME"] = str(plane.directory)  # its discovery cache, off the user's
-
-    def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(kubectl_path()), *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self._environment,
-        )
-
-
-@pytest.fixture(scope="session")
-def kubectl(control_plane: ControlPlane) -> Kubectl:
-    return Kubectl(control_plane)

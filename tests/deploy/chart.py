@@ -1,0 +1,75 @@
+"""Renders the chart with the real helm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from devcluster.build import tool_path
+from isoloss.yaml_text import read_documents
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "isoloss"
+NAMESPACE = "isoloss-system"
+EVERYTHING_ON: dict[str, Any] = {
+    "watchNamespaces": ["research", "products"],
+    "storage": {
+        "allowedPrefixes": {"research": ["s3://lm-sweeps", "file:///mnt"], "*": ["gs://shared/a"]},
+        "existingSecret": "operator-s3",
+    },
+    "image": {"digest": "sha256:" + "0" * 64},
+    "imagePullSecrets": [{"name": "registry"}],
+    "trainer": {"image": {"repository": "registry/trainer", "tag": "2", "pullPolicy": "Always"}},
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}},
+    "kueue": {"enabled": True},
+    "replicas": 2,
+    "extraEnv": [{"name": "AWS_ENDPOINT_URL", "value": "https://s3.example.com"}],
+    "extraVolumes": [{"name": "sweeps", "persistentVolumeClaim": {"claimName": "sweeps"}}],
+    "extraVolumeMounts": [{"name": "sweeps", "mountPath": "/mnt", "readOnly": True}],
+    "podLabels": {"team": "platform"},
+    "podAnnotations": {"note": "1"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},
+    "podDisruptionBudget": {"enabled": True},
+}
+"""Every optional part but the ServiceMonitor, whose kind no plain cluster knows."""
+
+
+def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run helm, off the user's own configuration."""
+    with tempfile.TemporaryDirectory() as home:
+        homes = {f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}
+        return subprocess.run(
+            [str(tool_path("helm")), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PATH": os.defpath, **homes},
+        )
+
+
+def template(values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    """The answer of `helm template` for the release `isoloss`."""
+    arguments = ["template", "isoloss", str(CHART), "--namespace", NAMESPACE, "--values", "-"]
+    return helm(*arguments, stdin=json.dumps(values or {}))
+
+
+def render(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The manifests for these values."""
+    answer = template(values)
+    assert answer.returncode == 0, answer.stderr
+    return read_documents(answer.stdout)
+
+
+def of_kind(manifests: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    """Those of these kinds."""
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]

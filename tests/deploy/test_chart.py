@@ -1,0 +1,204 @@
+"""The chart: what it renders, which rights it gives and which values it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss_operator import rbac
+from isoloss_operator.crdgen import definitions
+from isoloss_operator.settings import read_settings
+from tests.deploy.chart import CHART, EVERYTHING_ON, NAMESPACE, helm, of_kind, render, template
+
+pytestmark = pytest.mark.cluster
+ROLES = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
+
+
+def bare(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Without labels and annotations."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k in {"name", "namespace"}}
+    return manifest | {"metadata": metadata}
+
+
+def deployment(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    (found,) = of_kind(render(values), "Deployment")
+    return found
+
+
+def environment(values: dict[str, Any] | None = None) -> dict[str, str]:
+    (container,) = deployment(values)["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def by_name(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    keys = ("kind", "namespace", "name")
+    return sorted(
+        map(bare, manifests), key=lambda m: [{**m["metadata"], **m}.get(key, "") for key in keys]
+    )
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING_ON], ids=["defaults", "everything on"])
+def test_helm_finds_no_fault(values: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    answer = helm("lint", "--strict", str(CHART), "--values", str(file))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "watched", "kueue"),
+    [
+        pytest.param({}, (), False, id="all namespaces"),
+        pytest.param({"kueue": {"enabled": True}}, (), True, id="with Kueue"),
+        pytest.param({"watchNamespaces": ["a", "b"]}, ("a", "b"), False, id="two namespaces"),
+    ],
+)
+def test_the_chart_gives_the_rights_that_demo_and_tests_run_with(
+    values: dict[str, Any], watched: tuple[str, ...], kueue: bool
+) -> None:
+    rendered = of_kind(render({**values, "rbac": {"aggregateRoles": False}}), *ROLES)
+    assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched, kueue=kueue))
+
+
+def test_with_a_list_of_namespaces_the_operator_has_no_right_outside_of_them() -> None:
+    manifests = render({"watchNamespaces": ["a", "b"]})
+    assert of_kind(manifests, "ClusterRoleBinding") == []
+    bindings = of_kind(manifests, "RoleBinding")
+    assert {b["metadata"]["namespace"] for b in bindings} == {"a", "b", NAMESPACE}
+
+
+def test_no_rule_reaches_secrets_or_everything() -> None:
+    for role in of_kind(render(EVERYTHING_ON) + render(), "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            assert not {"*", "secrets"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}
+
+
+def test_viewers_read_and_editors_write_sweeps_but_neither_writes_a_status() -> None:
+    view, edit = (
+        next(m for m in render() if m["metadata"]["name"] == f"isoloss-operator-{role}")
+        for role in ("view", "edit")
+    )
+    assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert view["rules"][0]["verbs"] == ["get", "list", "watch"]
+    assert edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+    assert not [name for name in edit["rules"][0]["resources"] if name.endswith("/status")]
+
+
+def test_the_operator_understands_the_environment_it_is_given() -> None:
+    settings = read_settings(environment(EVERYTHING_ON))
+    assert settings.namespaces == ("products", "research")
+    assert settings.allows_storage("research", "s3://lm-sweeps/dense")
+    assert settings.allows_storage("products", "gs://shared/a/b")
+    assert not settings.allows_storage("products", "s3://lm-sweeps/dense")
+    assert settings.trainer_image == "registry/trainer:2"
+    assert settings.image_pull_policy == "Always"
+    assert settings.lease_name == rbac.NAME
+    assert settings.http_port == 8080
+
+
+def test_the_operator_understands_the_defaults() -> None:
+    settings = read_settings(environment())
+    assert settings.namespaces == ()
+    assert settings.allowed_storage == {}
+    assert settings.trainer_image == "isoloss/trainer:0.1.0"
+
+
+def test_every_variable_of_the_chart_is_one_that_the_operator_reads() -> None:
+    fields = {f"ISOLOSS_{name.upper()}" for name in read_settings(environment()).model_fields_set}
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    given = {e["name"] for e in container["env"] if e["name"].startswith("ISOLOSS_")}
+    assert given - {"ISOLOSS_LEASE_NAMESPACE"} <= fields
+
+
+def test_one_operator_stops_before_the_next_starts() -> None:
+    assert deployment()["spec"]["replicas"] == 1
+    assert deployment()["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_the_probes_ask_what_the_operator_serves() -> None:
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
+
+
+def test_credentials_come_from_a_secret_by_reference_only() -> None:
+    (container,) = deployment(EVERYTHING_ON)["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "operator-s3"}}]
+
+
+def test_a_digest_wins_over_a_tag() -> None:
+    (container,) = deployment(EVERYTHING_ON)["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "isoloss/operator@sha256:" + "0" * 64
+
+
+def test_the_root_file_system_is_read_only_and_tmp_is_not() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+    assert environment()["HOME"] == "/tmp"
+
+
+def test_the_crds_are_those_of_the_types_and_stay_when_the_release_goes() -> None:
+    crds = of_kind(render(), "CustomResourceDefinition")
+    expected = {crd["metadata"]["name"]: crd["spec"] for crd in definitions()}
+    assert {crd["metadata"]["name"]: crd["spec"] for crd in crds} == expected
+    for crd in crds:
+        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_crds_can_go_with_the_release_or_be_left_out() -> None:
+    for crd in of_kind(render({"crds": {"keep": False}}), "CustomResourceDefinition"):
+        assert "annotations" not in crd["metadata"]
+    assert of_kind(render({"crds": {"install": False}}), "CustomResourceDefinition") == []
+
+
+def test_the_service_monitor_reads_the_port_of_the_service() -> None:
+    values = {"metrics": {"serviceMonitor": {"enabled": True, "labels": {"prometheus": "main"}}}}
+    manifests = render(values)
+    (monitor,) = of_kind(manifests, "ServiceMonitor")
+    (service,) = of_kind(manifests, "Service")
+    assert monitor["metadata"]["labels"]["prometheus"] == "main"
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    selector = monitor["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= service["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        pytest.param({"replica": 2}, "replica", id="a misspelt value"),
+        pytest.param(
+            {"watchNamespaces": "research"}, "watchNamespaces", id="one namespace as text"
+        ),
+        pytest.param({"watchNamespaces": ["Research"]}, "watchNamespaces", id="a bad namespace"),
+        pytest.param(
+            {"storage": {"allowedPrefixes": {"a": "s3://b"}}}, "allowedPrefixes", id="no list"
+        ),
+        pytest.param(
+            {"storage": {"allowedPrefixes": {"a": ["/mnt"]}}}, "allowedPrefixes", id="no URI"
+        ),
+        pytest.param(
+            {"storage": {"allowedPrefixes": {"a": ["s3://b/*"]}}},
+            "allowedPrefixes",
+            id="a pattern",
+        ),
+        pytest.param({"image": {"digest": "latest"}}, "digest", id="a digest that is none"),
+        pytest.param({"logLevel": "info"}, "logLevel", id="an unknown log level"),
+        pytest.param({"replicas": 20}, "replicas", id="twenty replicas"),
+        pytest.param({"crds": {"install": "yes"}}, "install", id="text for a switch"),
+        pytest.param(
+            {"serviceAccount": {"create": False}},
+            "serviceAccount.name is needed",
+            id="no service account at all",
+        ),
+    ],
+)
+def test_helm_refuses(values: dict[str, Any], says: str) -> None:
+    answer = template(values)
+    assert answer.returncode != 0
+    assert says in answer.stderr

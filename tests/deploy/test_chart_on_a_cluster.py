@@ -1,0 +1,177 @@
+"""The chart against a real API server: accepted, restricted, and with just the rights it claims."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, dynamic
+
+from devcluster.build import tool_path
+from isoloss.yaml_text import to_yaml
+from isoloss_operator import rbac
+from tests.deploy.chart import EVERYTHING_ON, NAMESPACE, of_kind, render
+from tests.support.kubectl import Kubectl
+
+pytestmark = pytest.mark.cluster
+VALUES = [pytest.param({}, id="defaults"), pytest.param(EVERYTHING_ON, id="everything on")]
+GROUP = "isoloss.dev"
+
+
+def apply(api: client.ApiClient, manifest: dict[str, Any], **options: Any) -> None:
+    """Server-side apply, refusing unknown fields."""
+    kinds: Any = dynamic.DynamicClient(api)  # type: ignore[no-untyped-call]
+    kind = kinds.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
+    kinds.server_side_apply(
+        kind,
+        body=manifest,
+        name=manifest["metadata"]["name"],
+        namespace=manifest["metadata"].get("namespace"),
+        field_manager="isoloss-tests",
+        query_params=[("fieldValidation", "Strict")],
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def namespaces(api_client: client.ApiClient) -> Iterator[None]:
+    """The namespaces that the values name; the operator's is restricted."""
+    core = client.CoreV1Api(api_client)
+    names = {NAMESPACE: "restricted", "research": "privileged", "products": "privileged"}
+    for name, level in names.items():
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        manifest = {"metadata": {"name": name, "labels": labels}}
+        apply(api_client, {"apiVersion": "v1", "kind": "Namespace", **manifest})
+    yield
+    for name in names:
+        core.delete_namespace(name)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_the_api_server_accepts_all_that_the_chart_renders(
+    values: dict[str, Any], isoloss_api: client.ApiClient, namespaces: None
+) -> None:
+    for manifest in render(values):
+        apply(isoloss_api, manifest, dry_run="All")
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_the_operators_pod_is_admitted_where_only_restricted_pods_are(
+    values: dict[str, Any], api_client: client.ApiClient, namespaces: None
+) -> None:
+    pod = pod_of_the_chart(values)
+    apply(api_client, pod, dry_run="All")
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(client.ApiException, match="violates PodSecurity"):
+        apply(api_client, pod, dry_run="All")
+
+
+def pod_of_the_chart(values: dict[str, Any]) -> dict[str, Any]:
+    (deployment,) = of_kind(render(values), "Deployment")
+    pod = deployment["spec"]["template"]
+    # Of a made-up account: the admission of service accounts would first ask for the real one.
+    spec = pod["spec"] | {"serviceAccountName": "default"}
+    metadata = {"name": "operator", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_kubeconform_finds_every_manifest_valid(
+    values: dict[str, Any], isoloss_api: client.ApiClient, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """With schemas of this very API server, our own kinds included."""
+    schemas = write_schemas(kubectl, tmp_path / "schemas")
+    answer = kubeconform(schemas, to_yaml(*render(values)))
+    assert answer.returncode == 0, answer.stdout
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in answer.stdout
+
+
+def test_kubeconform_would_find_a_mistake(kubectl: Kubectl, tmp_path: Path) -> None:
+    schemas = write_schemas(kubectl, tmp_path / "schemas")
+    (deployment,) = of_kind(render(), "Deployment")
+    deployment["spec"]["template"]["spec"]["container"] = []
+    answer = kubeconform(schemas, to_yaml(deployment))
+    assert answer.returncode != 0
+    assert "'container' not allowed" in answer.stdout
+
+
+def kubeconform(schemas: str, manifests: str) -> subprocess.CompletedProcess[str]:
+    command = [str(tool_path("kubeconform")), "-strict", "-summary", "-schema-location", schemas]
+    return subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
+
+
+def write_schemas(kubectl: Kubectl, folder: Path) -> str:
+    """One JSON Schema per kind, from the API server's OpenAPI; returns their location."""
+    folder.mkdir()
+    definitions = json.loads(kubectl("get", "--raw", "/openapi/v2").stdout)["definitions"]
+    for definition in definitions.values():
+        if "properties" in definition:
+            definition.setdefault("additionalProperties", False)
+    definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = {
+        "type": ["integer", "string"]
+    }
+    (folder / "all.json").write_text(json.dumps({"definitions": definitions}))
+    for name, definition in definitions.items():
+        for kind in definition.get("x-kubernetes-group-version-kind", []):
+            # kubeconform takes v1 for the core group's name.
+            version = f"{kind['group'] or kind['version']}_{kind['version']}".lower()
+            file = folder / f"{kind['kind'].lower()}-{version}.json"
+            file.write_text(json.dumps({"$ref": f"all.json#/definitions/{name}"}))
+    return f"{folder}/{{{{.ResourceKind}}}}-{{{{.Group}}}}_{{{{.ResourceAPIVersion}}}}.json"
+
+
+ALLOWED = [
+    (GROUP, "scalingsweeps", "", "list"),
+    (GROUP, "hyperparampredictions", "", "watch"),
+    (GROUP, "scalingsweeps", "status", "patch"),
+    ("batch", "jobs", "", "create"),
+    ("batch", "jobs", "", "delete"),
+    ("", "pods", "", "list"),
+    ("", "configmaps", "", "patch"),
+    ("events.k8s.io", "events", "", "create"),
+]
+NEVER = [
+    ("", "secrets", "", "get"),
+    ("", "secrets", "", "list"),
+    ("", "pods", "", "create"),
+    ("", "pods", "log", "get"),
+    ("", "configmaps", "", "list"),
+    ("", "configmaps", "", "delete"),
+    ("", "serviceaccounts", "token", "create"),
+    (GROUP, "scalingsweeps", "", "update"),
+    (GROUP, "scalingsweeps", "", "patch"),
+    (GROUP, "scalingsweeps", "", "delete"),
+    ("rbac.authorization.k8s.io", "roles", "", "create"),
+    ("coordination.k8s.io", "leases", "", "delete"),
+]
+
+
+def may(api: client.ApiClient, namespace: str, asked: tuple[str, str, str, str]) -> bool:
+    """Whether the operator's account of `operator-rights` may do that in a namespace."""
+    group, resource, subresource, verb = asked
+    attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+    attributes["subresource"] = subresource
+    user = f"system:serviceaccount:{NAMESPACE}:{rbac.NAME}"
+    review = {"spec": {"user": user, "resourceAttributes": attributes}}
+    answer: Any = client.AuthorizationV1Api(api).create_subject_access_review(review)  # type: ignore[arg-type]
+    return bool(answer.status.allowed)
+
+
+def test_the_account_may_do_its_work_in_its_namespaces_and_nothing_else(
+    isoloss_api: client.ApiClient, namespaces: None
+) -> None:
+    for manifest in rbac.account(NAMESPACE, watched=["research"]):
+        apply(isoloss_api, manifest)
+    lease = ("coordination.k8s.io", "leases", "", "create")
+    assert may(isoloss_api, NAMESPACE, lease)
+    for asked in ALLOWED:
+        assert may(isoloss_api, "research", asked), asked
+        assert not may(isoloss_api, "products", asked), asked
+        assert not may(isoloss_api, NAMESPACE, asked), asked
+    for asked in NEVER:
+        for namespace in ("research", "products", NAMESPACE):
+            assert not may(isoloss_api, namespace, asked), asked
