@@ -25,7 +25,6 @@ from devcluster.toolchain import TOOLS_FOLDER, cache_folder, find_go
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 STRIP = "-s -w"
 PROGRESS_SECONDS = 10
-KUBERNETES_MINOR = 36
 
 Report = Callable[[str], None]
 
@@ -155,7 +154,8 @@ def tool_path(name: str) -> Path:
 def kubectl_path() -> Path:
     """Find a kubectl within one minor version of the server: the machine's own, else built."""
     on_path = shutil.which("kubectl")
-    if on_path and abs(_kubectl_minor(on_path) - KUBERNETES_MINOR) <= 1:
+    served = int(TOOLS["kube-apiserver"].version.split(".")[1])
+    if on_path and abs(_kubectl_minor(on_path) - served) <= 1:
         return Path(on_path)
     return tool_path("kubectl")
 

@@ -1,10 +1,11 @@
-"""The command line of the development cluster; heavy imports wait until they are needed, so that
-`build` runs on a bare Python."""
+"""The command line of the development cluster.
+
+Heavy imports wait until they are needed, so that `build` runs on a bare Python.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,7 @@ def _up(options: argparse.Namespace) -> int:
 
     cluster = DevCluster(options.directory)
     cluster.start()
+    cluster.node().start()
     return _status(options)
 
 
@@ -102,8 +104,3 @@ def _reap(options: argparse.Namespace) -> int:
 
     reap(options.owner, options.directory, remove=options.remove)
     return 0
-
-
-if os.name != "posix":  # pragma: no cover
-    message = "the development cluster needs Linux"
-    raise SystemExit(message)

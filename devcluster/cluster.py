@@ -12,7 +12,13 @@ from devcluster.build import CONTROL_PLANE, DEFAULT, Report, build, kubectl_path
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import PROJECT, STOP_SECONDS, ProcessNode, kill_processes
+from devcluster.process_node import (
+    STOP_SECONDS,
+    NodeOptions,
+    ProcessNode,
+    kill_processes,
+    python_path,
+)
 
 NODE = "process-node"
 
@@ -26,18 +32,15 @@ class DevCluster:
         self.control_plane = ControlPlane(self.directory / "control-plane")
         self.object_storage = ObjectStorage(self.directory / "s3")
 
-    def node_directory(self, name: str) -> Path:
-        """Where a node of that name keeps its files."""
-        return self.directory / "nodes" / name
-
-    def start(self, report: Report = print_line) -> ProcessNode:
-        """Start what does not run yet and return the node."""
+    def start(self, report: Report = print_line) -> None:
+        """Build and start control plane and S3 server, or what of them does not run."""
         build(DEFAULT, report)
         self.control_plane.start(report)
         self.object_storage.start()
-        node = ProcessNode(self.control_plane, self.node_directory(NODE), name=NODE)
-        node.start()
-        return node
+
+    def node(self, name: str = NODE, options: NodeOptions | None = None) -> ProcessNode:
+        """Make a node of this cluster, not started yet."""
+        return ProcessNode(self.control_plane, self.directory / "nodes" / name, name, options)
 
     def stop(self) -> None:
         """Stop whatever runs: nodes first, so that they can still report what became of pods."""
@@ -67,7 +70,7 @@ class DevCluster:
         """Have everything stopped, and the folder removed if asked, once a process has ended."""
         command = [sys.executable, "-m", "devcluster", "reap", "--owner", str(owner)]
         command += [*(["--remove"] if remove else []), str(self.directory)]
-        environment = {"PATH": os.defpath, "PYTHONPATH": str(PROJECT)}
+        environment = {"PATH": os.defpath, "PYTHONPATH": python_path()}
         self._reaper.start(command, environment)
 
     @property

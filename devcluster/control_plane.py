@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import ssl
 import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from devcluster.admin_api import CONFLICT, NOT_FOUND, AdminApi
 from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
 from devcluster.kubeconfig import write_kubeconfig
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 NODE_GROUP = "devcluster:nodes"
 CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs some 16 Jobs a second
 START_SECONDS = 90
-NOT_FOUND, CONFLICT = 404, 409
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "devcluster:node")
 
 
@@ -121,7 +120,7 @@ class ControlPlane:
         """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         body = {"spec": {"expirationSeconds": hours * 3600}}
-        token = self._request("POST", path, body)["status"]["token"]
+        token = self._admin().request("POST", path, body)["status"]["token"]
         target = self.directory / "kubeconfigs" / f"{namespace}.{name}.json"
         return write_kubeconfig(
             target, server=self.url, ca=self.keys.ca, token=token, namespace=namespace
@@ -130,7 +129,7 @@ class ControlPlane:
     def delete_node(self, name: str) -> None:
         """Delete a Node object; one that is gone is fine."""
         try:
-            self._request("DELETE", f"/api/v1/nodes/{name}")
+            self._admin().request("DELETE", f"/api/v1/nodes/{name}")
         except urllib.error.HTTPError as error:
             if error.code != NOT_FOUND:
                 raise
@@ -271,20 +270,15 @@ class ControlPlane:
             return False
 
     def _api_server_answers(self) -> bool:
-        try:
-            self._request("GET", "/readyz")
-        except OSError:
-            return False
-        return True
+        return self._admin().answers("/readyz")
 
     def _controllers_work(self) -> bool:
         """True once the controllers made the objects that every pod needs."""
-        try:
-            self._request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
-            self._request("GET", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt")
-        except OSError:
-            return False
-        return True
+        made = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
+        return all(self._admin().answers(f"/api/v1/namespaces/default/{path}") for path in made)
+
+    def _admin(self) -> AdminApi:
+        return AdminApi(self.url, self.keys.ca, self._settings().tokens["admin"])
 
     def _grant_nodes_their_rights(self) -> None:
         binding = {
@@ -302,26 +296,7 @@ class ControlPlane:
         }
         path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
         try:
-            self._request("POST", path, binding)
+            self._admin().request("POST", path, binding)
         except urllib.error.HTTPError as error:
             if error.code != CONFLICT:
                 raise
-
-    def _request(self, method: str, path: str, body: object = None) -> Any:
-        """Make one call as administrator without the Kubernetes client, which imports slowly.
-
-        Raises OSError (urllib.error.HTTPError and URLError are) where it does not succeed.
-        """
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Authorization": f"Bearer {self._settings().tokens['admin']}",
-                "Content-Type": "application/json",
-            },
-        )
-        context = ssl.create_default_context(cafile=str(self.keys.ca))
-        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
-            text = answer.read()
-        return json.loads(text) if text.startswith(b"{") else text

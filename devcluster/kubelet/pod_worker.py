@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from devcluster.kubelet.api import CONFLICT, NOT_FOUND, STRATEGIC, Api, ApiError
-from devcluster.kubelet.container import RUNS, Command, ContainerRun
+from devcluster.kubelet.api import CONFLICT, NOT_FOUND, Api, ApiError
+from devcluster.kubelet.container import RUNS, Command, ContainerRun, kill_runs
+from devcluster.kubelet.pod_report import PodReport
 from devcluster.kubelet.rewriting import Mount, expand, rewrite_path
 from devcluster.kubelet.settings import NodeSettings
 from devcluster.kubelet.sources import (
-    ADDRESS,
     NotYet,
     Sources,
     mounts_of,
@@ -30,17 +30,10 @@ from devcluster.kubelet.sources import (
 from devcluster.kubelet.status import (
     KILLED,
     ContainerState,
-    Phase,
     Running,
     Stop,
     Terminated,
     Waiting,
-    conditions,
-    keep_transition_times,
-    phase_of,
-    seconds_of,
-    stopped_phase,
-    timestamp,
 )
 
 Json = dict[str, Any]
@@ -65,15 +58,9 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._vanished = False
         self._shutting_down = False
-        self._stop: Stop | None = None
         self._volumes: dict[str, Path] = {}
         self._runs: dict[str, ContainerRun] = {}
-        status = pod.get("status", {})
-        self._conditions: list[Json] = status.get("conditions", [])
-        self._start_time = seconds_of(status.get("startTime")) or time.time()
-        spec = pod["spec"]
-        self._init = [self._state_of(c) for c in spec.get("initContainers", ())]
-        self._main = [self._state_of(c) for c in spec["containers"]]
+        self._report = PodReport(api, pod)
 
     # What the agent tells the worker.
 
@@ -96,7 +83,7 @@ class PodWorker:
         self, container: str, *, previous: bool
     ) -> tuple[Path, Callable[[], bool]] | None:
         """A container's log file and whether it may still grow."""
-        for state in (*self._init, *self._main):
+        for state in self._report.containers:
             if state.name == container:
                 run = self._run_of(container, state.restarts - (1 if previous else 0))
                 return run.log, functools.partial(_may_grow, state, previous=previous)
@@ -106,7 +93,9 @@ class PodWorker:
 
     async def run(self) -> None:
         """Live the whole life; returns when pod and processes are gone, or the node is down."""
-        if self.pod["status"].get("phase") not in ("Succeeded", "Failed"):
+        if self.pod["status"].get("phase") in ("Succeeded", "Failed"):
+            kill_runs(self.folder)  # somebody else ended it while no agent was there
+        else:
             await self._live()
         while not (self._is_deleted or self._vanished or self._shutting_down):
             await self._next_change()
@@ -123,24 +112,26 @@ class PodWorker:
         if work.done():
             stop.cancel()
             work.result()
-            await self._report(phase_of(self._restart_policy, self._init, self._main))
+            await self._report.post()
             return
-        self._stop = stop.result()
         work.cancel()
         await asyncio.wait((work,))
         await self._end_processes()
         if not self._vanished:
-            await self._report(self._ended_phase())
+            self._settle_containers()
+            await self._report.post(stop.result())
 
     async def _run_containers(self) -> None:
         spec = self.pod["spec"]
         await self._until_available(self._make_volumes)
-        for container, state in zip(spec.get("initContainers", ()), self._init, strict=True):
+        for container, state in zip(
+            spec.get("initContainers", ()), self._report.init, strict=True
+        ):
             await self._run_container(container, state, always=False)
             if not state.has_succeeded:
                 return
         always = self._restart_policy == "Always"
-        pairs = zip(spec["containers"], self._main, strict=True)
+        pairs = zip(spec["containers"], self._report.main, strict=True)
         async with asyncio.TaskGroup() as group:
             for container, state in pairs:
                 group.create_task(self._run_container(container, state, always=always))
@@ -155,7 +146,7 @@ class PodWorker:
             again = always or (ended.exit_code != 0 and self._restart_policy != "Never")
             if not again:
                 return
-            await self._report_running()
+            await self._report.post()
             await asyncio.sleep(0 if self._has_next_run(container, state) else delay)
             delay = min(2 * delay, LONGEST_RESTART_SECONDS)
             state.last = ended
@@ -170,13 +161,13 @@ class PodWorker:
             run.start(await self._until_available(lambda: self._prepare(container, run), state))
         if not run.has_failed_to_start():
             state.state = Running(run.started())
-            await self._report_running()
+            await self._report.post()
             await self._wait_for_end(run)
         policy = container.get("terminationMessagePolicy")
         ended = run.result(log_as_message=policy == "FallbackToLogsOnError")
         state.state = ended
-        if any(isinstance(other.state, Running) for other in self._main):
-            await self._report_running()
+        if any(isinstance(other.state, Running) for other in self._report.main):
+            await self._report.post()
         return ended
 
     async def _wait_for_end(self, run: ContainerRun) -> None:
@@ -235,6 +226,7 @@ class PodWorker:
         started = time.monotonic()
         runs = list(self._runs.values())
         for run in runs:
+            await run.settle()
             run.signal(signal.SIGTERM)
         ends = [asyncio.create_task(run.wait()) for run in runs if run.was_started()]
         while any(not end.done() for end in ends):
@@ -258,10 +250,10 @@ class PodWorker:
             grace = min(grace, metadata["deletionGracePeriodSeconds"])
         return float(grace)
 
-    def _ended_phase(self) -> Phase:
-        """Set the final state of every container of a stopped pod and return the pod's phase."""
+    def _settle_containers(self) -> None:
+        """Set the final state of every container of a pod that was stopped."""
         now = time.time()
-        for state in (*self._init, *self._main):
+        for state in self._report.containers:
             if isinstance(state.state, Terminated):
                 continue
             run = self._runs.get(state.name)
@@ -269,14 +261,12 @@ class PodWorker:
                 state.state = run.result(log_as_message=False)
             else:
                 state.state = Terminated(KILLED, now, now, "ContainerStatusUnknown")
-        assert self._stop is not None
-        return stopped_phase(self._main, self._stop)
 
     async def _remove(self) -> None:
         """Remove the object: the last thing a kubelet does for a pod."""
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod["metadata"]["uid"]}}
         try:
-            await self._api.call("DELETE", self._path, body)
+            await self._api.call("DELETE", self._report.path, body)
         except ApiError as error:
             if error.code not in (NOT_FOUND, CONFLICT):
                 raise
@@ -292,36 +282,6 @@ class PodWorker:
                 log.replace(kept / name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # Reporting.
-
-    async def _report_running(self) -> None:
-        await self._report(phase_of(self._restart_policy, self._init, self._main))
-
-    async def _report(self, phase: Phase) -> None:
-        now = time.time()
-        states = conditions(phase, self._init, self._main, self._stop, now)
-        self._conditions = keep_transition_times(states, self._conditions)
-        status: Json = {
-            "phase": phase,
-            "conditions": self._conditions,
-            "startTime": timestamp(self._start_time),
-            "hostIP": ADDRESS,
-            "podIP": ADDRESS,
-            "podIPs": [{"ip": ADDRESS}],
-            "containerStatuses": [state.to_json() for state in self._main],
-        }
-        if self._init:
-            status["initContainerStatuses"] = [state.to_json() for state in self._init]
-        if self._stop and self._stop.reason:
-            status |= {"reason": self._stop.reason, "message": self._stop.message}
-        body = {"metadata": {"uid": self.pod["metadata"]["uid"]}, "status": status}
-        try:
-            await self._api.call("PATCH", f"{self._path}/status", body, STRATEGIC)
-        except ApiError as error:
-            # Gone, or another pod of that name by now: the watch will say so.
-            if error.code not in (NOT_FOUND, CONFLICT):
-                raise
-
     # What it asks itself.
 
     async def _until_available(
@@ -332,12 +292,13 @@ class PodWorker:
         while True:
             try:
                 return await attempt()
-            except NotYet as error:
+            except (NotYet, OSError) as error:  # OSError: a volume that cannot be made
                 if waiting_for != str(error):
                     waiting_for = str(error)
-                    for each in [state] if state else [*self._init, *self._main]:
-                        each.state = Waiting(error.reason, waiting_for)
-                    await self._report_running()
+                    for each in [state] if state else self._report.containers:
+                        reason = getattr(error, "reason", "ContainerCreating")
+                        each.state = Waiting(reason, waiting_for)
+                    await self._report.post()
             await asyncio.sleep(self._settings.retry_seconds)
 
     async def _make_volumes(self) -> None:
@@ -353,7 +314,7 @@ class PodWorker:
 
     def _seconds_to_deadline(self) -> float | None:
         limit = self.pod["spec"].get("activeDeadlineSeconds")
-        return None if limit is None else self._start_time + float(limit) - time.time()
+        return None if limit is None else self._report.start_time + float(limit) - time.time()
 
     def _has_next_run(self, container: Json, state: ContainerState) -> bool:
         """Whether an earlier agent already started the next attempt."""
@@ -361,10 +322,6 @@ class PodWorker:
 
     def _run_of(self, container: str, number: int) -> ContainerRun:
         return ContainerRun(self.folder / RUNS / container / str(number))
-
-    def _state_of(self, container: Json) -> ContainerState:
-        identity = f"{self.folder.name}/{container['name']}"
-        return ContainerState(container["name"], container.get("image", ""), identity)
 
     def _annotation(self, name: str) -> str | None:
         value = self.pod["metadata"].get("annotations", {}).get(name)
@@ -376,12 +333,7 @@ class PodWorker:
 
     @property
     def _restart_policy(self) -> str:
-        return str(self.pod["spec"].get("restartPolicy", "Always"))
-
-    @property
-    def _path(self) -> str:
-        metadata = self.pod["metadata"]
-        return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        return self._report.restart_policy
 
 
 def _may_grow(state: ContainerState, *, previous: bool) -> bool:

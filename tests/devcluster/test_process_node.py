@@ -187,8 +187,10 @@ def test_gpus_are_slots(api_client: Any, namespace: str, make_node: NodeFactory)
 
 
 def test_failing_containers_are_restarted_where_the_policy_asks_for_it(
-    workload: Workload,
+    api_client: Any, namespace: str, make_node: NodeFactory
 ) -> None:
+    make_node(restart_seconds=0.5)
+    workload = Workload(api_client, namespace)
     container = {
         "env": [{"name": "DIR", "value": "/d"}],
         "volumeMounts": [{"name": "d", "mountPath": "/d"}],

