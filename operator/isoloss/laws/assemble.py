@@ -65,8 +65,8 @@ def _warnings(iso_loss: IsoLossEstimate) -> tuple[str, ...]:
     if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
         low, high = curve.irreducible_loss_interval.low, curve.irreducible_loss_interval.high
         found.append(
-            f"The irreducible loss is not identified: anything from {low:.3g} to {high:.3g} nats "
-            "fits. Predictions carry that; fixing it (irreducible loss) narrows them."
+            f"The irreducible loss is not identified: the frontier gives {low:.3g} to {high:.3g} "
+            "nats, 0 being the least tried. Predictions carry that; fix it if you know it."
         )
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found

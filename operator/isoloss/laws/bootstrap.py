@@ -91,6 +91,20 @@ def _correlated(covariance: Array, draws: int, rng: np.random.Generator) -> Arra
     return np.asarray(rng.standard_normal((draws, len(values))) @ root.T, dtype=float)
 
 
+def with_misfit(draws: Array, fitted: Array, unknowns: int, rng: np.random.Generator) -> Array:
+    """Draws (n, K) with the scatter about a fitted law added where their own noise is smaller.
+
+    A law that bends away from its points is wrong by that much elsewhere too. The scatter counts
+    double because neighbouring levels err alike.
+    """
+    residuals = draws[0] - fitted
+    scatter = 2.0 * float((residuals**2).sum()) / max(len(residuals) - unknowns, 1)
+    missing = max(scatter - float(draws.var(axis=0).mean()), 0.0)
+    noise = np.sqrt(missing) * rng.standard_normal(draws.shape)
+    noise[0] = 0.0
+    return np.asarray(draws + noise, dtype=float)
+
+
 def interval(value: float, draws: Array, level: float) -> Interval:
     """The central interval of the draws, made to contain the value."""
     finite = draws[np.isfinite(draws)]

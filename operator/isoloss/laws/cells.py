@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from isoloss.laws.loss_compute import fit_curves
 from isoloss.laws.model import Array
-from isoloss.laws.trajectories import DENSE, SAME_TOKENS, Trajectory
+from isoloss.laws.trajectories import DENSE, SAME_TOKENS, SLOPE_UNKNOWN, Trajectory
 
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4
-SLOPE_UNKNOWN = 0.03
-"""-dlnL/dlnD where a size has a single cell: about 0.07 nats per factor e of tokens at 2.4 nats."""
 HIGHEST_FLOOR = 0.95
 """Of a best curve, as a share of its lowest loss: three noisy cells must not bend it more."""
 

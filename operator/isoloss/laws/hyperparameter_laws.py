@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoloss.laws.bootstrap import interval
+from isoloss.laws.bootstrap import interval, with_misfit
 from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import HyperparameterLaw, Quantity
 
@@ -39,6 +39,9 @@ def fit_hyperparameter_law(
     linear_batch = form == "LinearInLogCompute" and quantity == "batch_size"
     y = np.exp(log_values) if linear_batch else log_values
     x = np.broadcast_to(np.log(losses), y.shape) if form == "PowerLawOfLoss" else log_flops
+    intercept, slope = _lines(x[:1], y[:1], weights)
+    rng = np.random.default_rng([options.seed, 7])
+    y = with_misfit(y, intercept[0] + slope[0] * x[0], 2, rng)
     intercept, slope = _lines(x, y, weights)
     refusal = _refuse_trend(quantity, slope, x[0], y[0], linear_batch, options)
     if refusal is not None:

@@ -20,6 +20,8 @@ BASE_ERROR = 0.02
 """Error of ln D at the best points: 2 % of tokens, about 0.002 nats."""
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""
+SAME_LOSS = 1e-9
+"""ln L within which two losses are one level."""
 QUADRATIC = 6
 """Coefficients of the parabola."""
 
@@ -56,44 +58,58 @@ def runs_needed(runs: int) -> int:
     return min(runs, max(QUADRATIC + 1, int(np.ceil(0.35 * runs))))
 
 
-def loss_range(trajectories: tuple[Trajectory, ...]) -> tuple[float, float] | None:
-    """(low, high) ln L that enough runs of a size cover, or None."""
+def choose_levels(by_size: dict[float, tuple[Trajectory, ...]], count: int) -> Array:
+    """Losses (ln nats), descending, evenly spaced over what any of the sizes may cover."""
+    ranges = [r for r in (_loss_range(t) for t in by_size.values()) if r is not None]
+    if not ranges:
+        return np.zeros(0)
+    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    if all(r[1] - r[0] < SAME_LOSS for r in ranges):
+        return np.unique([r[0] for r in ranges])[::-1]
+    return np.linspace(high, low, count)
+
+
+def _loss_range(trajectories: tuple[Trajectory, ...]) -> tuple[float, float] | None:
+    """(low, high) ln L between the start of the best run and the end of the last run needed."""
     usable = [t for t in trajectories if t.usable]
     if len(usable) < 3:
         return None
     starts = np.sort([t.smooth[0] for t in usable])
     ends = np.sort([t.smooth[-1] for t in usable])
     low = float(ends[min(runs_needed(len(trajectories)), len(usable)) - 1])
-    high = float(starts[int(0.05 * len(usable))])
-    return (low, high) if high >= low else None
+    high = float(np.median(starts))
+    return (low, high) if high >= low - SAME_LOSS else None
 
 
-def choose_levels(by_size: dict[float, tuple[Trajectory, ...]], count: int) -> Array:
-    """Losses (ln nats), descending, evenly spaced over what the sizes cover."""
-    ranges = [r for r in (loss_range(t) for t in by_size.values()) if r is not None]
-    if not ranges:
-        return np.zeros(0)
-    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-    if all(r[1] - r[0] < 1e-9 for r in ranges):
-        return np.unique([r[0] for r in ranges])[::-1]
-    return np.linspace(high, low, count)
+def _covers(trajectories: tuple[Trajectory, ...], log_tokens: Array, level: float) -> bool:
+    """Whether enough runs reach a level, none of the best having started below it."""
+    reached = np.isfinite(log_tokens)
+    if reached.sum() < min(3, len(reached)) or reached.sum() < 0.75 * runs_needed(len(reached)):
+        return False
+    below = [
+        t.log_tokens[0]
+        for t, found in zip(trajectories, reached, strict=True)
+        if not found and t.usable and t.smooth[0] < level - SAME_LOSS
+    ]
+    # A run that starts below the level, and late, is a gap in the table and not a better run.
+    return not below or min(below) > float(np.nanmin(log_tokens)) + SAME_LOSS
 
 
 def read_size(params: float, trajectories: tuple[Trajectory, ...], levels: Array) -> Size:
     """Tokens of every run of one size to every level."""
     found = [crossings(t, levels) for t in trajectories]
-    covered = np.zeros(len(levels), dtype=bool)
-    limits = loss_range(trajectories)
-    if limits is not None:
-        covered = (levels >= limits[0] - 1e-9) & (levels <= limits[1] + 1e-9)
+    log_tokens = np.array([c.log_tokens for c in found]).reshape(len(found), -1)
+    covered = [
+        _covers(trajectories, log_tokens[:, k], float(level)) for k, level in enumerate(levels)
+    ]
     return Size(
         params=params,
         flops_per_token=float(np.median([t.flops_per_token for t in trajectories])),
         trajectories=trajectories,
-        log_tokens=np.array([c.log_tokens for c in found]).reshape(len(found), -1),
+        log_tokens=log_tokens,
         slopes=np.array([c.slope for c in found]).reshape(len(found), -1),
         weights=tuple(c.weights for c in found),
-        covered=covered,
+        covered=np.array(covered, dtype=bool),
     )
 
 

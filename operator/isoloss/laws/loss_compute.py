@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.bootstrap import interval
+from isoloss.laws.bootstrap import interval, with_misfit
 from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import LossComputeLaw
 
@@ -102,6 +102,10 @@ def fit_loss_compute(
     if refusal is not None:
         return LossComputeLaw("refused", refusal=refusal), None
     weights = 1.0 / (log_flops.var(axis=0) + 1e-4)
+    first = fit_curves(losses, log_flops[:1], weights, options.irreducible_loss)
+    along = (first.log_alpha - np.log(losses - first.irreducible)) / first.gamma
+    rng = np.random.default_rng([options.seed, 6])
+    log_flops = with_misfit(log_flops, along, 3, rng)
     fit = fit_curves(losses, log_flops, weights, options.irreducible_loss)
     without = fit_curves(losses, log_flops[:1], weights, 0.0)
     level = options.interval
@@ -112,13 +116,14 @@ def fit_loss_compute(
     flat = np.exp(without.log_alpha[0] - without.gamma[0] * log_flops[0])
     spread = ((losses - losses.mean()) ** 2).sum()
     wide = intervals[0].high - intervals[0].low > 0.5 * losses.min()
+    at_zero = options.irreducible_loss is None and fit.irreducible[0] <= 0.0
     law = LossComputeLaw(
         status=fitted,
         irreducible_loss=float(fit.irreducible[0]),
         log_alpha=float(fit.log_alpha[0]),
         gamma=float(fit.gamma[0]),
         irreducible_loss_fixed=options.irreducible_loss is not None,
-        irreducible_loss_identified=not wide,
+        irreducible_loss_identified=not (wide or at_zero),
         rmse=float(np.sqrt(np.mean((losses - predicted) ** 2))),
         r_squared=float(1.0 - ((losses - predicted) ** 2).sum() / spread),
         points=len(losses),

@@ -12,6 +12,9 @@ from isoloss.laws.iso_loss import Parabola, Size, fit_parabola, judge_vertex, ve
 from isoloss.laws.model import Array, Refusal, RefusalReason, Status
 from isoloss.laws.results import Contour, Optimum
 
+CLOSE_CALL = 0.3
+"""ln C by which a size without data at a level may at best undercut the winner there."""
+
 
 @dataclass(frozen=True)
 class SizeOptima:
@@ -161,7 +164,7 @@ def _unproven(
         refusal = other.refusals[level]
         if refusal is not None and _best_seen(other, level) < winner:
             return refusal
-        if refusal is None and _extrapolated(other, log_loss, level) < winner:
+        if refusal is None and _extrapolated(other, log_loss, level) < winner - CLOSE_CALL:
             return _not_covered(log_loss, level, other.size.params)
     return None
 

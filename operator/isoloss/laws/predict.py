@@ -170,7 +170,9 @@ def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
 
 
 def _draw_count(laws: Laws) -> int:
-    counts = [len(d) for d in (laws.draws.learning_rate, laws.draws.surface) if d is not None]
+    draws = laws.draws
+    groups = (draws.learning_rate, draws.batch_size, draws.loss_compute, draws.surface)
+    counts = [len(group) for group in groups if group is not None]
     return min(counts, default=0)
 
 

@@ -63,7 +63,7 @@ def select_route(
     if not scores:
         return Selection(fallback, f"{words}, but no estimate could be made from the rest")
     best = min(scores, key=lambda score: score.regret_mean)
-    most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown)
+    most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
     distance = float(np.mean([c.log_flops for c in cells]) - most)
     return Selection(best.route, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
 

@@ -23,6 +23,8 @@ EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run: before lies warm-up."""
 DENSE = 8
 """A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
+SLOPE_UNKNOWN = 0.03
+"""-dlnL/dlnD where a single evaluation can not tell: 0.07 nats per factor e of tokens at 2.4."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median is a diverged run even if nobody said so."""
 
@@ -274,7 +276,9 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     k, n = len(log_losses), len(trajectory.log_tokens)
     empty = Crossings(np.full(k, np.nan), np.full(k, np.nan), np.zeros((k, n)))
     keep = _strictly_decreasing(trajectory.smooth)
-    if len(keep) < 2:
+    if len(keep) == 1:
+        return _single(trajectory, log_losses)
+    if len(keep) == 0:
         return empty
     x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
     inside = (log_losses <= y[0]) & (log_losses >= y[-1])
@@ -288,6 +292,18 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]
     slope = np.minimum((y[right] - y[left]) / gap, -1e-6)
     return Crossings(log_tokens, np.where(inside, slope, np.nan), weights)
+
+
+def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
+    """One evaluation tells the tokens to its own loss alone, as in a table of tokens to a target."""
+    on = np.abs(log_losses - trajectory.smooth[0]) < 1e-9
+    weights = np.zeros((len(log_losses), len(trajectory.log_tokens)))
+    weights[on, 0] = 1.0
+    return Crossings(
+        np.where(on, trajectory.log_tokens[0], np.nan),
+        np.where(on, -SLOPE_UNKNOWN, np.nan),
+        weights,
+    )
 
 
 def _strictly_decreasing(smooth: Array) -> Array:
