@@ -12,7 +12,7 @@ import ast
 import hashlib
 import json
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -21,8 +21,11 @@ import pyarrow.parquet as pq
 import zstandard
 
 SKIPPED_FOLDERS = frozenset(
-    "test tests idle_test encodings pydoc_data idlelib lib2to3 distutils ensurepip turtledemo "
-    "tkinter site-packages dist-packages __pycache__".split()
+    {
+        *("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"),
+        *("idlelib", "turtledemo", "tkinter", "lib2to3", "distutils", "ensurepip"),
+        *("encodings", "pydoc_data"),  # tables, and prose read by another way
+    }
 )
 GENERAL_PACKAGES = ("matplotlib", "numpy")
 MATH_PACKAGES = ("mpmath", "scipy", "sympy")
@@ -30,21 +33,48 @@ DOMAIN_BYTES = {"general": 8_000_000, "math": 2_500_000, "code": 2_500_000}
 """At most this much text per domain: preparing more would cost time and change nothing."""
 SHORTEST = 80
 """Characters: shorter docstrings and documents say little."""
+LONGEST = 1500
+"""Characters: longer texts are cut between paragraphs, so that a few held-out documents are no
+longer most of the validation tokens."""
 
 
 def documents(domain: str) -> list[str]:
     """The distinct documents of a domain, up to DOMAIN_BYTES. Raises KeyError for another name."""
     sources = {"general": _general, "math": _mathematics, "code": _code}[domain]
+    return _distinct(sources(), DOMAIN_BYTES[domain])
+
+
+def package_prose(packages: Sequence[str], size: int) -> list[str]:
+    """Docstrings of installed packages, about `size` bytes from all over them."""
+    return _distinct(_evenly([_site_packages() / package for package in packages]), size)
+
+
+def _distinct(texts: Iterable[str], limit: int) -> list[str]:
+    """The pieces of `texts` that say something, each once, until there are `limit` bytes."""
     kept: dict[str, None] = {}
     size = 0
-    for text in sources():
-        if len(text) < SHORTEST or text in kept:
+    for piece in (piece for text in texts for piece in pieces(text)):
+        if len(piece) < SHORTEST or piece in kept:
             continue
-        kept[text] = None
-        size += len(text.encode())
-        if size >= DOMAIN_BYTES[domain]:
+        kept[piece] = None
+        size += len(piece.encode())
+        if size >= limit:
             break
     return list(kept)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """`text` cut at blank lines into parts of about LONGEST characters."""
+    part: list[str] = []
+    size = 0
+    for paragraph in text.split("\n\n"):
+        part.append(paragraph)
+        size += len(paragraph)
+        if size >= LONGEST:
+            yield "\n\n".join(part)
+            part, size = [], 0
+    if part:
+        yield "\n\n".join(part)
 
 
 def _general() -> Iterator[str]:
@@ -57,10 +87,14 @@ def _general() -> Iterator[str]:
 
 
 def _mathematics() -> Iterator[str]:
-    roots = [_site_packages() / package for package in MATH_PACKAGES]
+    return _evenly([_site_packages() / package for package in MATH_PACKAGES])
+
+
+def _evenly(roots: Sequence[Path]) -> Iterator[str]:
+    """Docstrings by module in the order of a hash, so that a limit cuts evenly through all."""
     modules = [path for root in roots for path in _modules(root)]
-    # In the order of a hash, so that the limit cuts evenly through the packages.
-    yield from map(_prose, sorted(modules, key=lambda path: _shuffle_key(path, _site_packages())))
+    for path in sorted(modules, key=lambda path: _shuffle_key(path, _site_packages())):
+        yield _prose(path)
 
 
 def _code() -> Iterator[str]:
@@ -73,7 +107,7 @@ def _readmes() -> Iterator[str]:
     """Long descriptions of the installed distributions, by name."""
     named = {(d.metadata["Name"] or "").lower(): d for d in metadata.distributions()}
     for name in sorted(named):
-        body = named[name].metadata.get_payload()
+        body = named[name].metadata.json.get("description")
         if isinstance(body, str):
             yield body.strip()
 
@@ -160,15 +194,15 @@ def write_parquet(texts: Iterable[str], field: str, path: Path) -> None:
     pq.write_table(pa.table({field: pa.array(list(texts), pa.string())}), path)
 
 
-def write_corpus(folder: Path) -> dict[str, Path]:
-    """Write one file per domain, each in another format, and return them by domain."""
+def write_corpus(texts: Mapping[str, Sequence[str]], folder: Path) -> list[Path]:
+    """Write the domains' documents to one file each, each in another format."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {
-        "general": folder / "general.jsonl.zst",
-        "math": folder / "math.parquet",
-        "code": folder / "code.jsonl",
-    }
-    write_jsonl_zst(documents("general"), "text", files["general"])
-    write_parquet(documents("math"), "text", files["math"])
-    write_jsonl(documents("code"), "content", files["code"])
-    return files
+    general, math, code = (
+        folder / "general.jsonl.zst",
+        folder / "math.parquet",
+        folder / "code.jsonl",
+    )
+    write_jsonl_zst(texts["general"], "text", general)
+    write_parquet(texts["math"], "text", math)
+    write_jsonl(texts["code"], "content", code)
+    return [general, math, code]

@@ -30,7 +30,8 @@ def train_tokenizer(domains: Sequence[Sequence[str]], folder: Path) -> None:
     )
     sample = [text for texts in domains for text in _sample(texts)]
     tokenizer.train_from_iterator(sample, trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)  # type: ignore[no-untyped-call]
+    wrapped.save_pretrained(folder)
 
 
 def _sample(texts: Sequence[str]) -> list[str]:

@@ -1,0 +1,23 @@
+"""`python -m demo up|down`: see docs/guides/demo.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from demo.commands import Demo, run
+
+
+def main() -> int:
+    """Run one command; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    up = commands.add_parser("up", help="run the demo, or resume it")
+    up.set_defaults(run=Demo.up)
+    down = commands.add_parser("down", help="stop everything that `up` started")
+    down.set_defaults(run=Demo.down)
+    return run(parser.parse_args().run, Demo())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""What `make demo` and `make demo-down` do, step by step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from demo import places
+from demo.inputs import provide_checkpoint, provide_corpus
+from demo.kubectl import Kubectl
+from demo.operator_process import OperatorProcess
+from demo.watching import DemoFailed, View, read_view, watch
+from devcluster.build import kubectl_path
+from devcluster.cluster import DevCluster
+from devcluster.locking import exclusive
+from isoloss.store import Store, StoreError
+from isoloss_operator.rbac import account
+
+CRD_SECONDS = 30
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class Demo:
+    """The demo of one checkout; all state lies under places.STATE."""
+
+    def __init__(self) -> None:
+        """Nothing is started yet."""
+        self.cluster = DevCluster(places.STATE / "cluster")
+        self.operator = OperatorProcess(places.STATE / "operator")
+        self.report = places.STATE / "report.html"
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """As the cluster's administrator, which is what a demo's user is."""
+        return Kubectl(kubectl_path(), self.cluster.control_plane.admin_kubeconfig)
+
+    def up(self) -> None:
+        """Everything from nothing to the prediction. Raises DemoFailed, RuntimeError, OSError."""
+        started = time.monotonic()
+        with exclusive(places.STATE / "up.lock"):
+            self._start_cluster()
+            store = self._provide_store()
+            self._install()
+            self._apply_sweep()
+            step("A checkpoint of a size the sweep does not train")
+            provide_checkpoint(store, self._scratch(), say)
+            self._apply_prediction()
+            self._wait()
+            self._show(store)
+        console.print(f"\n[bold]Done in {_minutes(time.monotonic() - started)}.[/] {self._hint()}")
+
+    def down(self) -> None:
+        """Stop everything; what lies in .demo stays for the next time."""
+        self.operator.stop()
+        self.cluster.stop()
+        console.print("Stopped. `make demo` resumes from .demo; delete that folder to forget it.")
+
+    # ------------------------------------------------------------------------------- the steps
+
+    def _start_cluster(self) -> None:
+        step("Kubernetes control plane, S3 server and a node that runs pods as processes")
+        self.cluster.start(say)
+        say(f"API server {self.cluster.control_plane.url}, S3 {self.cluster.object_storage.url}")
+
+    def _provide_store(self) -> Store:
+        step("Corpus and tokenizer")
+        storage = self.cluster.object_storage
+        os.environ.update(storage.environment())
+        storage.create_bucket(places.BUCKET)
+        store = Store(places.STORE)
+        provide_corpus(store, self._scratch(), say)
+        return store
+
+    def _install(self) -> None:
+        step("CRDs, namespaces, the operator with its own service account")
+        kubectl = self.kubectl
+        for path in sorted((places.REPOSITORY / "crds").glob("*.yaml")):
+            kubectl.apply_file(path)
+        kubectl.run(
+            "wait", "crd", "--all", "--for=condition=Established", f"--timeout={CRD_SECONDS}s"
+        )
+        kubectl.apply(*_namespaces())
+        kubectl.apply(*account(places.OPERATOR_NAMESPACE, watched=[places.NAMESPACE]))
+        storage = self.cluster.object_storage.environment()
+        kubectl.apply(_secret(storage))
+        kubeconfig = self.cluster.control_plane.kubeconfig_for_service_account(
+            places.OPERATOR_NAMESPACE, places.OPERATOR_ACCOUNT
+        )
+        self.operator.start(kubeconfig, storage)
+        who = f"system:serviceaccount:{places.OPERATOR_NAMESPACE}:{places.OPERATOR_ACCOUNT}"
+        say(f"operator runs as {who}, metrics at {self.operator.url}/metrics")
+
+    def _apply_sweep(self) -> None:
+        step("The sweep")
+        self._apply(places.SWEEP_FILE)
+
+    def _apply_prediction(self) -> None:
+        step("The prediction")
+        self._apply(places.PREDICTION_FILE)
+
+    def _apply(self, path: Path) -> None:
+        command(f"kubectl apply --server-side -f {path.relative_to(places.REPOSITORY)}")
+        self.kubectl.apply_file(path)
+
+    def _wait(self) -> None:
+        step("Training, fitting, predicting")
+        watch(self.kubectl, self._check_alive)
+
+    def _check_alive(self) -> None:
+        dead = [name for name, pid in self.cluster.status().items() if pid is None]
+        if dead:
+            raise DemoFailed(f"{', '.join(dead)}: no longer running")
+        if not self.operator.is_running():
+            raise DemoFailed(f"the operator ended:\n{self.operator.log_tail()}")
+
+    # ----------------------------------------------------------------------------- what is shown
+
+    def _show(self, store: Store) -> None:
+        namespace = ("--namespace", places.NAMESPACE)
+        for words in (
+            ("get", "scalingsweeps", *namespace, "--output=wide"),
+            ("describe", "scalingsweep", places.SWEEP, *namespace),
+            ("get", "hyperparampredictions", *namespace, "--output=wide"),
+            ("describe", "hyperparamprediction", places.PREDICTION, *namespace),
+        ):
+            command(f"kubectl {' '.join(words)}")
+            console.print(self.kubectl.run(*words).rstrip(), markup=False)
+        self._save_report(store, read_view(self.kubectl))
+
+    def _save_report(self, store: Store, view: View) -> None:
+        uri = view.sweep["status"].get("reportUri", "")
+        if uri.startswith(f"{store.uri}/"):
+            self.report.write_bytes(store.read(uri.removeprefix(f"{store.uri}/")))
+            console.print(f"\nReport with the iso-loss plots: [bold]{self.report}[/]")
+
+    def explain_failure(self) -> None:
+        """What went wrong, as far as the resources tell, and where to look further."""
+        if self.cluster.control_plane.is_running():
+            self._print_conditions()
+        for what, path in (
+            ("operator", self.operator.log),
+            ("pods", self.cluster.directory / "nodes"),
+            ("control plane", self.cluster.control_plane.directory / "logs"),
+        ):
+            console.print(f"  log of the {what}: {path}")
+
+    def _print_conditions(self) -> None:
+        try:
+            view = read_view(self.kubectl)
+        except (OSError, RuntimeError) as error:
+            console.print(f"  the API server does not answer: {error}", markup=False)
+            return
+        for found in (view.sweep, view.prediction):
+            for condition in found.get("status", {}).get("conditions", ()):
+                words = f"{condition['type']}={condition['status']} {condition['reason']}"
+                console.print(f"  {found['kind']} {words}: {condition['message']}", markup=False)
+
+    def _hint(self) -> str:
+        kubeconfig = self.cluster.control_plane.admin_kubeconfig.relative_to(places.REPOSITORY)
+        return (
+            f"Look around with KUBECONFIG={kubeconfig} kubectl get isoloss -n {places.NAMESPACE}; "
+            "`make demo-down` stops everything."
+        )
+
+    def _scratch(self) -> Path:
+        """An empty folder for files on their way to the store."""
+        folder = places.STATE / "scratch"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+
+def _namespaces() -> list[dict[str, Any]]:
+    """The user's namespace lets only restricted pods in, as a careful cluster's would."""
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        for name, labels in ((places.OPERATOR_NAMESPACE, {}), (places.NAMESPACE, restricted))
+    ]
+
+
+def _secret(environment: dict[str, str]) -> dict[str, Any]:
+    metadata = {"name": places.SECRET, "namespace": places.NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": environment}
+
+
+def step(title: str) -> None:
+    """Begin a step of the demo."""
+    console.print(f"[bold green]==>[/] [bold]{title}[/]")
+
+
+def say(line: str) -> None:
+    """A line within a step."""
+    console.print(f"    {line}", markup=False)
+
+
+def command(line: str) -> None:
+    """A command as the user would type it."""
+    console.print(f"\n[bold]$ {line}[/]")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def run(what: Callable[[Demo], None], demo: Demo) -> int:
+    """Run a command; the exit status, with an explanation where it fails."""
+    try:
+        what(demo)
+    except KeyboardInterrupt:
+        console.print(
+            "\nInterrupted. What was started goes on: `make demo` shows it again, "
+            "`make demo-down` stops it."
+        )
+        return 130
+    except (RuntimeError, OSError, StoreError) as error:
+        console.print("\n[bold red]The demo failed:[/]", str(error), markup=True)
+        demo.explain_failure()
+        return 1
+    return 0

@@ -1,0 +1,57 @@
+"""kubectl as a user would call it, with the cluster's own kubeconfig."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+CALL_SECONDS = 60
+
+
+class KubectlError(RuntimeError):
+    """kubectl refused; the message is its own."""
+
+
+class Kubectl:
+    """Runs kubectl against one cluster."""
+
+    def __init__(self, program: Path, kubeconfig: Path) -> None:
+        self._program = program
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        """Standard output of one call. Raises KubectlError with standard error."""
+        done = subprocess.run(
+            [str(self._program), *arguments],
+            input=stdin,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=CALL_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, *documents: Any) -> None:
+        """Apply manifests server-side."""
+        items = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
+        self._apply("-", stdin=json.dumps(items))
+
+    def apply_file(self, path: Path, namespace: str = "") -> None:
+        """Apply a file or a folder's files server-side."""
+        self._apply(str(path), *(["--namespace", namespace] if namespace else []))
+
+    def _apply(self, file: str, *options: str, stdin: str | None = None) -> None:
+        manager = ("--server-side", "--force-conflicts", "--field-manager=isoloss-demo")
+        self.run("apply", *manager, "-f", file, *options, stdin=stdin)
+
+    def get(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
+        """One object; {} where it is not there."""
+        text = self.run("get", kind, name, "-n", namespace, "--ignore-not-found", "-o", "json")
+        found: dict[str, Any] = json.loads(text) if text.strip() else {}
+        return found

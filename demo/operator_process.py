@@ -1,0 +1,94 @@
+"""The operator as a local process, with the rights of the chart's role and not one more."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from demo import places
+from devcluster.daemon import Daemon
+from devcluster.ports import free_ports
+
+START_SECONDS = 60
+STOP_SECONDS = 25
+"""The operator lets passes under way end; see its own drain time."""
+
+
+class OperatorProcess:
+    """A detached process, found again by its files under `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is started yet."""
+        self._folder = folder
+        self._daemon = Daemon("operator", folder)
+
+    @property
+    def log(self) -> Path:
+        """JSON lines."""
+        return self._daemon.log
+
+    @property
+    def url(self) -> str:
+        """Of /metrics, /healthz and /readyz."""
+        return f"http://127.0.0.1:{(self._folder / 'port').read_text()}"
+
+    def is_running(self) -> bool:
+        """Whether it lives."""
+        return self._daemon.pid() is not None
+
+    def start(self, kubeconfig: Path, storage: Mapping[str, str]) -> None:
+        """Start it anew, with a fresh token in `kubeconfig`; returns when it watches.
+
+        Raises RuntimeError with the end of its log where it does not come up.
+        """
+        self.stop()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "port").write_text(str(free_ports(1)[0]))
+        command = [sys.executable, "-m", "isoloss_operator"]
+        self._daemon.start(command, self._environment(kubeconfig, storage))
+        self._daemon.wait_until(self._is_ready, START_SECONDS)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        self._daemon.stop(STOP_SECONDS)
+
+    def log_tail(self) -> str:
+        """The end of its log."""
+        return self._daemon.log_tail()
+
+    def _environment(self, kubeconfig: Path, storage: Mapping[str, str]) -> dict[str, str]:
+        temporary = self._folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return {
+            "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
+            "HOME": str(temporary),
+            "TMPDIR": str(temporary),
+            "MPLCONFIGDIR": str(temporary),
+            "OMP_NUM_THREADS": "1",
+            "KUBECONFIG": str(kubeconfig),
+            **storage,
+            "ISOLOSS_NAMESPACES": places.NAMESPACE,
+            "ISOLOSS_ALLOWED_STORAGE": json.dumps({places.NAMESPACE: [places.STORE]}),
+            # The process node runs commands, not images: the name is never pulled.
+            "ISOLOSS_TRAINER_IMAGE": "isoloss/trainer:dev",
+            "ISOLOSS_LEASE_NAME": places.OPERATOR_ACCOUNT,
+            "ISOLOSS_LEASE_NAMESPACE": places.OPERATOR_NAMESPACE,
+            "ISOLOSS_HTTP_ADDRESS": "127.0.0.1",
+            "ISOLOSS_HTTP_PORT": (self._folder / "port").read_text(),
+            # Kubernetes counts a SIGKILLed operator's lease as held for this long.
+            "ISOLOSS_LEASE_SECONDS": "6",
+            "ISOLOSS_RENEW_DEADLINE_SECONDS": "4",
+            "ISOLOSS_RENEW_PERIOD_SECONDS": "1",
+        }
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False

@@ -1,0 +1,24 @@
+"""Where the demo keeps things, and what it calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+STATE = REPOSITORY / ".demo"
+"""Everything the demo makes, but for the compiled tools, which lie in the user's cache."""
+EXAMPLES = REPOSITORY / "crds" / "examples"
+
+NAMESPACE = "research"
+"""Where the sweep and the prediction live."""
+OPERATOR_NAMESPACE = "isoloss-system"
+OPERATOR_ACCOUNT = "isoloss-operator"
+
+BUCKET = "demo"
+STORE = f"s3://{BUCKET}"
+SECRET = "demo-s3"
+
+SWEEP = "demo"
+PREDICTION = "demo"
+SWEEP_FILE = EXAMPLES / "demo-sweep.yaml"
+PREDICTION_FILE = EXAMPLES / "demo-prediction.yaml"
