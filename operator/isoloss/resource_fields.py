@@ -195,13 +195,19 @@ ObjectName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)
 ]
 
-_URI_PATTERN = r"^((s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]*(/[^\x00-\x1f\x7f]*)?|file:///[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*)$"
+# Control characters, and what a URI parser could read in a second way.
+_REFUSED_IN_PATHS = r"\x00-\x1f\x7f%#\\"
+_URI_PATTERN = (
+    rf"^((s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]*(/[^{_REFUSED_IN_PATHS}]*)?"
+    rf"|file:///[^/{_REFUSED_IN_PATHS}][^{_REFUSED_IN_PATHS}]*)$"
+)
 StoreUri = Annotated[
     str,
     Field(min_length=6, max_length=1024),
     Rule(
         f"self.matches(r'{_URI_PATTERN}')",
-        "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH, without control characters",
+        "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH,"
+        " without % # \\ and control characters",
         lambda uri: re.fullmatch(_URI_PATTERN, uri) is not None,
     ),
     Rule(

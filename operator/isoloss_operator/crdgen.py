@@ -1,4 +1,4 @@
-"""Writes the CRDs from `isoloss.resources`, and the chart's copies of them and of the rights.
+"""Writes the CRDs from `isoloss.resources`, their reference page and the chart's copies.
 
     python -m isoloss_operator.crdgen [--check] [FOLDER]
 
@@ -28,6 +28,7 @@ from isoloss.resources import (
 )
 from isoloss.yaml_text import to_yaml
 from isoloss_operator import rbac
+from isoloss_operator.apidoc import api_page
 
 HEADER = "# Written by `python -m isoloss_operator.crdgen` from isoloss.resources; do not edit.\n"
 ROOT_FIELDS: Schema = {
@@ -82,6 +83,7 @@ def generated_files() -> dict[str, str]:
         files[f"crds/{GROUP}_{name}.yaml"] = HEADER + to_yaml(crd)
         files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(crd)
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
+    files["docs/reference/api.md"] = api_page(definitions())
     return files
 
 

@@ -291,6 +291,7 @@ REST_OF_SWEEP = (
     _sweep("storage over http", {"storage.uri": "https://bucket/sweep"}, _PATTERN),
     _sweep("storage outside of every bucket", {"storage.uri": "s3:///sweep"}, _PATTERN),
     _sweep("credentials in a URI", {"storage.uri": "s3://key:secret@bucket/sweep"}, _PATTERN),
+    _sweep("an escape in a URI", {"storage.uri": "s3://bucket/%2e%2e/b"}, _PATTERN),
     _sweep("a way out of the storage", {"storage.uri": "s3://bucket/a/../b"}, _SEGMENTS),
     _sweep("an empty path segment", {"data.tokenizer": "s3://bucket//tokenizer"}, _SEGMENTS),
     _sweep("a line break in a URI", {"data.tokenizer": "s3://bucket/a\nb"}, _PATTERN),
