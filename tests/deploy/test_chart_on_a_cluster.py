@@ -17,7 +17,8 @@ from isoloss_operator import rbac
 from tests.deploy.chart import EVERYTHING_ON, NAMESPACE, of_kind, render
 from tests.support.kubectl import Kubectl
 
-pytestmark = pytest.mark.cluster
+# One worker for all: the chart names its namespaces.
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chart")]
 VALUES = [pytest.param({}, id="defaults"), pytest.param(EVERYTHING_ON, id="everything on")]
 GROUP = "isoloss.dev"
 
