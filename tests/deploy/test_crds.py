@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from isoloss.cli.planning import read_manifest
 from isoloss.resources import SWEEP_KIND
-from isoloss.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator import crdgen
 
@@ -129,3 +130,11 @@ def test_text_that_looks_like_a_number_to_kubernetes_is_written_in_quotes() -> N
 def test_a_number_without_a_point_is_read_as_kubernetes_reads_it() -> None:
     (document,) = read_documents("a: 2e-4\nb: '2e-4'\nc: 1e21\nd: 7\ne: 2024-01-01\n")
     assert document == {"a": 2e-4, "b": "2e-4", "c": 1e21, "d": 7, "e": "2024-01-01"}
+
+
+def test_isoloss_plan_says_to_quote_what_kubernetes_takes_for_a_number(tmp_path: Path) -> None:
+    manifest = tmp_path / "sweep.yaml"
+    example = (ROOT / "crds" / "examples" / "dense-sweep.yaml").read_text()
+    manifest.write_text(example.replace('"2e-4"', "2e-4"))
+    with pytest.raises(InvalidSpec, match=r"spec.grid.learningRates\[1\]: .* quote it"):
+        read_manifest(manifest)

@@ -26,6 +26,7 @@ from isoloss.report.content import saving_sentence
 from isoloss.resources import API_VERSION, SWEEP_KIND, ScalingSweepSpec
 from isoloss.savings import SearchCost, direct_grid_cost
 from isoloss.specs import parse_sweep_spec
+from isoloss.yaml_text import read_documents
 
 MAX_MANIFEST_BYTES = 4 * 2**20
 PEAK_FLOPS = 989e12
@@ -99,7 +100,7 @@ def read_manifest(path: Path) -> ScalingSweepSpec:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-        documents = list(yaml.safe_load_all(path.read_text("utf-8")))
+        documents = read_documents(path.read_text("utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or 'can not be read'}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
