@@ -172,11 +172,10 @@ class Cluster:
 
     # --------------------------------------------------------------------------------- writing
 
-    def create(self, kind: Kind, namespace: str, body: Object, *, dry_run: bool = False) -> Object:
+    def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         """Create an object. Raises Conflict where one of that name exists."""
         # Strict: a misspelt field of a pod template is refused, not silently dropped.
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
-        query += [("dryRun", "All")] if dry_run else []
         return self._call("POST", kind.path(namespace), body=body, query=query)
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
@@ -195,14 +194,14 @@ class Cluster:
         """Server-side apply: own exactly the fields in `body`, taking them from other managers."""
         return self._apply(kind.path(namespace, name), kind, namespace, name, body)
 
-    def apply_status(
-        self, kind: Kind, namespace: str, name: str, uid: str, status: Object
-    ) -> Object:
-        """Server-side apply of a status. Raises Conflict where the object is another by now.
+    def apply_status(self, kind: Kind, read: Mapping[str, Any], status: Object) -> Object:
+        """Server-side apply the status of the object that was `read`.
 
-        Raises NotFound where it is gone: with a uid in it, an apply never creates.
+        Raises Conflict where it has changed since, or is another of the same name, and NotFound
+        where it is gone: with a resourceVersion, an apply never creates.
         """
-        body = {"metadata": {"uid": uid}, "status": status}
+        namespace, name = read["namespace"], read["name"]
+        body = {"metadata": {"resourceVersion": read["resourceVersion"]}, "status": status}
         return self._apply(kind.path(namespace, name, "status"), kind, namespace, name, body)
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:

@@ -21,10 +21,6 @@ class CreateRefused(Exception):
 
     expected = True
 
-    def __init__(self, request: JobRequest, message: str) -> None:
-        super().__init__(message)
-        self.request = request
-
 
 class JobWriter:
     """Writes Jobs of all resources through one pool of threads. Thread-safe."""
@@ -52,17 +48,6 @@ class JobWriter:
         if requests:
             self._create_one(owner, requests[0])
             self._each(requests[1:], lambda request: self._create_one(owner, request))
-
-    def check(self, owner: Owner, request: JobRequest) -> str:
-        """Why the API server would refuse this Job now; empty: it would not. Raises ClusterError."""
-        try:
-            body = job_manifest(request, owner, self._defaults)
-            self._cluster.create(JOB, owner.namespace, body, dry_run=True)
-        except (Refused, BadPodTemplate) as error:
-            return str(error)
-        except Conflict:
-            return self._name_taken(owner, request)
-        return ""
 
     def delete(self, owner: Owner, deletions: Iterable[JobDeletion]) -> None:
         """Delete Jobs, if they still are those of the plan. Raises ClusterError."""
@@ -95,9 +80,9 @@ class JobWriter:
             self._cluster.create(JOB, owner.namespace, body)
         except Conflict as error:
             if taken := self._name_taken(owner, request):
-                raise CreateRefused(request, taken) from error
+                raise CreateRefused(taken) from error
         except (Refused, BadPodTemplate) as error:
-            raise CreateRefused(request, str(error)) from error
+            raise CreateRefused(str(error)) from error
         else:
             self._on_write("create", request.kind)
 

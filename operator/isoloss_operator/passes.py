@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from pydantic import BaseModel
 from isoloss.observation import (
     LABEL_OWNER_UID,
     Event,
-    JobRequest,
     ObservedJob,
 )
 from isoloss.store import StoreError
@@ -34,13 +34,17 @@ class Memory:
     """
 
     uid: str
-    refused: JobRequest | None = None
-    """A Job that could not be created, of this generation:"""
+    create_error: str = ""
+    """Why a Job was refused, until one is created or the spec changes."""
     generation: int = 0
+    """Of the spec that `create_error` speaks of."""
     store_failure: str = ""
     """What went wrong with the store after it had been read without trouble."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
+    stored: frozenset[str] = frozenset()
+    """Names under points/ in the store, when they were last listed."""
+    listed_at: float = -math.inf
 
 
 class Memories:
@@ -85,19 +89,6 @@ def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
     return LiveJobs(observe_jobs(jobs, pods), loose_pods(jobs, pods))
 
 
-def create_error(services: Services, owner: Owner, memory: Memory, generation: int) -> str:
-    """Why Jobs are refused, asked anew by a dry run; empty once they no longer would be."""
-    if memory.refused is None:
-        return ""
-    if memory.generation != generation:
-        memory.refused = None
-        return ""
-    error = services.jobs.check(owner, memory.refused)
-    if not error:
-        memory.refused = None
-    return error
-
-
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
     """Do the writes of a plan; False where they failed in a way that the next pass has to know.
 
@@ -106,7 +97,7 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
     try:
         writes()
     except CreateRefused as error:
-        memory.refused, memory.generation = error.request, generation
+        memory.create_error, memory.generation = str(error), generation
         return False
     except StoreError as error:
         memory.store_failure = str(error)
@@ -114,15 +105,22 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
     return True
 
 
+def create_error(memory: Memory, generation: int) -> str:
+    """What to tell the core of the last creation."""
+    return memory.create_error if memory.generation == generation else ""
+
+
 def write_status(
-    services: Services, owner: Owner, before: Object, status: BaseModel, events: tuple[Event, ...]
+    services: Services, owner: Owner, body: Object, status: BaseModel, events: tuple[Event, ...]
 ) -> bool:
-    """Apply the status if it changed, then send events; False where the resource is gone by now."""
+    """Apply the status if it changed, then send events.
+
+    False where `body` is no longer the newest: what was decided for it is not to be said of another.
+    """
     document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if document != before:
-        kind, namespace, name = owner.kind, owner.namespace, owner.name
+    if document != body.get("status"):
         try:
-            services.cluster.apply_status(kind, namespace, name, owner.uid, document)
+            services.cluster.apply_status(owner.kind, body["metadata"], document)
         except (NotFound, Conflict):
             return False
     send_events(services.cluster, owner, services.settings.identity, events)

@@ -11,10 +11,9 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from isoloss.decide_sweep import decide_sweep, first_reads, sweep_reads
-
 from isoloss import layout
 from isoloss.contract import DataManifest
+from isoloss.decide_sweep import decide_sweep, first_reads, sweep_reads
 from isoloss.observation import FirstReads, FitOutcome, ObservedSweep, SweepPlan
 from isoloss.store import BadRecord, StoreError
 from isoloss_operator.cluster import SWEEP
@@ -51,18 +50,17 @@ class SweepReconciler:
         owner = Owner(SWEEP, key.namespace, key.name, metadata["uid"])
         services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
         memory = self._memories.of(key, owner.uid)
-        had_trouble = bool(memory.refused or memory.store_failure)
+        had_trouble = bool(memory.create_error or memory.store_failure)
 
-        first = first_reads(body.get("spec") or {}, key.name, owner.uid)
-        observed = self._observe(key, owner, body, memory, first)
+        observed = self._observe(key, owner, body, memory)
         plan = decide_sweep(observed)
         done = carry_out(
-            memory, observed.generation, lambda: self._apply(key, owner, observed, plan, first)
+            memory, observed.generation, lambda: self._apply(key, owner, observed, plan)
         )
         if not done and not had_trouble:
             # The status must not say that all is well: look again and let the core put it in words.
             return 0.0
-        if not write_status(services, owner, body.get("status") or {}, plan.status, plan.events):
+        if not write_status(services, owner, body, plan.status, plan.events):
             return 0.0
         services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
         return min(plan.requeue_after, services.settings.resync_seconds)
@@ -70,12 +68,7 @@ class SweepReconciler:
     # --------------------------------------------------------------------------------- observe
 
     def _observe(
-        self,
-        key: ResourceKey,
-        owner: Owner,
-        body: Object,
-        memory: Memory,
-        first: FirstReads | None,
+        self, key: ResourceKey, owner: Owner, body: Object, memory: Memory
     ) -> ObservedSweep:
         generation = body["metadata"]["generation"]
         live = read_jobs(self._services, owner, key)
@@ -89,8 +82,9 @@ class SweepReconciler:
             status=body.get("status") or {},
             jobs=live.jobs,
             loose_pods=live.loose_pods,
-            create_error=create_error(self._services, owner, memory, generation),
+            create_error=create_error(memory, generation),
         )
+        first = first_reads(observed)
         if first is None:
             return observed
         settings = self._services.settings
@@ -116,12 +110,20 @@ class SweepReconciler:
             fit=self._newest_fit(owner, memory, uri),
             fit_running=fitter.is_running(owner.uid),
         )
-        reads = sweep_reads(observed)
+        reads = sweep_reads(observed, self._stored_points(observed, memory, uri))
         return replace(
             observed,
             results=storage.results(uri, reads.results),
             progress=storage.progress(uri, reads.progress),
         )
+
+    def _stored_points(self, observed: ObservedSweep, memory: Memory, uri: str) -> frozenset[str]:
+        """What lies under points/, a while old: for results that others wrote into this store."""
+        is_due = time.monotonic() - memory.listed_at >= self._services.settings.resync_seconds
+        if isinstance(observed.manifest, DataManifest) and is_due:
+            memory.stored = self._services.storage.point_names(uri)
+            memory.listed_at = time.monotonic()
+        return memory.stored
 
     def _newest_fit(self, owner: Owner, memory: Memory, uri: str) -> FitOutcome | None:
         """This process' newest fit, or the one that an earlier process left in the store."""
@@ -138,22 +140,20 @@ class SweepReconciler:
     # ----------------------------------------------------------------------------------- apply
 
     def _apply(
-        self,
-        key: ResourceKey,
-        owner: Owner,
-        observed: ObservedSweep,
-        plan: SweepPlan,
-        first: FirstReads | None,
+        self, key: ResourceKey, owner: Owner, observed: ObservedSweep, plan: SweepPlan
     ) -> None:
         services = self._services
-        if plan.ledger is not None and first is not None:
-            services.storage.write_ledger(first.store_uri, first.ledger, plan.ledger)
+        first = first_reads(observed)
         if first is not None:
+            if plan.ledger is not None:
+                services.storage.write_ledger(first.store_uri, first.ledger, plan.ledger)
             for request in plan.set_aside:
                 services.storage.set_aside(first.store_uri, request)
         services.jobs.delete(owner, plan.delete)
         services.jobs.expire(owner, plan.expire)
         services.jobs.create(owner, plan.create)
+        if plan.create:
+            self._memories.of(key, owner.uid).create_error = ""
         if plan.fit is not None and first is not None:
             manifest = observed.manifest
             tokenizer = manifest.tokenizer_digest if isinstance(manifest, DataManifest) else None

@@ -172,8 +172,9 @@ def _ratio_done(status: ScalingSweepStatus) -> float:
 
 
 def _number(text: str) -> float | None:
+    """The number that a text of the status begins with."""
     try:
-        return float(text)
+        return float(text.split(" ", 1)[0])
     except ValueError:
         return None
 

@@ -22,8 +22,6 @@ from isoloss.observation import FitOutcome, SetAside
 from isoloss.store import BadRecord, NotFound, Store, StoreError, StoreUnavailable, parse_record
 from isoloss_operator.fitfiles import read_outcome
 
-LISTING_PAYS_FROM = 32
-"""Asking for more points than this, one listing tells which have a folder at all."""
 MAX_PROGRESS_BYTES = 64 * 2**10
 MAX_RESULT_BYTES = 2**20
 MAX_LEDGER_BYTES = 64 * 2**20
@@ -113,16 +111,16 @@ class Storage:
             self._ledgers.put((uri, path), found)
         return found
 
+    def point_names(self, uri: str) -> frozenset[str]:
+        """Keys of the points that anybody has begun in this store. Raises StoreUnavailable."""
+        return frozenset(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
+
     def results(self, uri: str, keys: Iterable[str]) -> dict[str, PointResult | StoreError]:
         """Results by point key; absent ones are left out.
 
         Raises StoreUnavailable where the store can not be asked for any one of them.
         """
         wanted = list(dict.fromkeys(keys))
-        if len(wanted) > LISTING_PAYS_FROM:
-            present = set(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
-            wanted = [key for key in wanted if key in present]
-
         down = threading.Event()
 
         def read_one(key: str) -> PointResult | StoreError | None:
@@ -159,9 +157,8 @@ class Storage:
         answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
         return {key: found for key, found in answers if found is not None}
 
-    def evaluation(self, uri: str, key: str) -> EvaluationResult | StoreError | None:
+    def evaluation(self, uri: str, path: str) -> EvaluationResult | StoreError | None:
         """A checkpoint's initial loss; None before it is written. Raises StoreUnavailable."""
-        path = layout.evaluation_result(key)
         return self._read_record(uri, path, EvaluationResult, "evaluation", MAX_RESULT_BYTES)
 
     def fit_outcome(self, uri: str, laws_path: str, known_sha256: str = "") -> FitOutcome | None:

@@ -1,0 +1,270 @@
+"""The operator as its own process with its own rights, and what a user does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client
+
+from devcluster.control_plane import ControlPlane
+from isoloss.resources import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.rbac import NAME, account
+from tests.support.cluster import wait_until
+
+Json = dict[str, Any]
+PROJECT = Path(__file__).parents[2]
+PLANTED_TRAINER = Path(__file__).parent / "planted_trainer.py"
+PLANTED_COMMAND = [sys.executable, "-S", "-E", str(PLANTED_TRAINER)]
+
+
+def apply_account(api_client: client.ApiClient, namespace: str) -> None:
+    """The operator's service account and roles, in one namespace, as the chart makes them."""
+    core, rbac = client.CoreV1Api(api_client), client.RbacAuthorizationV1Api(api_client)
+    create: dict[str, Callable[[Json], Any]] = {
+        "ServiceAccount": lambda body: core.create_namespaced_service_account(namespace, body),
+        "Role": lambda body: rbac.create_namespaced_role(namespace, body),
+        "RoleBinding": lambda body: rbac.create_namespaced_role_binding(namespace, body),
+    }
+    for manifest in account(namespace, watched=[namespace]):
+        create[manifest["kind"]](manifest)
+
+
+@dataclass
+class OperatorProcess:
+    """Starts, stops and kills an operator that serves one namespace with that namespace's rights."""
+
+    control_plane: ControlPlane
+    namespace: str
+    directory: Path
+    environment: Mapping[str, str]
+    """Of the operator: credentials of the store and ISOLOSS_* beside the defaults below."""
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    port: int = 0
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        assert self.process is None or self.process.poll() is not None
+        kubeconfig = self.control_plane.kubeconfig_for_service_account(self.namespace, NAME)
+        self.starts += 1
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.directory),
+            "KUBECONFIG": str(kubeconfig),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "ISOLOSS_NAMESPACES": self.namespace,
+            "ISOLOSS_LEASE_NAMESPACE": self.namespace,
+            "ISOLOSS_TRAINER_IMAGE": "planted",
+            "ISOLOSS_TRAINER_COMMAND": json.dumps(PLANTED_COMMAND),
+            "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.2",
+            "ISOLOSS_LEASE_SECONDS": "2",
+            "ISOLOSS_RENEW_DEADLINE_SECONDS": "1.5",
+            "ISOLOSS_RENEW_PERIOD_SECONDS": "0.3",
+            "ISOLOSS_HTTP_ADDRESS": "127.0.0.1",
+            "ISOLOSS_HTTP_PORT": "0",
+            **self.environment,
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "isoloss_operator"],
+                env=environment,
+                cwd=self.directory,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def log(self) -> Path:
+        """Everything that all starts have logged."""
+        return self.directory / "operator.log"
+
+    def lines(self) -> list[Json]:
+        """The log, parsed: every line must be JSON."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def url(self) -> str:
+        """Address of the newest start's health port."""
+        wait_until(lambda: self._ports() and len(self._ports()) == self.starts, "the health port")
+        return f"http://127.0.0.1:{self._ports()[-1]}"
+
+    def _ports(self) -> list[str]:
+        said = [line["message"] for line in self.lines() if "on port" in line["message"]]
+        return [message.rpartition(" ")[2] for message in said]
+
+    def stop(self) -> int:
+        """SIGTERM, and wait; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        """SIGKILL, as by the kernel or a lost node."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+@dataclass(frozen=True)
+class User:
+    """What a user does with kubectl in one namespace, as an administrator of it."""
+
+    api_client: client.ApiClient
+    namespace: str
+    custom: client.CustomObjectsApi = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "custom", client.CustomObjectsApi(self.api_client))
+
+    def apply_sweep(self, manifest: Json) -> Json:
+        """Server-side apply, as Flux and Argo CD do."""
+        return self._apply(SWEEP_PLURAL, manifest)
+
+    def apply_prediction(self, manifest: Json) -> Json:
+        """Server-side apply."""
+        return self._apply(PREDICTION_PLURAL, manifest)
+
+    def _apply(self, plural: str, manifest: Json) -> Json:
+        self.custom.patch_namespaced_custom_object(
+            GROUP,
+            VERSION,
+            self.namespace,
+            plural,
+            manifest["metadata"]["name"],
+            manifest,
+            field_manager="user",
+            force=True,
+            _content_type="application/apply-patch+yaml",
+        )
+        # The client returns nothing for an apply that created (201).
+        return self._get(plural, manifest["metadata"]["name"])
+
+    def _get(self, plural: str, name: str) -> Json:
+        found: Json = self.custom.get_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, plural, name
+        )
+        return found
+
+    def sweep(self, name: str) -> Json:
+        """GET a sweep."""
+        return self._get(SWEEP_PLURAL, name)
+
+    def prediction(self, name: str) -> Json:
+        """GET a prediction."""
+        return self._get(PREDICTION_PLURAL, name)
+
+    def delete_sweep(self, name: str) -> None:
+        """DELETE a sweep, as kubectl does: what it owns goes in the background."""
+        self.custom.delete_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, SWEEP_PLURAL, name
+        )
+
+    def jobs(self) -> list[Any]:
+        """All Jobs of the namespace."""
+        return list(client.BatchV1Api(self.api_client).list_namespaced_job(self.namespace).items)
+
+    def pods(self) -> list[Any]:
+        """All pods of the namespace."""
+        return list(client.CoreV1Api(self.api_client).list_namespaced_pod(self.namespace).items)
+
+    def create_secret(self, name: str, values: Mapping[str, str]) -> None:
+        """A Secret of plain values."""
+        body = {"metadata": {"name": name}, "stringData": dict(values)}
+        client.CoreV1Api(self.api_client).create_namespaced_secret(self.namespace, body)
+
+    def wait_for(
+        self,
+        read: Callable[[], Json],
+        condition: str,
+        status: str = "True",
+        reason: str = "",
+        seconds: float = 90,
+    ) -> Json:
+        """As `kubectl wait --for=condition`; fails with all conditions as they are."""
+        deadline = time.monotonic() + seconds
+        while True:
+            body = read()
+            found = conditions(body).get(condition, {})
+            if found.get("status") == status and reason in ("", found.get("reason")):
+                return body
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{condition} did not become {status} {reason} in {seconds:.0f} s:\n"
+                    + json.dumps(body.get("status"), indent=1)
+                )
+            time.sleep(0.1)
+
+
+def conditions(body: Json) -> dict[str, Json]:
+    """Current conditions by type: those of an older generation do not count."""
+    generation = body["metadata"]["generation"]
+    found = body.get("status", {}).get("conditions", [])
+    return {each["type"]: each for each in found if each["observedGeneration"] == generation}
+
+
+def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
+    """A sweep of 18 points whose planted optimum lies inside the grid."""
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "ScalingSweep",
+        "metadata": {"name": name},
+        "spec": {
+            "storage": {"uri": uri},
+            "data": {
+                "tokenizer": "s3://corpora/tokenizer",
+                "sequenceLength": 128,
+                "domains": [
+                    {"name": "general", "uri": "s3://corpora/general/*.jsonl", "weight": 82},
+                    {"name": "math", "uri": "s3://corpora/math/*.jsonl", "weight": 18},
+                ],
+            },
+            "proxies": [
+                {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
+                {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+            ],
+            "grid": {"batchSizes": [4, 8, 16], "learningRates": ["1.5e-3", "3e-3", "6e-3"]},
+            "evaluation": {"firstTokens": 100_000, "perDecade": 24},
+            "training": {"precision": "float32"},
+            "parallelism": 6,
+            **spec,
+        },
+    }
+
+
+def prediction_manifest(name: str, sweep: str, **spec: Any) -> Json:
+    """A prediction for a checkpoint with an initial loss of 2.6."""
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "HyperparamPrediction",
+        "metadata": {"name": name},
+        "spec": {
+            "sweepRef": {"name": sweep},
+            "checkpoint": {"uri": "s3://models/loss-2.6"},
+            "budget": {"flops": "3e13"},
+            **spec,
+        },
+    }
+
+
+def env_template(**environment: str) -> Json:
+    """A podTemplate that sets environment variables of the trainer."""
+    env = [{"name": name, "value": value} for name, value in environment.items()]
+    return {"spec": {"containers": [{"name": "trainer", "env": env}]}}
