@@ -11,3 +11,6 @@ compile() {
 compile --all-extras -o locks/dev.txt
 compile --extra operator -c locks/dev.txt -o locks/operator.txt
 compile --extra trainer -c locks/dev.txt -o locks/trainer.txt
+# What builds the wheel inside the images.
+echo 'hatchling>=1.27' | "$uv" pip compile - --quiet --universal --python-version 3.11 --generate-hashes \
+    --no-header --no-annotate -c locks/dev.txt -o locks/build.txt
