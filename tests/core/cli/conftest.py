@@ -1,0 +1,60 @@
+"""A command line run in this process: exit code, standard output, standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss.cli.application import run
+from tests.support.planted_runs import planted_csv, planted_runs
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output as one JSON object; fails where there is anything beside it."""
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+
+Isoloss = Callable[..., Ended]
+
+
+@pytest.fixture
+def isoloss(capsys: pytest.CaptureFixture[str]) -> Isoloss:
+    def call(*arguments: object) -> Ended:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def planted_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table whose laws can be fitted."""
+    path = tmp_path_factory.mktemp("tables") / "runs.csv"
+    path.write_bytes(planted_csv(planted_runs()))
+    return path
+
+
+@pytest.fixture(scope="session")
+def planted_laws(planted_table: Path) -> Path:
+    """The laws of that table."""
+    path = planted_table.with_name("laws.json")
+    assert run(["fit", str(planted_table), "--out", str(path), "--json"]) == 0
+    return path

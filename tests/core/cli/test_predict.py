@@ -1,0 +1,209 @@
+"""`isoloss predict`: answers with intervals from own laws, without from published ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.core.cli.conftest import Isoloss
+
+QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
+
+
+def test_the_answer_has_the_promised_shape(isoloss: Isoloss, planted_laws: Path) -> None:
+    ended = isoloss("predict", planted_laws, *QUESTION, "--round-to", "32", "--json")
+    document = ended.document
+    assert ended.code == 0
+    for name in ("learning_rate", "batch_size", "target_loss", "equivalent_flops"):
+        assert document[name]["low"] < document[name]["high"]
+    assert document["batch_size"]["value"] % 32 == 0
+    assert document["interval"] == 0.8
+    assert document["total_flops"] == pytest.approx(document["equivalent_flops"]["value"] + 3e19)
+    assert document["variants"]["A"]["total_flops"] == pytest.approx(3e19)
+    assert {item["name"] for item in document["second_opinions"]} >= {"step-law", "deepseek"}
+    assert document["extrapolation"]["compute_factor"] > 1
+    assert isinstance(document["warnings"], list)
+
+
+def test_variant_b_takes_the_raw_pretraining_tokens(isoloss: Isoloss, planted_laws: Path) -> None:
+    ended = isoloss("predict", planted_laws, *QUESTION, "--pretraining-tokens", "1e10", "--json")
+    variant = ended.document["variants"]["B"]
+    assert variant["total_flops"] == pytest.approx(6 * 1e9 * 1e10 + 3e19)
+
+
+def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> None:
+    asked = ("--initial-loss", "2.75", "--cpt-tokens", "5e9", "--params", "1e9", "--json")
+    assert isoloss("predict", planted_laws, *asked).document["cpt_flops"] == pytest.approx(3e19)
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (("--initial-loss", "0.4", "--cpt-flops", "3e19"), "InitialLossBelowIrreducible"),
+        (("--initial-loss", "9", "--cpt-flops", "3e19"), "InitialLossAboveAllSeen"),
+        (("--total-flops", "1e27"), "ExtrapolationTooFar"),
+    ],
+)
+def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
+    isoloss: Isoloss, planted_laws: Path, question: tuple[str, ...], reason: str
+) -> None:
+    ended = isoloss("predict", planted_laws, *question, "--json")
+    assert ended.code == 3
+    refused = ended.document["refused"]
+    assert refused[0]["reason"] == reason
+    assert refused[0]["message"]
+    assert "learning_rate" not in ended.document
+    assert f"refused: {reason}" in isoloss("predict", planted_laws, *question).out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "exactly one of"),
+        (("--initial-loss", "2.7"), "exactly one of"),
+        (("--cpt-flops", "1e20"), "needs --initial-loss"),
+        (("--total-flops", "1e20", "--cpt-flops", "1e20"), "exactly one of"),
+        (("--total-flops", "1e20", "--initial-loss", "2.7"), "takes no --initial-loss"),
+        (("--initial-loss", "2.7", "--cpt-tokens", "1e9"), "needs --params"),
+        ((*QUESTION[:4], "--pretraining-tokens", "1e9"), "needs --params"),
+        (("--initial-loss", "nan", "--cpt-flops", "1e20"), "--initial-loss"),
+        (("--total-flops", "-1"), "--total-flops"),
+        (("--total-flops", "1e20", "--round-to", "0"), "round-to"),
+        (("--total-flops", "much"), "total-flops"),
+        ((*QUESTION, "--initial-loss-standard-error", "-1"), "standard-error"),
+    ],
+)
+def test_questions_that_contradict_themselves_are_bad_input(
+    isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], says: str
+) -> None:
+    ended = isoloss("predict", planted_laws, *options, "--json")
+    assert ended.code == 2
+    assert says in ended.document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("{}", "laws"),
+        ("[1]", "laws"),
+        ('{"inputs": "x", "laws": null, "error": "no runs"}', "no laws yet: no runs"),
+    ],
+)
+def test_files_that_hold_no_laws_are_bad_input(
+    isoloss: Isoloss, tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "laws.json"
+    path.write_text(text)
+    ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
+    assert ended.code == 2
+    assert says in ended.document["error"]["message"]
+
+
+def test_laws_with_a_field_changed_are_bad_input_by_its_name(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    document = json.loads(planted_laws.read_text())
+    document["laws"]["learning_rate"]["slope"] = "steep"
+    path = tmp_path / "laws.json"
+    path.write_text(json.dumps(document))
+    ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
+    assert ended.code == 2
+    assert "learning_rate.slope" in ended.document["error"]["message"]
+
+
+# ------------------------------------------------------------------------------ published laws
+
+
+@pytest.mark.parametrize(
+    ("name", "flops", "learning_rate", "sequences"),
+    [("cpt-dense", "2.8e21", 6.2e-5, 771), ("cpt-moe", "1.87e21", 7.95e-5, 1378)],
+)
+def test_the_papers_laws_answer_without_intervals_and_say_so(
+    isoloss: Isoloss, name: str, flops: str, learning_rate: float, sequences: int
+) -> None:
+    ended = isoloss("predict", f"published:{name}", "--total-flops", flops, "--json")
+    document = ended.document
+    assert ended.code == 0
+    assert document["learning_rate"]["value"] == pytest.approx(learning_rate, rel=0.01)
+    assert math.floor(document["batch_size"]["value"]) == sequences
+    for quantity in ("learning_rate", "batch_size"):
+        assert document[quantity]["low"] is None
+        assert document[quantity]["high"] is None
+    assert document["interval"] is None
+    assert any("no covariance" in warning for warning in document["warnings"])
+
+
+def test_a_published_batch_size_is_rounded_and_converted_when_asked(isoloss: Isoloss) -> None:
+    asked = ("predict", "published:cpt-dense", "--total-flops", "2.8e21", "--json")
+    assert isoloss(*asked, "--round-to", "64").document["batch_size"]["value"] == 768
+    short = isoloss(*asked, "--sequence-length", "4096").document
+    assert short["batch_size"]["value"] == pytest.approx(2 * 771.39, rel=1e-4)
+    assert any("converted" in warning for warning in short["warnings"])
+
+
+def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
+    ended = isoloss("predict", "published:cpt-dense", *QUESTION, "--json")
+    assert ended.code == 3
+    assert ended.document["refused"][0]["reason"] == "LawRefused"
+
+
+def test_a_published_law_refuses_where_its_formula_means_nothing(isoloss: Isoloss) -> None:
+    ended = isoloss("predict", "published:cpt-dense", "--total-flops", "1e18", "--json")
+    assert ended.code == 3
+    assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("step-law", ("--total-flops", "1e21"), "--params"),
+        ("chinchilla", ("--total-flops", "1e21"), "published:step-law"),
+        ("deepseek", (), "exactly one of"),
+    ],
+)
+def test_bad_questions_to_published_laws(
+    isoloss: Isoloss, name: str, options: tuple[str, ...], says: str
+) -> None:
+    ended = isoloss("predict", f"published:{name}", *options, "--json")
+    assert ended.code == 2
+    assert says in ended.document["error"]["message"]
+
+
+NUMBER = st.one_of(
+    st.floats().map(repr), st.floats(1e-3, 1e30).map(repr), st.text(max_size=4), st.just("3e19")
+)
+
+
+@given(
+    laws=st.sampled_from(["own", "published:cpt-dense", "published:step-law", "published:porian"]),
+    options=st.dictionaries(
+        st.sampled_from(
+            [
+                *("--initial-loss", "--cpt-flops", "--cpt-tokens", "--total-flops", "--params"),
+                *("--pretraining-tokens", "--round-to", "--sequence-length"),
+            ]
+        ),
+        NUMBER,
+        max_size=4,
+    ),
+)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
+    isoloss: Isoloss, planted_laws: Path, laws: str, options: dict[str, str]
+) -> None:
+    source = planted_laws if laws == "own" else laws
+    given_options = [f"{name}={value}" for name, value in options.items()]
+    ended = isoloss("predict", source, *given_options, "--json")
+    document = ended.document
+    assert ended.code in (0, 2, 3)
+    expected = {0: "learning_rate", 2: "error", 3: "refused"}[ended.code]
+    assert expected in document
