@@ -1,6 +1,5 @@
 """Fixtures that every test may ask for: the shared development cluster."""
 
-
 from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
     api_client,
     begin_session,

@@ -162,6 +162,63 @@ def test_annotations_delay_the_start_and_exhaust_the_memory(workload: Workload) 
     assert (end.started_at - pod.status.start_time).total_seconds() >= 1
 
 
+def test_a_running_container_can_be_killed_for_its_memory(
+    workload: Workload, process_node: ProcessNode
+) -> None:
+    workload.create_pod(pod_spec(f"echo so far; {FOREVER}"))
+    uid = workload.wait_for_phase("Running").metadata.uid
+    wait_until(lambda: process_node.log(uid, "main") == "so far\n", "the first line of the log")
+    process_node.kill_for_memory(uid, "main")
+    assert terminated(workload.wait_for_phase("Failed")).reason == "OOMKilled"
+
+
+def test_the_nodes_entry_point_stands_in_for_the_images(
+    api_client: Any, namespace: str, make_node: NodeFactory
+) -> None:
+    make_node(entrypoint=["sh", "-c"], environment={"FROM_NODE": "3"})
+    workload = Workload(api_client, namespace)
+    container = {"command": None, "args": ["exit $FROM_NODE"]}
+    workload.create_pod(pod_spec("", container))
+    assert terminated(workload.wait_for_phase("Failed")).exit_code == 3
+
+
+def test_secrets_fields_and_claims_are_mounted(workload: Workload, tmp_path: Path) -> None:
+    core, namespace = workload.core, workload.namespace
+    keys = {"metadata": {"name": "keys"}, "stringData": {"a": "A", "b": "B"}}
+    core.create_namespaced_secret(namespace, keys)
+    access = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    volume = {"hostPath": {"path": str(tmp_path)}, "capacity": {"storage": "1Gi"}, **access}
+    core.create_persistent_volume({"metadata": {"name": namespace}, "spec": volume})
+    claim = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": namespace, **access}
+    core.create_namespaced_persistent_volume_claim(
+        namespace, {"metadata": {"name": "claim"}, "spec": claim}
+    )
+    field = {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}
+    projected = [
+        {"secret": {"name": "keys", "items": [{"key": "b", "path": "deep/b"}]}},
+        {"secret": {"name": "nowhere", "optional": True}},
+        {"downwardAPI": {"items": [field]}},
+    ]
+    volumes = [
+        {"name": "all", "projected": {"sources": projected}},
+        {"name": "shared", "persistentVolumeClaim": {"claimName": "claim"}},
+    ]
+    container = {
+        "env": [{"name": "ALL", "value": "/all"}, {"name": "OUT", "value": "/shared/file"}],
+        "volumeMounts": [
+            {"name": "all", "mountPath": "/all"},
+            {"name": "shared", "mountPath": "/shared", "subPath": "below"},
+        ],
+    }
+    script = "cd $ALL; find -L . -type f | sort > $OUT; cat deep/b name >> $OUT"
+    try:
+        workload.create_pod(pod_spec(script, container, volumes=volumes))
+        workload.wait_for_phase("Succeeded")
+    finally:
+        core.delete_persistent_volume(namespace)
+    assert (tmp_path / "below" / "file").read_text() == "./deep/b\n./name\nBpod"
+
+
 def test_a_deadline_ends_the_pod(workload: Workload) -> None:
     workload.create_pod(pod_spec(FOREVER, activeDeadlineSeconds=1))
     pod = workload.wait_for_phase("Failed")
