@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class DevCluster:
         if self._reaper.pid() != os.getpid():
             self._reaper.stop()
         for daemon in self._agents():
+            daemon.signal(signal.SIGCONT)  # one that a test has frozen could not end
             daemon.stop(STOP_SECONDS)
         for folder in self._node_folders():
             kill_processes(folder)
