@@ -56,7 +56,9 @@ class Planted:
             d = flops / (6.0 * n)
             return float(self.loss(n, d, self.batch(n, d), self.rate(n, d)))
 
-        n = float(np.exp(minimize_scalar(loss, bounds=(np.log(1e6), np.log(1e12)), method="bounded").x))
+        n = float(
+            np.exp(minimize_scalar(loss, bounds=(np.log(1e6), np.log(1e12)), method="bounded").x)
+        )
         return n, flops / (6.0 * n)
 
 

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isoloss.laws.loss_compute import fit_curves
-from isoloss.laws.model import Array
+from isoloss.laws.model import Array, Indices
 from isoloss.laws.trajectories import DENSE, SAME_TOKENS, SLOPE_UNKNOWN, Trajectory
 
 CELLS_PER_SIZE = 8
@@ -30,7 +29,7 @@ class Cell:
 
     log_params: float
     log_tokens: float
-    runs: NDArray[np.int64]
+    runs: Indices
     """Indices of the trajectories."""
     log_losses: Array
     slope: float
@@ -60,7 +59,7 @@ def _cells_of_size(log_params: float, chosen: list[tuple[int, Trajectory]]) -> l
 
 
 def _cell(
-    log_params: float, log_tokens: float, runs: NDArray[np.int64], losses: Array, curve: BestCurve
+    log_params: float, log_tokens: float, runs: Indices, losses: Array, curve: BestCurve
 ) -> Cell:
     waste = log_tokens - curve.tokens_to(losses)
     return Cell(log_params, log_tokens, runs, losses, curve.slope(log_tokens), waste)
@@ -106,12 +105,10 @@ def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
     return [float(np.median(every[a:b])) for a, b in itertools.pairwise(starts)]
 
 
-def _cut(
-    chosen: list[tuple[int, Trajectory]], log_tokens: float
-) -> tuple[NDArray[np.int64], Array]:
+def _cut(chosen: list[tuple[int, Trajectory]], log_tokens: float) -> tuple[Indices, Array]:
     found = [(i, loss_at(t, log_tokens)) for i, t in chosen]
     there = [(i, loss) for i, loss in found if loss is not None]
-    return np.array([i for i, _ in there], dtype=np.int64), np.array([loss for _, loss in there])
+    return np.array([i for i, _ in there], dtype=np.intp), np.array([loss for _, loss in there])
 
 
 def loss_at(t: Trajectory, log_tokens: float) -> float | None:

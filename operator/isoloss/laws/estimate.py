@@ -17,7 +17,7 @@ from isoloss.laws.optima import Frontier, SizeOptima, find_optima, fit_parabolas
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
 from isoloss.laws.trajectories import Trajectory
 
-LEVELS = 12
+LEVELS = 24
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def fit_iso_loss(
     if len(sizes) < 2:
         refused = _refused_estimate(_one_size(sizes[0].params), options)
         return replace(refused, levels=levels, sizes=optima)
-    frontier = least_compute(optima, levels)
+    frontier = least_compute(optima, levels, rng)
     return _laws_of(optima, frontier, options, fitted)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.cells import make_cells
 from isoloss.laws.estimate import IsoLossEstimate, fit_iso_loss
-from isoloss.laws.model import Array, FitOptions, Refusal, Route, Run, Status
+from isoloss.laws.model import DEFAULTS, Array, FitOptions, Refusal, Route, Run, Status
 from isoloss.laws.optima import Frontier
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws, SurfaceLaw, evaluate_form
@@ -24,7 +24,7 @@ SMALLEST = 1e-300
 
 
 def fit_laws(
-    runs: Sequence[Run], options: FitOptions = FitOptions(), *, provisional: bool = False
+    runs: Sequence[Run], options: FitOptions = DEFAULTS, *, provisional: bool = False
 ) -> Laws:
     """Laws or typed refusals from the runs of a sweep; `provisional` marks those of a partial one.
 
@@ -91,7 +91,9 @@ def _predictors(trajectories: Sequence[Trajectory], options: FitOptions) -> dict
 
 def _along_frontier(estimate: IsoLossEstimate, _n: float, _d: float, c: float) -> Array:
     curve, rates, batches = estimate.curve_draws, estimate.rate_draws, estimate.batch_draws
-    assert curve is not None and rates is not None and batches is not None
+    assert curve is not None
+    assert rates is not None
+    assert batches is not None
     losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * c)
     rate, batch = estimate.learning_rate, estimate.batch_size
     values = [

@@ -43,9 +43,9 @@ def fit_hyperparameter_law(
     rng = np.random.default_rng([options.seed, 7])
     y = with_misfit(y, intercept[0] + slope[0] * x[0], 2, rng)
     intercept, slope = _lines(x, y, weights)
-    refusal = _refuse_trend(quantity, slope, x[0], y[0], linear_batch, options)
-    if refusal is not None:
-        return HyperparameterLaw(quantity, "refused", form, refusal=refusal), None
+    doubt = _refuse_trend(quantity, slope, x[0], y[0], linear_batch, options)
+    if doubt is not None:
+        return HyperparameterLaw(quantity, "refused", form, refusal=doubt), None
     residuals = y[0] - intercept[0] - slope[0] * x[0]
     spread = float(((y[0] - y[0].mean()) ** 2).sum())
     if form == "LinearInLogCompute":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.model import Array, Refusal, RefusalReason
+from isoloss.laws.model import Array, Flags, Indices, Refusal, RefusalReason
 from isoloss.laws.trajectories import Trajectory, crossings
 
 MISFIT = 0.15
@@ -39,7 +39,7 @@ class Size:
     """(runs, levels) dlnL/dlnD."""
     weights: tuple[Array, ...]
     """Per run (levels, evaluations): see Crossings.weights."""
-    covered: Array
+    covered: Flags
     """(levels,) whether enough runs reach the level."""
 
     @property
@@ -117,11 +117,11 @@ def read_size(params: float, trajectories: tuple[Trajectory, ...], levels: Array
 class Parabola:
     """A fitted quadratic and the linear map that made it, for the bootstrap."""
 
-    points: Array
-    """Indices of the runs used."""
+    points: Indices
+    """The runs used."""
     values: Array
     """ln D per run; bounds where `bound`."""
-    bound: Array
+    bound: Flags
     weights: Array
     centre: Array
     coefficients: Array
@@ -155,7 +155,7 @@ def fit_parabola(size: Size, level: int) -> Parabola | Refusal:
     return parabola
 
 
-def vertex_of(coefficients: Array, centre: Array) -> tuple[Array, Array, Array]:
+def vertex_of(coefficients: Array, centre: Array) -> tuple[Array, Array, Flags]:
     """(vertex (..., 2), ln D there (...,), convex (...,)) of quadratics (..., 6)."""
     c0, c1, c2, c3, c4, c5 = np.moveaxis(coefficients, -1, 0)
     determinant = 4.0 * c3 * c5 - c4**2
@@ -167,7 +167,7 @@ def vertex_of(coefficients: Array, centre: Array) -> tuple[Array, Array, Array]:
     return np.stack([x, y], axis=-1) + centre, value, convex
 
 
-def _values_and_bounds(size: Size, level: int) -> tuple[Array, Array]:
+def _values_and_bounds(size: Size, level: int) -> tuple[Array, Flags]:
     """ln D where reached; a lower bound where the run ended or diverged above the level."""
     z = size.log_tokens[:, level].copy()
     missing = ~np.isfinite(z)
@@ -189,7 +189,7 @@ def _level_loss(size: Size, level: int) -> float:
     return -np.inf
 
 
-def _too_few(size: Size, x: Array, y: Array, z: Array, reached: Array) -> Refusal | None:
+def _too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
     edge = _edge_by_profile(size, x, y, z, reached)
     rates, batches = len(np.unique(x)), len(np.unique(y))
     if (
@@ -210,12 +210,12 @@ def _too_few(size: Size, x: Array, y: Array, z: Array, reached: Array) -> Refusa
     )
 
 
-def _degenerate(x: Array, y: Array, reached: Array) -> bool:
+def _degenerate(x: Array, y: Array, reached: Flags) -> bool:
     design = _design(x[reached] - x.mean(), y[reached] - y.mean())
     return bool(np.linalg.matrix_rank(design, tol=1e-6) < QUADRATIC)
 
 
-def _edge_by_profile(size: Size, x: Array, y: Array, z: Array, reached: Array) -> Refusal | None:
+def _edge_by_profile(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
     """With too few runs for a parabola: is the best run on an edge of the grid?"""
     if reached.sum() < 3:
         return None
@@ -261,7 +261,7 @@ def _design(dx: Array, dy: Array) -> Array:
     return np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)
 
 
-def _solve(x: Array, y: Array, z: Array, bound: Array, active: Array) -> Parabola:
+def _solve(x: Array, y: Array, z: Array, bound: Flags, active: Flags) -> Parabola:
     points = np.flatnonzero(active)
     excess = z[points] - z[points[~bound[points]]].min()
     weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
@@ -294,7 +294,7 @@ def _evaluate(parabola: Parabola, x: Array, y: Array) -> Array:
     return np.asarray(design @ parabola.coefficients, dtype=float)
 
 
-def judge_vertex(size: Size, parabola: Parabola, vertices: Array, convex: Array) -> Refusal | None:
+def judge_vertex(size: Size, parabola: Parabola, vertices: Array, convex: Flags) -> Refusal | None:
     """Refuse a vertex that is not safely a minimum inside the grid.
 
     `vertices` (draws, 2) and `convex` (draws,) are the bootstrap's, the estimate itself first.

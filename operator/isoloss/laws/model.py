@@ -7,13 +7,15 @@ C = 6 N D FLOPs (or as given), L loss in nats per token, B batch size in sequenc
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
 Route = Literal["iso-loss", "surface"]
@@ -55,7 +57,7 @@ class Run:
     """For example raw, averaged, annealed: losses of two kinds are not comparable."""
 
 
-class RefusalReason(str, Enum):
+class RefusalReason(StrEnum):
     """Why there is no answer; each value is also a condition reason."""
 
     TOO_FEW_SIZES = "TooFewSizes"
@@ -99,6 +101,9 @@ class FitOptions:
     interval: float = 0.80
     max_extrapolation: float = 1000.0
     """Largest C_total over the largest compute seen before a prediction is refused."""
+
+
+DEFAULTS = FitOptions()
 
 
 @dataclass(frozen=True)

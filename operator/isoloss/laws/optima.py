@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isoloss.laws.bootstrap import Noise, draw_log_tokens
+from isoloss.laws.cells import BestCurve
 from isoloss.laws.iso_loss import Parabola, Size, fit_parabola, judge_vertex, vertex_of
-from isoloss.laws.model import Array, Refusal, RefusalReason, Status
+from isoloss.laws.model import Array, Flags, Refusal, RefusalReason, Status
+from isoloss.laws.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.results import Contour, Optimum
 
-CLOSE_CALL = 0.3
-"""ln C by which a size without data at a level may at best undercut the winner there."""
+CLOSE_CALL = 0.1
+"""ln C by which a size without an optimum at a level may undercut the winner there."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class SizeOptima:
     log_tokens: Array
 
     @property
-    def found(self) -> Array:
+    def found(self) -> Flags:
         """(levels,) whether there is an optimum."""
-        return np.isfinite(self.log_tokens[0])
+        return np.asarray(np.isfinite(self.log_tokens[0]))
 
     @property
     def log_flops(self) -> Array:
@@ -90,101 +92,107 @@ class Frontier:
     refusals: tuple[Refusal | None, ...]
 
     @property
-    def found(self) -> Array:
+    def found(self) -> Flags:
         """(levels,) whether there is an optimum."""
-        return np.isfinite(self.log_flops[0])
+        return np.asarray(np.isfinite(self.log_flops[0]))
 
 
-def least_compute(sizes: Sequence[SizeOptima], log_loss: Array) -> Frontier:
-    """Per level the size of least compute; between three sizes, the vertex of ln C over ln N."""
-    draws, levels = sizes[0].log_tokens.shape
-    out = np.full((5, draws, levels), np.nan)
+def least_compute(
+    sizes: Sequence[SizeOptima], log_loss: Array, rng: np.random.Generator
+) -> Frontier:
+    """Per level the compute of the cheapest size, and the optimum at the compute-optimal size.
+
+    Where the sizes' costs do not cross, the optimum is the cheapest size's own.
+    """
+    curves = [size_curve(_fewest_tokens(s), log_loss) for s in sizes]
     refusals: list[Refusal | None] = []
-    for level in range(levels):
+    out = np.full((5, *sizes[0].log_tokens.shape), np.nan)
+    for level in range(len(log_loss)):
         candidates = [s for s in sizes if s.found[level]]
-        refusal = _unproven(sizes, candidates, log_loss, level)
+        refusal = _unproven(sizes, curves, log_loss, level)
         refusals.append(refusal)
         if refusal is None:
             out[:, :, level] = _cheapest(candidates, level)
-    return Frontier(log_loss, out[0], out[1], out[2], out[3], out[4], tuple(refusals))
+    frontier = Frontier(log_loss, out[0], out[1], out[2], out[3], out[4], tuple(refusals))
+    path = find_path(
+        [float(np.log(s.size.params)) for s in sizes],
+        [float(np.log(s.size.flops_per_token)) for s in sizes],
+        curves,
+        log_loss,
+    )
+    return frontier if path is None else _along(frontier, sizes, path, rng)
+
+
+def _fewest_tokens(optima: SizeOptima) -> Array:
+    """(levels,) ln D at the vertex, or of the best run where there is none but the level is covered."""
+    seen = np.where(np.isfinite(optima.size.log_tokens), optima.size.log_tokens, np.inf)
+    best = np.where(optima.size.covered, seen.min(axis=0), np.nan)
+    best = np.where(np.isfinite(best), best, np.nan)
+    return np.where(optima.found, optima.log_tokens[0], best)
+
+
+def _along(
+    frontier: Frontier, sizes: Sequence[SizeOptima], path: Path, rng: np.random.Generator
+) -> Frontier:
+    """The frontier with its optima read at the compute-optimal size instead of the cheapest."""
+    found = [s.found for s in sizes]
+    vertices = Vertices(
+        np.concatenate(
+            [np.full(f.sum(), np.log(s.size.params)) for s, f in zip(sizes, found, strict=True)]
+        ),
+        *(
+            np.concatenate(
+                [_column(s, name)[:, f] for s, f in zip(sizes, found, strict=True)], axis=1
+            )
+            for name in ("log_tokens", "log_rate", "log_batch")
+        ),
+    )
+    log_params, log_flops = path.draw(frontier.log_params, frontier.log_flops, rng)
+    per_param = float(np.mean([np.log(s.size.flops_per_token / s.size.params) for s in sizes]))
+    log_tokens = log_flops - per_param - log_params
+    answers = read_along(vertices, log_params, log_tokens)
+    if answers is None:
+        return frontier
+    return replace(
+        frontier,
+        log_params=log_params,
+        log_tokens=log_tokens,
+        log_rate=answers[0],
+        log_batch=answers[1],
+        log_flops=log_flops,
+    )
+
+
+def _column(optima: SizeOptima, name: str) -> Array:
+    """Draws without gaps: a draw whose parabola was not convex repeats the estimate."""
+    values: Array = getattr(optima, name)
+    return np.where(np.isfinite(values), values, values[0])
 
 
 def _cheapest(candidates: Sequence[SizeOptima], level: int) -> Array:
-    """(5, draws): ln N, ln LR, ln B, ln D, ln C."""
-    log_params = np.log([c.size.params for c in candidates])
-    columns = np.stack(
-        [
-            [
-                c.log_rate[:, level],
-                c.log_batch[:, level],
-                c.log_tokens[:, level],
-                c.log_flops[:, level],
-            ]
-            for c in candidates
-        ]
-    )  # (sizes, 4, draws)
-    best = int(np.argmin(columns[:, 3, 0]))
-    if 0 < best < len(candidates) - 1:
-        return _between(log_params[best - 1 : best + 2], columns[best - 1 : best + 2])
-    draws = columns.shape[2]
-    return np.concatenate([np.full((1, draws), log_params[best]), columns[best]])
-
-
-def _between(n: Array, columns: Array) -> Array:
-    """The minimum of the parabola of ln C through three sizes, and the rest interpolated there."""
-    cost = columns[:, 3]
-    left = (cost[1] - cost[0]) / (n[1] - n[0])
-    right = (cost[2] - cost[1]) / (n[2] - n[1])
-    curvature = (right - left) / (n[2] - n[0])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        vertex = 0.5 * (n[0] + n[1]) - left / (2.0 * curvature)
-    vertex = np.where(curvature > 0, np.clip(vertex, n[0], n[2]), n[np.argmin(cost, axis=0)])
-    basis = np.stack(
-        [
-            (vertex - n[(i + 1) % 3])
-            * (vertex - n[(i + 2) % 3])
-            / ((n[i] - n[(i + 1) % 3]) * (n[i] - n[(i + 2) % 3]))
-            for i in range(3)
-        ]
-    )
-    return np.concatenate([vertex[None], np.einsum("sd,scd->cd", basis, columns)])
+    """(5, draws): ln N, ln LR, ln B, ln D, ln C of the size of least compute."""
+    best = min(candidates, key=lambda c: float(c.log_flops[0, level]))
+    columns = (best.log_rate, best.log_batch, best.log_tokens, best.log_flops)
+    log_params = np.full(len(best.log_rate), np.log(best.size.params))
+    return np.stack([log_params, *(column[:, level] for column in columns)])
 
 
 def _unproven(
-    sizes: Sequence[SizeOptima], candidates: Sequence[SizeOptima], log_loss: Array, level: int
+    sizes: Sequence[SizeOptima], curves: Sequence[BestCurve | None], log_loss: Array, level: int
 ) -> Refusal | None:
     """Refuse a level whose cheapest size may be one without an optimum there."""
+    candidates = [s for s in sizes if s.found[level]]
     if not candidates:
         reasons = [s.refusals[level] for s in sizes if s.refusals[level] is not None]
         return reasons[-1] if reasons else _not_covered(log_loss, level)
     winner = min(float(c.log_flops[0, level]) for c in candidates)
-    for other in sizes:
-        if other.found[level]:
+    for other, curve in zip(sizes, curves, strict=True):
+        if other.found[level] or curve is None:
             continue
-        refusal = other.refusals[level]
-        if refusal is not None and _best_seen(other, level) < winner:
-            return refusal
-        if refusal is None and _extrapolated(other, log_loss, level) < winner - CLOSE_CALL:
-            return _not_covered(log_loss, level, other.size.params)
+        cost = float(curve.tokens_to(log_loss[level : level + 1])[0])
+        if cost + float(np.log(other.size.flops_per_token)) < winner - CLOSE_CALL:
+            return other.refusals[level] or _not_covered(log_loss, level, other.size.params)
     return None
-
-
-def _best_seen(optima: SizeOptima, level: int) -> float:
-    reached = optima.size.log_tokens[:, level]
-    reached = reached[np.isfinite(reached)]
-    if len(reached) == 0:
-        return np.inf
-    return float(reached.min() + np.log(optima.size.flops_per_token))
-
-
-def _extrapolated(optima: SizeOptima, log_loss: Array, level: int) -> float:
-    """A straight line through the two nearest optima: below the true, convex, ln C(ln L)."""
-    found = np.flatnonzero(optima.found)
-    if len(found) < 2:
-        return np.inf
-    nearest = found[np.argsort(np.abs(found - level))[:2]]
-    x, y = log_loss[nearest], optima.log_flops[0, nearest]
-    return float(y[0] + (log_loss[level] - x[0]) * (y[1] - y[0]) / (x[1] - x[0]))
 
 
 def _not_covered(log_loss: Array, level: int, params: float | None = None) -> Refusal:
@@ -192,12 +200,15 @@ def _not_covered(log_loss: Array, level: int, params: float | None = None) -> Re
     who = (
         "no size has"
         if params is None
-        else f"{params:.3g} parameters, perhaps the cheapest, have no"
+        else f"{params:.3g} parameters, the cheapest there, do not have"
     )
+    figures: dict[str, float | str] = {"loss": loss}
+    if params is not None:
+        figures["params"] = params
     return Refusal(
         RefusalReason.NO_COMMON_LOSS_RANGE,
         f"At loss {loss:.4g} {who} enough runs that reach it. Train for more tokens.",
-        {"loss": loss} | ({} if params is None else {"params": params}),
+        figures,
     )
 
 

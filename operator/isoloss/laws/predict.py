@@ -85,10 +85,7 @@ def _refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
     """What can be said before any arithmetic."""
     if laws.status == "refused":
         return [
-            Refusal(
-                RefusalReason.LAW_REFUSED, r.message, {"law_reason": r.reason.value} | r.figures
-            )
-            for r in laws.refusals
+            Refusal(RefusalReason.LAW_REFUSED, r.message, _law_figures(r)) for r in laws.refusals
         ]
     refusals = []
     if None not in (query.tokenizer, laws.tokenizer) and query.tokenizer != laws.tokenizer:
@@ -129,6 +126,10 @@ def _refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
             )
         )
     return refusals
+
+
+def _law_figures(refusal: Refusal) -> dict[str, float | str]:
+    return {**refusal.figures, "law_reason": refusal.reason.value}
 
 
 def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
@@ -357,7 +358,7 @@ def _variants(
     laws: Laws, query: PredictionQuery, compute: Compute, route: Route
 ) -> dict[str, Point]:
     """The paper's ablations: A without the checkpoint's compute, B with that of its raw tokens."""
-    variants = {}
+    variants: dict[str, Point] = {}
     if compute.cpt_flops is None:
         return variants
     budgets = {"A": compute.cpt_flops}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.cells import Cell
-from isoloss.laws.model import Array, Refusal, RefusalReason, Status
+from isoloss.laws.model import Array, Flags, Indices, Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.trajectories import Trajectory
 
@@ -34,7 +34,7 @@ class SurfaceFit:
     """(9,): H entries (xx, xy, yy), then x (1, n, d), y (1, n, d)."""
     solver: Array
     """(9, points)."""
-    runs: Array
+    runs: Indices
     """(points,) trajectory behind each point."""
     residuals: Array
     weights: Array
@@ -93,7 +93,7 @@ def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[A
     return x, y, n, d, z, cell, runs, scale
 
 
-def optimum_coefficients(coefficients: Array, centre: Array) -> tuple[Array, Array, Array]:
+def optimum_coefficients(coefficients: Array, centre: Array) -> tuple[Array, Array, Flags]:
     """(ln LR (..., 3), ln B (..., 3), convex (...,)) of surfaces (..., 9)."""
     h11, h12, h22 = coefficients[..., 0], coefficients[..., 1], coefficients[..., 2]
     determinant = h11 * h22 - h12**2
@@ -167,7 +167,7 @@ def _judge(
     cells: Sequence[Cell],
     rate: Array,
     batch: Array,
-    convex: Array,
+    convex: Flags,
 ) -> Refusal | None:
     """Refuse a surface without a minimum, or whose minima mostly lie outside the grids."""
     if not convex[0] or convex.mean() < 0.8:

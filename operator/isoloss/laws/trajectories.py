@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from isoloss.laws.model import Array, InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.model import Array, Flags, Indices, InvalidRunError, Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
 
 SAME_TOKENS = 0.005
@@ -221,7 +221,7 @@ def _trajectory(
     )
 
 
-def _lost(run: Run, limit: float) -> Array:
+def _lost(run: Run, limit: float) -> Flags:
     """Evaluations that tell only that the run diverged."""
     bad = ~np.isfinite(run.losses)
     if len(run.losses) == 0:
@@ -306,8 +306,8 @@ def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
     )
 
 
-def _strictly_decreasing(smooth: Array) -> Array:
+def _strictly_decreasing(smooth: Array) -> Indices:
     if len(smooth) == 0:
-        return np.zeros(0, dtype=int)
+        return np.zeros(0, dtype=np.intp)
     keep = np.concatenate([[True], np.diff(smooth) < -1e-9])
-    return np.asarray(np.flatnonzero(keep))
+    return np.flatnonzero(keep)
