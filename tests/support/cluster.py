@@ -37,7 +37,9 @@ NODE_SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 def begin_session() -> None:
     """Choose the session's folder; workers of pytest-xdist inherit the choice."""
     if FOLDER not in os.environ:
-        os.environ[FOLDER] = tempfile.mkdtemp(prefix="isoloss-cluster-")
+        # Only named here, and made by the first who needs it: most sessions need none.
+        name = f"isoloss-cluster-{secrets.token_hex(6)}"
+        os.environ[FOLDER] = str(Path(tempfile.gettempdir()) / name)
         os.environ[OWNER] = str(os.getpid())
 
 
@@ -47,7 +49,8 @@ def end_session() -> None:
         return
     folder = Path(os.environ.pop(FOLDER))
     del os.environ[OWNER]
-    DevCluster(folder).stop()
+    if folder.exists():
+        DevCluster(folder).stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
