@@ -58,6 +58,7 @@ def end_session() -> None:
 def dev_cluster() -> DevCluster:
     """The folder of the session's cluster; nothing in it need run yet."""
     cluster = DevCluster(Path(os.environ[FOLDER]))
+    cluster.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = os.environ.get(OWNER)
     with exclusive(cluster.directory / "start.lock"):
         if owner is not None:
