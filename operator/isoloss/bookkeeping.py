@@ -316,6 +316,7 @@ def taken_back(record: PointRecord, verdict: Verdict, template: str) -> PointRec
             "adopted": False,
             "trained_for": 0,
             "trajectory_sha256": "",
+            "taken_back": record.taken_back + 1,
             "attempts": attempts,
         }
     )

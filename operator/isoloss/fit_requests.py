@@ -30,7 +30,10 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
 
 def fit_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord], *, final: bool) -> str:
     """Hash of all that a fit depends on."""
-    done = [[r.key, r.name, r.trajectory_sha256, str(r.state)] for r in done_records(records)]
+    done = [
+        [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back]
+        for r in done_records(records)
+    ]
     return content_key([done, spec.fit.model_dump(mode="json"), final])
 
 

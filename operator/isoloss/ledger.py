@@ -98,6 +98,9 @@ class PointRecord(Record):
     trajectory_sha256: str = Field(default="", max_length=64)
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
+    taken_back: int = Field(default=0, ge=0)
+    """How often a fit found the trajectory of a result unreadable: part of what a fit depends on, since
+    the repeated run writes the very same bytes."""
     attempts: Attempts = Attempts()
 
 

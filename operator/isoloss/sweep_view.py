@@ -47,6 +47,7 @@ KEEP_FAILED_SECONDS = 86_400
 MAX_EVENT_MESSAGE = 900
 _ANNOUNCED = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 """Conditions whose turns are worth an event; the others turn all the time."""
+_NO_NEWS = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def events(
     for condition in conditions:
         if condition.type not in announced or condition.status == "Unknown":
             continue
-        if condition.reason in (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED):
+        if condition.reason in _NO_NEWS:
             continue
         is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
         event = Event(

@@ -1,0 +1,230 @@
+"""A cluster and a store in memory, to drive whole sweeps through decide_sweep without either.
+
+Time jumps, pods end as chance has it, and the operator is killed between any two writes. What must never
+happen is checked as it would happen: more Jobs than allowed, a done point trained again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from isoloss.contract import ExitCode, PointResult
+from isoloss.decide_sweep import decide_sweep, sweep_reads
+from isoloss.ledger import Ledger
+from isoloss.observation import (
+    FitOutcome,
+    FitRequest,
+    JobRequest,
+    ObservedJob,
+    ObservedPod,
+    ObservedSweep,
+    SweepPlan,
+)
+from isoloss.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass
+from isoloss.points import PlannedPoint
+from isoloss.store import BadRecord, StoreError
+from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words
+
+CHARGED = {
+    "crash": FailureClass.CRASHED,
+    "storage": FailureClass.STORAGE,
+    "no result": FailureClass.RESULT_MISSING,
+    "bad result": FailureClass.RESULT_UNREADABLE,
+}
+UNCHARGED = ("preempted", "vanished", "claimed", "deleted", "host memory")
+
+
+class Killed(Exception):
+    """The operator died here."""
+
+
+@dataclass
+class FakeWorld:
+    """Everything outside the operator."""
+
+    chance: random.Random
+    spec: dict[str, Any] = field(default_factory=sweep_spec)
+    trouble: float = 0.3
+    """Probability that an attempt does not end well."""
+    kills: float = 0.1
+    """Probability of being killed before any one write."""
+    damage: float = 0.0
+    """Probability that a finished point's trajectory gets damaged."""
+    clock: float = 0.0
+    jobs: dict[str, ObservedJob] = field(default_factory=dict)
+    results: dict[str, PointResult | StoreError] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    status: dict[str, Any] = field(default_factory=dict)
+    fit: FitOutcome | None = None
+    trained: Counter[str] = field(default_factory=Counter)
+    """Attempts that wrote a good result, per key."""
+    injected: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Charged failures acted out and not yet overtaken by a kill of the pod, per (key, class)."""
+    killed_for_memory: Counter[str] = field(default_factory=Counter)
+    damaged: set[str] = field(default_factory=set)
+    damages: Counter[str] = field(default_factory=Counter)
+    most_active: int = 0
+
+    def __post_init__(self) -> None:
+        self.points: dict[str, PlannedPoint] = {point.key: point for point in points(self.spec)}
+
+    # ----------------------------------------------------------------------------- the operator
+
+    def run_operator(self) -> SweepPlan | None:
+        """One pass; None where it was killed on the way."""
+        observed = self.observe()
+        plan = decide_sweep(observed)
+        try:
+            self._apply(plan)
+        except Killed:
+            return None
+        return plan
+
+    def observe(self) -> ObservedSweep:
+        """What the shell would observe now."""
+        observed = ObservedSweep(
+            name="demo",
+            namespace="research",
+            uid=UID,
+            generation=1,
+            now=NOW + timedelta(seconds=self.clock),
+            spec=self.spec,
+            status=self.status,
+            jobs=tuple(self.jobs.values()),
+            manifest=manifest(self.spec),
+            ledger=self.ledger,
+            fit=self.fit,
+        )
+        reads = sweep_reads(observed, frozenset(self.results))
+        found = {key: self.results[key] for key in reads.results if key in self.results}
+        return replace(observed, results=found)
+
+    def _apply(self, plan: SweepPlan) -> None:
+        if plan.ledger is not None:
+            self._may_die()
+            self.ledger = Ledger.model_validate_json(plan.ledger.document())
+        for aside in plan.set_aside:
+            self._may_die()
+            key = aside.path.split("/")[1]
+            self.results.pop(key, None)
+            self.damaged.discard(key)
+        for deletion in plan.delete:
+            self._may_die()
+            self.jobs[deletion.name] = replace(self.jobs[deletion.name], deleting=True)
+        for expiry in plan.expire:
+            self._may_die()
+            self.jobs[expiry.name] = replace(self.jobs[expiry.name], expires=True)
+        for request in plan.create:
+            self._may_die()
+            self._create(request)
+        if plan.fit is not None:
+            self._may_die()
+            self.fit = self._fitted(plan.fit)
+        self._may_die()
+        self.status = plan.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def _fitted(self, request: FitRequest) -> FitOutcome:
+        """A fit that finds out which trajectories are damaged."""
+        unreadable = tuple(
+            (point.key, "digest differs") for point in request.points if point.key in self.damaged
+        )
+        for key, _ in unreadable:
+            self.injected[key, str(FailureClass.TRAJECTORY_UNREADABLE)] += 1
+        return FitOutcome(
+            inputs=request.inputs, laws=None, points=len(request.points), unreadable=unreadable
+        )
+
+    def _may_die(self) -> None:
+        if self.chance.random() < self.kills:
+            raise Killed
+
+    def _create(self, request: JobRequest) -> None:
+        if request.name in self.jobs:
+            return  # 409: fine
+        point = self.points[request.labels["isoloss.dev/key"]]
+        found = self.results.get(point.key)
+        assert not isinstance(found, PointResult), f"{point.name} is done and starts again"
+        busy = [j for j in self.jobs.values() if j.key == point.key and j.holds_a_slot]
+        assert not busy, f"{point.name} has two Jobs at work"
+        self.jobs[request.name] = job(
+            point,
+            attempt=request.attempt,
+            uid=f"{request.name}-{self.clock}",
+            created=NOW + timedelta(seconds=self.clock),
+            started=NOW + timedelta(seconds=self.clock),
+        )
+        assert self.jobs[request.name].name == request.name
+        active = sum(j.holds_a_slot for j in self.jobs.values())
+        self.most_active = max(self.most_active, active)
+        assert active <= self.spec["parallelism"], "more Jobs than spec.parallelism"
+
+    # ------------------------------------------------------------------------------ the cluster
+
+    def let_time_pass(self, seconds: float) -> None:
+        """Some pods end, finished Jobs whose time is up go, deleted ones too."""
+        self.clock += seconds
+        for name, observed in list(self.jobs.items()):
+            if observed.deleting and self.chance.random() < 0.7:
+                del self.jobs[name]
+            elif observed.is_finished:
+                if observed.expires and self.chance.random() < 0.3:
+                    del self.jobs[name]
+            elif self.chance.random() < 0.5:
+                self._end(name, observed)
+
+    def _end(self, name: str, observed: ObservedJob) -> None:
+        if self.chance.random() >= self.trouble:
+            self._succeed(name, observed)
+            return
+        how = self.chance.choice([*CHARGED, *UNCHARGED])
+        if how == "host memory":
+            self.killed_for_memory[observed.key] += 1
+            if self.killed_for_memory[observed.key] > 2:  # a fourth would be final
+                how = "preempted"
+        if how == "deleted":
+            del self.jobs[name]  # by hand: no trace is left
+            return
+        if how in CHARGED:
+            self.injected[observed.key, str(CHARGED[how])] += 1
+        if how == "bad result":
+            self.results[observed.key] = BadRecord("result.json: tokens: field required")
+        if how in ("no result", "bad result"):
+            self._finish(name, complete=True, pod=None)
+        elif how == "vanished":
+            self._finish(name, failed=True, pod=None)
+        else:
+            self._finish(name, failed=True, pod=_POD[how])
+
+    def _succeed(self, name: str, observed: ObservedJob) -> None:
+        self.trained[observed.key] += 1
+        if self.chance.random() < self.damage:
+            self.damaged.add(observed.key)
+            self.damages[observed.key] += 1
+        self.results[observed.key] = result(self.points[observed.key])
+        if self.chance.random() < 0.1:  # preempted between result and exit
+            self._finish(name, failed=True, pod=_POD["preempted"])
+        else:
+            self._finish(name, complete=True, pod=None)
+
+    def _finish(self, name: str, **changes: Any) -> None:
+        self.jobs[name] = replace(self.jobs[name], unfinished_pods=0, **changes)
+
+
+_POD = {
+    "crash": ObservedPod(phase="Failed", exit_code=1, reason="Error"),
+    "storage": ObservedPod(phase="Failed", exit_code=ExitCode.STORAGE, reason="Error"),
+    "preempted": ObservedPod(
+        phase="Failed", exit_code=137, reason="Error", disruption="PreemptionByScheduler"
+    ),
+    "claimed": ObservedPod(
+        phase="Failed",
+        exit_code=ExitCode.INTERRUPTED,
+        reason="Error",
+        termination_message=words(CLAIMED_ELSEWHERE_CODE, "attempt 1 of another sweep holds it"),
+    ),
+    "host memory": ObservedPod(phase="Failed", exit_code=137, reason="OOMKilled"),
+}

@@ -1,0 +1,16 @@
+"""Laws fitted to planted runs, once per test session: for tests that need laws but not their fit."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from isoloss.laws import fit_laws
+from isoloss.laws.model import FitOptions
+from isoloss.laws.results import Laws
+from tests.support.planted_runs import planted_runs
+
+
+@cache
+def fitted_laws(*, provisional: bool = False) -> Laws:
+    """Laws of a sweep whose optimum lies inside its grid."""
+    return fit_laws(planted_runs(), FitOptions(bootstrap_samples=20), provisional=provisional)
