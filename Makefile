@@ -3,6 +3,8 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 export PYTHONUNBUFFERED := 1
+# What the tests start or ask, beyond what the demo needs: helm and kubeconform.
+TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast check lint format types contracts generate \
@@ -21,7 +23,7 @@ demo-down: setup ## Stop everything the demo started (its results stay in .demo)
 	@$(PY) -m demo down
 
 test: setup ## Run every test, with a real API server and a real S3 server
-	@$(PY) -m devcluster build
+	@$(PY) -m devcluster build $(TEST_TOOLS)
 	$(PY) -m pytest -n 2 --dist loadgroup
 
 test-fast: setup ## Run the tests that need neither cluster nor S3
