@@ -230,6 +230,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "x.jsonl.gz",
     ),
     "truncated zstandard": (
+        lambda p: (p / "x.jsonl.zst").write_bytes(zstandard.compress(lines(GOOD))[:-200]),
+        "UnreadableFile",
+        "x.jsonl.zst",
+    ),
+    "not zstandard": (
         lambda p: (p / "x.jsonl.zst").write_bytes(b"(\xb5/\xfd garbage"),
         "UnreadableFile",
         "x.jsonl.zst",

@@ -19,9 +19,10 @@ from isoloss.contract import Digest, Finite, Record, Tokens, TrajectoryRow
 from isoloss.store import NotFound, Store, StoreError, StoreUnavailable
 from isoloss_trainer.log import Log
 
-MAX_FILE_BYTES = 64 * 2**30
 PATIENCE_SECONDS = 300.0
-"""How long a write is tried again while the store is away."""
+"""How long a write is tried again while the store is away …"""
+RETRY_SECONDS = 2.0
+"""… and how long between two tries."""
 
 
 class StateFile(Record):
@@ -126,22 +127,22 @@ class Checkpoints:
             raise ValueError("belongs to another point")
         state: State = {}
         for tensor, file in manifest.files.items():
-            content = self._store.read(f"{folder}/{tensor}.safetensors", max_bytes=MAX_FILE_BYTES)
+            content = self._store.read(f"{folder}/{tensor}.safetensors", max_bytes=file.bytes)
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 raise ValueError(f"{tensor}: its hash is not the manifest's")
             state[tensor] = load(content)[tensor]
         return manifest, state
 
 
-def persist(write: Callable[[], None], patience: float = PATIENCE_SECONDS) -> None:
-    """Try a write again while the store is away, for `patience` seconds."""
-    deadline = time.monotonic() + patience
+def persist(write: Callable[[], None]) -> None:
+    """Try a write again while the store is away, for PATIENCE_SECONDS."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return write()
         except StoreUnavailable as error:
             if isinstance(error.__cause__, PermissionError) or time.monotonic() > deadline:
                 raise
-            time.sleep(2.0)
+            time.sleep(RETRY_SECONDS)
         except NotFound as error:
             raise StoreUnavailable(str(error)) from error

@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import fsspec
 
@@ -95,18 +95,20 @@ def read_documents(
         raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
     except Exception as error:
         module = type(error).__module__.split(".")[0]
-        if module in ("zstandard", "zlib", "pyarrow"):
+        if module in ("zlib", "pyarrow"):
             raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
         raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
 
 
 def _decompress(raw: IO[bytes], file: CorpusFile) -> IO[bytes]:
     if file.compression == ".gz":
-        return gzip.open(raw, "rb")
+        return cast("IO[bytes]", gzip.open(raw, "rb"))
     if file.compression == ".zst":
-        import zstandard
+        import pyarrow
 
-        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        # Note: python-zstandard's reader takes a truncated file for a shorter one; this one complains.
+        stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")
+        return cast("IO[bytes]", io.BufferedReader(stream, 2**20))
     return raw
 
 

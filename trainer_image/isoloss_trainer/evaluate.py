@@ -79,7 +79,7 @@ def measure(
     else:
         assert tokenizer is not None, "without a tokenizer there is nothing to differ"
         domains = {
-            name: converted_loss(model, tokenizer, data, name, len(known.documents), device, size)
+            name: converted_loss(model, tokenizer, data, name, known.documents, device, size)
             for name, known in validation.domains.items()
         }
         loss = mixed_loss(domains, config.mixture)

@@ -15,10 +15,10 @@ from isoloss_trainer.tokenization import TextTokenizer
 COMPARED_DOCUMENTS = 200
 
 
-def validation_documents(data: PreparedData, domain: str, count: int) -> list[str]:
-    """The first `count` held-out documents of a domain, in evaluation order."""
+def validation_documents(data: PreparedData, domain: str) -> list[str]:
+    """The held-out documents of a domain, in evaluation order."""
     content = data.store.read(validation_texts(domain), max_bytes=MAX_HELD_OUT_BYTES)
-    return unpack_texts(content)[:count]
+    return unpack_texts(content)
 
 
 def is_same_tokenizer(tokenizer: TextTokenizer, data: PreparedData, domains: list[str]) -> bool:
@@ -30,7 +30,7 @@ def is_same_tokenizer(tokenizer: TextTokenizer, data: PreparedData, domains: lis
 
 
 def _encodes_alike(tokenizer: TextTokenizer, data: PreparedData, domain: str) -> bool:
-    texts = validation_documents(data, domain, COMPARED_DOCUMENTS)
+    texts = validation_documents(data, domain)[:COMPARED_DOCUMENTS]
     ours = data.validation_stream(domain)
     start = 0
     for tokens in tokenizer.encode(texts):
@@ -47,17 +47,16 @@ def converted_loss(
     tokenizer: TextTokenizer,
     data: PreparedData,
     domain: str,
-    tokens: int,
+    documents: NDArray[np.int64],
     device: torch.device,
     micro_batch: int,
 ) -> Loss:
     """Loss in nats per token *of the sweep's tokenizer*, through nats per byte of a domain.
 
-    Reads whole documents, as many as hold `tokens` of the sweep's tokens.
+    Reads the whole of every document that the sweep's sequences touch; `documents` numbers these.
     """
-    ends = np.flatnonzero(data.validation_stream(domain) == data.manifest.end_token)
-    count = int(np.searchsorted(ends, tokens)) + 1
-    texts = validation_documents(data, domain, count)
+    known_texts = validation_documents(data, domain)
+    texts = [known_texts[number] for number in np.unique(documents).tolist()]
     length = data.manifest.sequence_length
     windows, owners = _windows(tokenizer, texts, length)
     losses = run_losses(model.token_losses, windows, device, micro_batch)[: len(owners)]

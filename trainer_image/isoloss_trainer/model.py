@@ -121,6 +121,10 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
             f"max_position_embeddings {longest} is below the sequence length {sequence_length}",
             f"{FIELD}.max_position_embeddings",
         )
+    heads, groups = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+    if groups and heads % groups:
+        message = f"{heads} attention heads do not divide into {groups} key/value heads"
+        raise BadConfiguration("BadModel", message, f"{FIELD}.num_key_value_heads")
     for name, value in config.to_dict().items():
         if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float) and value:
             message = f"{name} must be 0: a run must be repeatable from its seed and step alone"

@@ -99,7 +99,7 @@ class PointRun:
         self._flat = FlatParameters(self.model, compute)
         self._optimizer = AdamW(point.optimizer, self._flat.master)
         self._average = WeightAverage(self._flat.master, point.evaluation.averaging_tokens)
-        self._sequences = TrainingSequences(data, point.mixture, point.seed)
+        self.sequences = TrainingSequences(data, point.mixture, point.seed)
         limit = point.evaluation.sequences_per_domain
         self._validation = ValidationSet(data, point.mixture, limit)
 
@@ -114,6 +114,7 @@ class PointRun:
         self.diverged_at: int | None = None
         self._watch = Watch()
         self._loss_sum, self._loss_steps = 0.0, 0
+        self._resumed_tokens = self._saved_step = 0
         self._attempts = task.claimant.attempt
         self._earlier_seconds = 0.0
         self._evaluation_seconds = self._stalled_seconds = 0.0
@@ -141,7 +142,8 @@ class PointRun:
         while self.step < self.wanted_steps and self.diverged_at is None:
             reporter.check()
             if interruption.requested:
-                checkpoints.save(self.manifest(), self.state())
+                if self.step > self._saved_step:
+                    checkpoints.save(self.manifest(), self.state())
                 checkpoints.wait()
                 message = f"asked to stop; saved at {self.tokens} tokens"
                 raise Interrupted("Interrupted", message)
@@ -157,12 +159,12 @@ class PointRun:
             due = time.monotonic() - saved_at >= self.task.checkpoint_seconds
             if due and self.step < self.wanted_steps:
                 self._stalled_seconds += checkpoints.save(self.manifest(), self.state())
-                saved_at = time.monotonic()
+                saved_at, self._saved_step = time.monotonic(), self.step
 
     def _take_step(self) -> None:
         """One optimizer step over one batch, a micro-batch at a time."""
         point = self._point
-        batch = self._sequences.read(self.step * point.batch_size, point.batch_size)
+        batch = self.sequences.read(self.step * point.batch_size, point.batch_size)
         self._flat.clear_gradient()
         loss = 0.0
         for part in batch.split(self.micro_batch):
@@ -232,7 +234,6 @@ class PointRun:
             tokens_per_second=(self.tokens - self._resumed_tokens) / seconds,
         )
 
-    _resumed_tokens = 0
 
     # --------------------------------------------------------------------------- stop and go
 
@@ -254,6 +255,7 @@ class PointRun:
         self._earlier_seconds = manifest.accelerator_seconds
         self._attempts = max(self._attempts, manifest.attempts + 1)
         self._resumed_tokens = self.tokens
+        self._saved_step = self.step
         self._log.event("resume", tokens=self.tokens, wanted=self.task.tokens)
 
     def state(self) -> State:
@@ -320,7 +322,7 @@ class PointRun:
     def _message(self, rows: tuple[TrajectoryRow, ...]) -> str:
         if self.diverged_at is not None:
             return f"the loss was lost at {self.diverged_at} tokens"
-        epochs = self._sequences.order.epochs(self.step * self._point.batch_size)
+        epochs = self.sequences.order.epochs(self.step * self._point.batch_size)
         words = [f"loss {rows[-1].loss:.4f} nats per token at {rows[-1].tokens} tokens"]
         words += [
             f"domain {name} was read {passes:.1f} times"
