@@ -67,6 +67,7 @@ class Demo:
     def _start_cluster(self) -> None:
         step("Kubernetes control plane, S3 server and a node that runs pods as processes")
         self.cluster.start(say)
+        self.cluster.node().start()
         say(f"API server {self.cluster.control_plane.url}, S3 {self.cluster.object_storage.url}")
 
     def _provide_store(self) -> Store:
