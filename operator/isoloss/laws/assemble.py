@@ -10,11 +10,13 @@ import numpy as np
 from isoloss.laws.estimate import IsoLossEstimate
 from isoloss.laws.model import Array, FitOptions, Run, Status
 from isoloss.laws.optima import Frontier, contours_of, frontier_results, size_optima_results
-from isoloss.laws.results import DataRange, Draws, Laws, Selection, SurfaceLaw
+from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection, SurfaceLaw
 from isoloss.laws.trajectories import Collected, Trajectory
 
 KEPT_DRAWS = 200
 """Draws stored with the laws, for predictions."""
+KEPT_CONTOUR_POINTS = 20_000
+"""Runs times levels above which contours are thinned, to keep the document small."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def assemble(
         selection=estimates.selection,
         optima=tuple(o for s in iso_loss.sizes for o in size_optima_results(s, levels, fitted)),
         frontier=() if frontier is None else frontier_results(frontier, fitted),
-        contours=tuple(c for s in iso_loss.sizes for c in contours_of(s, levels)),
+        contours=_kept_contours(iso_loss),
         excluded=collected.excluded,
         warnings=_warnings(iso_loss),
         data=_data_range(runs, collected.trajectories, frontier),
@@ -57,6 +59,15 @@ def assemble(
         tokenizer=runs[0].tokenizer,
         loss_kind=runs[0].loss_kind,
     )
+
+
+def _kept_contours(iso_loss: IsoLossEstimate) -> tuple[Contour, ...]:
+    """Every contour of a usual sweep; of a huge one, evenly spaced levels."""
+    points = sum(len(s.size.trajectories) for s in iso_loss.sizes) * len(iso_loss.levels)
+    every = 1 + points // KEPT_CONTOUR_POINTS
+    kept = {float(np.exp(loss)) for loss in iso_loss.levels[::-every]}
+    found = (c for s in iso_loss.sizes for c in contours_of(s, iso_loss.levels))
+    return tuple(c for c in found if c.loss in kept)
 
 
 def _warnings(iso_loss: IsoLossEstimate) -> tuple[str, ...]:

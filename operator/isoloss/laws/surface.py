@@ -72,7 +72,7 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
         centre=centre,
         coefficients=solution[:SHAPE],
         solver=full[:SHAPE],
-        runs=runs,
+        runs=runs.astype(np.intp),
         residuals=z - design @ solution,
         weights=weights,
         scale=scale,
@@ -121,11 +121,15 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     freedom = max(float(count - SHAPE - fit.sizes), 2.0)
     shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
     total = max(total, shared)
-    size = np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
-    errors = np.sqrt(shared) * rng.standard_normal((draws, count))[:, member]
-    errors = errors + np.sqrt(total - shared) * rng.standard_normal((draws, len(scaled)))
+    gain = fit.solver / root
+    runs = np.zeros((SHAPE, count))
+    np.add.at(runs.T, member, gain.T)
+    covariance = shared * runs @ runs.T + (total - shared) * gain @ gain.T
+    values, vectors = np.linalg.eigh(covariance)
+    errors = rng.standard_normal((draws, SHAPE)) * np.sqrt(np.clip(values, 0.0, None))
+    errors = errors @ vectors.T * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
     errors[0] = 0.0
-    return np.asarray(fit.coefficients + (errors * size / root) @ fit.solver.T, dtype=float)
+    return np.asarray(fit.coefficients + errors, dtype=float)
 
 
 def surface_law(

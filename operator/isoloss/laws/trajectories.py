@@ -282,8 +282,10 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
         return empty
     x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
     inside = (log_losses <= y[0]) & (log_losses >= y[-1])
-    inverse = PchipInterpolator(-y, x)
-    log_tokens = np.where(inside, inverse(-np.clip(log_losses, y[-1], y[0])), np.nan)
+    wanted = -np.clip(log_losses, y[-1], y[0])
+    # Few points far apart need a curve between them; many do not.
+    between = PchipInterpolator(-y, x)(wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
+    log_tokens = np.where(inside, between, np.nan)
     right = np.clip(np.searchsorted(x, np.nan_to_num(log_tokens, nan=x[0])), 1, len(x) - 1)
     left = right - 1
     gap = x[right] - x[left]
