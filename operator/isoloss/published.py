@@ -132,10 +132,14 @@ class CptRegression(PublishedLaw):
         learning_rate, batch_tokens = self._optimum(setting)
         values = (
             ("learning rate", learning_rate, self.grid_learning_rates),
-            ("batch size", batch_tokens / self.sequence_length, self.grid_batch_sizes),
+            (
+                f"batch size in sequences of {self.sequence_length}:",
+                batch_tokens / self.sequence_length,
+                self.grid_batch_sizes,
+            ),
         )
         return tuple(
-            f"{self.name}: {what} {value:.3g} lies outside the grid of the proxies behind the law "
+            f"{self.name}: {what} {value:.4g} lies outside the grid of the proxies behind the law "
             f"({low:g} to {high:g}): an extrapolation"
             for what, value, (low, high) in values
             if not low <= value <= high

@@ -115,26 +115,24 @@ def laws_table(laws: Laws) -> Table:
 
 def _hyperparameter_row(name: str, law: HyperparameterLaw) -> Cells:
     if law.intercept is None or law.slope is None:
-        return (name, STATUS_WORDS[law.status], _refusal_words(law.refusal), "")
+        return (name, STATUS_WORDS[law.status], _reason(law.refusal), "")
     symbol = "LR" if law.quantity == "learning_rate" else "B"
     if law.form == "PowerLawOfLoss":
         slope = numbers.with_interval(law.slope_interval) if law.slope_interval else ""
         equation = (
-            f"ln {symbol} = {numbers.digits(law.intercept, 4)} + "
-            f"{numbers.digits(law.slope, 4)} ln L; exponent {slope}"
+            f"ln {symbol} = {numbers.digits(law.intercept, 4)} {_signed(law.slope)} ln L; "
+            f"exponent {slope}"
         )
     else:
         y = f"ln {symbol}" if symbol == "LR" else symbol
-        equation = (
-            f"ln C = {numbers.digits(law.intercept, 5)} + {numbers.digits(law.slope, 4)} {y}"
-        )
+        equation = f"ln C = {numbers.digits(law.intercept, 5)} {_signed(law.slope)} {y}"
     fit = f"R² {numbers.digits(law.r_squared, 3)}, {law.points} optima"
     return (name, STATUS_WORDS[law.status], equation, fit)
 
 
 def _loss_row(law: LossComputeLaw) -> Cells:
     if law.gamma is None or law.irreducible_loss is None:
-        return ("loss over compute", STATUS_WORDS[law.status], _refusal_words(law.refusal), "")
+        return ("loss over compute", STATUS_WORDS[law.status], _reason(law.refusal), "")
     if law.irreducible_loss_fixed:
         ground = f"L₀ = {numbers.loss(law.irreducible_loss)} (fixed)"
     else:
@@ -155,13 +153,22 @@ def _surface_row(laws: Laws) -> Cells:
     surface = laws.surface
     rate, batch = surface.log_learning_rate, surface.log_batch_size
     if rate is None or batch is None:
-        return ("joint surface", STATUS_WORDS[surface.status], _refusal_words(surface.refusal), "")
+        return ("joint surface", STATUS_WORDS[surface.status], _reason(surface.refusal), "")
     equation = (
         f"LR ∝ N^({numbers.digits(float(rate[1]), 2)}) D^({numbers.digits(float(rate[2]), 2)}); "
         f"B ∝ N^({numbers.digits(float(batch[1]), 2)}) D^({numbers.digits(float(batch[2]), 2)})"
     )
     fit = f"residual {numbers.digits(surface.residual_rms, 2)} nats, {surface.cells} (N, D) cells"
     return ("joint surface", STATUS_WORDS[surface.status], equation, fit)
+
+
+def _signed(value: float) -> str:
+    return f"{'−' if value < 0 else '+'} {numbers.digits(abs(value), 4)}"
+
+
+def _reason(refusal: Refusal | None) -> str:
+    """The reason alone: the sentence stands once, among the refusals."""
+    return "no reason given" if refusal is None else refusal.reason.value
 
 
 def _refusal_words(refusal: Refusal | None) -> str:

@@ -31,15 +31,17 @@ def _draw(laws: Laws) -> Figure:
     if len(sizes) > MAX_SIZES:
         sizes = [*sizes[: MAX_SIZES - 1], sizes[-1]]
     chosen = {size: _chosen_levels(laws, size) for size in sizes}
+    if not sizes:
+        figure = Figure(figsize=(5.2, 0.8))
+        axes = figure.subplots()
+        axes.set_axis_off()
+        note(axes, "No loss level is covered by enough runs.")
+        return figure
     columns = max([len(levels) for levels in chosen.values()], default=1)
     figure = Figure(
-        figsize=(max(5.2, 2.9 * columns), 2.75 * max(1, len(sizes)) + 0.6), layout="constrained"
+        figsize=(max(5.2, 2.9 * columns), 2.75 * len(sizes) + 0.6), layout="constrained"
     )
-    panels = figure.subplots(max(1, len(sizes)), columns, squeeze=False)
-    if not sizes:
-        note(panels[0, 0], "No loss level is covered by enough runs.")
-        panels[0, 0].set_axis_off()
-        return figure
+    panels = figure.subplots(len(sizes), columns, squeeze=False)
     for row, size in zip(panels, sizes, strict=True):
         for panel in row[len(chosen[size]) :]:
             panel.set_visible(False)
@@ -170,8 +172,7 @@ def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
             facecolor=BAND,
             edgecolor=ACCENT,
             linewidth=1.0,
-            alpha=0.75,
-            zorder=4,
+            zorder=0,
         )
     axes.plot(
         [optimum.batch_size],

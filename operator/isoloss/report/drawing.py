@@ -136,6 +136,6 @@ def note(axes: Axes, text: str) -> None:
         va="center",
         fontsize=8,
         color=INK,
-        wrap=True,
         parse_math=False,
+        in_layout=False,  # a long sentence must not squeeze the panel to nothing
     )

@@ -6,6 +6,7 @@ Beyond the data a curve is dashed: there it is an extrapolation.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,13 @@ from scipy.stats import norm
 
 from isoloss.laws.model import Array
 from isoloss.laws.prediction import Prediction
-from isoloss.laws.results import HyperparameterLaw, Laws, Optimum, evaluate_form
+from isoloss.laws.results import (
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    evaluate_form,
+)
 from isoloss.report import numbers
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
 
@@ -34,15 +41,31 @@ class PlacedPrediction:
 def law_curves(laws: Laws, placed: PlacedPrediction | None = None) -> Figure:
     """f, g and L(C) with bands, residuals, and the prediction where there is one."""
     with style():
-        parts = (laws.learning_rate, laws.batch_size, laws.loss_compute)
-        height = 2.2 if all(part.status == "refused" for part in parts) else 4.9
-        figure = Figure(figsize=(11.2, height), layout="constrained")
+        if all(part.status == "refused" for part in _parts(laws)):
+            return _nothing(laws)
+        figure = Figure(figsize=(11.2, 4.9), layout="constrained")
         panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
         _hyperparameter_panels(panels[:, 0].tolist(), laws, laws.learning_rate, placed)
         _hyperparameter_panels(panels[:, 1].tolist(), laws, laws.batch_size, placed)
         _loss_compute_panels(panels[:, 2].tolist(), laws, placed)
         _legend(figure, laws.options.interval, placed)
         return figure
+
+
+def _parts(laws: Laws) -> tuple[HyperparameterLaw, HyperparameterLaw, LossComputeLaw]:
+    return laws.learning_rate, laws.batch_size, laws.loss_compute
+
+
+def _nothing(laws: Laws) -> Figure:
+    """The reasons instead of curves."""
+    figure = Figure(figsize=(11.2, 2.2), layout="constrained")
+    names = ("learning rate", "batch size", "loss over compute")
+    reasons = [part.refusal.message if part.refusal else "" for part in _parts(laws)]
+    for axes, name, reason in zip(figure.subplots(1, 3), names, reasons, strict=True):
+        axes.set_title(name, loc="left")
+        axes.set_axis_off()
+        note(axes, "Refused.\n" + _folded(reason))
+    return figure
 
 
 # ------------------------------------------------------------------------------------- f and g
@@ -231,15 +254,8 @@ def _refused(top: Axes, bottom: Axes, message: str) -> None:
     note(top, "Refused.\n" + _folded(message))
 
 
-def _folded(text: str, width: int = 44) -> str:
-    lines, line = [], ""
-    for word in text.split():
-        if line and len(line) + len(word) >= width:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}".strip()
-    shown = [*lines, line]
-    return "\n".join(shown if len(shown) <= 12 else [*shown[:11], "…"])
+def _folded(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, width=46, max_lines=11, placeholder=" …"))
 
 
 def _errorbars(axes: Axes, x: Array, y: Array, log_errors: Array, level: float) -> None:
@@ -332,5 +348,6 @@ def _legend(figure: Figure, level: float, placed: PlacedPrediction | None) -> No
         key(f"{level:.0%} band", color=BAND, linestyle="-", linewidth=7),
     ]
     if placed is not None:
-        entries.append(key("prediction", marker="*", markersize=11, color=ACCENT))
+        label = f"prediction, {placed.answer.route} estimate"
+        entries.append(key(label, marker="*", markersize=11, color=ACCENT))
     figure.legend(handles=entries, loc="outside lower left", ncols=5)

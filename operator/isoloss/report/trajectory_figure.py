@@ -20,6 +20,8 @@ from isoloss.report import numbers
 from isoloss.report.drawing import INK, LINE_STYLES, SOFT, grid_axis, key, log_ticks, note, style
 
 MAX_PANELS = 8
+JOINED = 8
+"""A run with fewer evaluations is joined with others of its configuration, as published tables need."""
 CROWDED = 60
 """Above this many lines a panel is drawn as pixels inside the vector file, and thinner."""
 
@@ -121,10 +123,11 @@ def _norm(rates: Sequence[float]) -> LogNorm:
 
 
 def _lines(runs: Sequence[Run]) -> list[_Line]:
-    """One line per configuration; a diverged run is a line of its own."""
+    """Final losses of one configuration are joined; a trajectory or a diverged run stands alone."""
     groups: dict[tuple[float, float, str], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[(run.learning_rate, run.batch_size, run.name if run.diverged else "")].append(run)
+        alone = run.diverged or run.tokens.size >= JOINED
+        groups[(run.learning_rate, run.batch_size, run.name if alone else "")].append(run)
     lines = []
     for (rate, batch, _), members in sorted(groups.items(), key=lambda item: item[0]):
         tokens = np.concatenate([run.tokens for run in members])
