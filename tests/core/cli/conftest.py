@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from isoloss.cli.application import run
+from tests.support.command_line import Ended, Isoloss
 from tests.support.planted_runs import planted_csv, planted_runs
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Standard output as one JSON object; fails where there is anything beside it."""
-        document = json.loads(self.out)
-        assert isinstance(document, dict)
-        return document
-
-
-Isoloss = Callable[..., Ended]
 
 
 @pytest.fixture

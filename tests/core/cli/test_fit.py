@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.cli.conftest import Isoloss
+from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_csv, planted_runs
 from tests.support.tables import as_csv, good_rows
 

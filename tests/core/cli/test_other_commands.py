@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isoloss.published import PUBLISHED
-from tests.core.cli.conftest import Isoloss
+from tests.support.command_line import Isoloss
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.core.cli.conftest import Isoloss
+from tests.support.command_line import Isoloss
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 

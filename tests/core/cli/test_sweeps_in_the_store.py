@@ -21,7 +21,7 @@ from isoloss.laws import Run, fit_laws, laws_to_json
 from isoloss.ledger import Ledger, PointRecord, PointState
 from isoloss.store import Store
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
-from tests.core.cli.conftest import Isoloss
+from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_runs
 
 UID = "0b6f6b3e-0000-4000-8000-000000000001"

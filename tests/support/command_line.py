@@ -1,0 +1,28 @@
+"""What a command of the command line leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output as one JSON object; fails where there is anything beside it."""
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+
+Isoloss = Callable[..., Ended]
+"""Runs a command line in this process: arguments in, what it left behind out."""
