@@ -226,7 +226,9 @@ def required(name: str, sizes: Sequence[float]) -> list[tuple[float, ...]]:
 
 def pooled(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
     return {
-        name: Score(tuple(r for s in scores for r in s[name].regrets), sum(s[name].cells for s in scores))
+        name: Score(
+            tuple(r for s in scores for r in s[name].regrets), sum(s[name].cells for s in scores)
+        )
         for name in scores[0]
     }
 
@@ -241,7 +243,9 @@ def main() -> None:
     for name in (DENSE, MOE):
         table = load(folder / name)
         chosen = [] if arguments.required_only else splits(table.sizes)
-        by_split = {held: score_split(table, held) for held in {*chosen, *required(name, table.sizes)}}
+        by_split = {
+            held: score_split(table, held) for held in {*chosen, *required(name, table.sizes)}
+        }
         for held in required(name, table.sizes):
             _show(f"{name}: held out {', '.join(f'{n:.3g}' for n in held)}", by_split[held])
         if chosen:

@@ -15,6 +15,8 @@ from isoloss.laws.trajectories import Trajectory
 
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
+FEWEST_SIZES = 3
+"""Sizes needed to hold one out and still see a trend over the others."""
 TOKENS_SHOWN = 0.4
 """With fewer than three sizes, the share of each size's tokens that the held-out fit is shown."""
 
@@ -51,7 +53,7 @@ def select_route(
     trajectories: Sequence[Trajectory], available: Sequence[Route], fit: Fitter
 ) -> Selection:
     """Hold out the largest size (or the latest tokens), fit both routes on the rest, compare."""
-    fallback: Route = "iso-loss" if "iso-loss" in available or not available else "surface"
+    fallback: Route = "surface" if "surface" in available else "iso-loss"
     shown, held_out, words = split(trajectories)
     if not available:
         return Selection(fallback, "no estimate could be made")
@@ -63,6 +65,10 @@ def select_route(
     if not scores:
         return Selection(fallback, f"{words}, but no estimate could be made from the rest")
     best = min(scores, key=lambda score: score.regret_mean)
+    if "surface" in available and len({t.params for t in trajectories}) < FEWEST_SIZES:
+        # Later tokens say nothing about another size; the surface at least tells N from D.
+        best = next((score for score in scores if score.route == "surface"), best)
+        words += "; with two sizes that can not decide, and the joint surface answers"
     most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
     distance = float(np.mean([c.log_flops for c in cells]) - most)
     return Selection(best.route, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
@@ -73,7 +79,7 @@ def split(
 ) -> tuple[list[Trajectory], list[Trajectory], str]:
     """(shown, held out, in words)."""
     sizes = sorted({t.params for t in trajectories})
-    if len(sizes) >= 3:
+    if len(sizes) >= FEWEST_SIZES:
         largest = sizes[-1]
         return (
             [t for t in trajectories if t.params < largest],

@@ -22,6 +22,8 @@ WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""
 SHAPE = 9
 """Coefficients besides the cells' levels."""
+NARROWEST_SPREAD = 0.05
+"""Root mean square of ln N, ln D across their common line, below which they are one variable."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,9 @@ class SurfaceFit:
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
     """Weighted least squares over all cells, or why it can not be."""
-    points = sum(len(c.runs) for c in cells)
-    if points < SHAPE + len(cells) + 1 or len(cells) < 2:
-        return Refusal(
-            RefusalReason.TOO_FEW_RUNS,
-            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface.",
-            {"points": points, "cells": len(cells)},
-        )
+    refusal = _refuse_cells(cells)
+    if refusal is not None:
+        return refusal
     x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
     excess = z - best[cell]
@@ -61,9 +59,6 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
     centre = np.array([np.average(v, weights=weights) for v in (x, y, n, d)])
     x, y, n, d = x - centre[0], y - centre[1], n - centre[2], d - centre[3]
     columns = [0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d]
-    for known, quantity in ((4, n), (7, n), (5, d), (8, d)):
-        if np.ptp(quantity) < 1e-9:
-            columns[known] = np.zeros_like(x)
     design = np.concatenate([np.stack(columns, axis=1), np.eye(len(cells))[cell]], axis=1)
     root = np.sqrt(weights)
     full = np.linalg.pinv(design * root[:, None], rcond=1e-10) * root
@@ -79,6 +74,34 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
         unknowns=float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8)),
         sizes=len({c.log_params for c in cells}),
     )
+
+
+def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
+    """Too few cells, or cells that can not tell a size from its tokens."""
+    points = sum(len(c.runs) for c in cells)
+    sizes = len({c.log_params for c in cells})
+    if points < SHAPE + len(cells) + 1 or len(cells) < 3:
+        return Refusal(
+            RefusalReason.TOO_FEW_RUNS,
+            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface.",
+            {"points": points, "cells": len(cells)},
+        )
+    if sizes < 2:
+        return Refusal(
+            RefusalReason.TOO_FEW_SIZES,
+            "One model size says nothing about others: a joint surface needs two.",
+            {"sizes": sizes},
+        )
+    n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])
+    spread = np.linalg.svd(n_and_d - n_and_d.mean(axis=0), compute_uv=False)[-1]
+    if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
+        return Refusal(
+            RefusalReason.TOO_FEW_EVALUATIONS,
+            "Every size was evaluated at one ratio of tokens to parameters: what depends on the size "
+            "can not be told from what depends on the tokens.",
+            {"cells": len(cells), "spread": float(spread)},
+        )
+    return None
 
 
 def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[Array, ...]:
