@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import s3fs
 from devcluster.object_storage import ObjectStorage
 
 from isoloss import layout
@@ -37,6 +38,8 @@ def bucket(
     own_storage: ObjectStorage, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ObjectStorage:
     """A server with the corpus in it, and the environment that a pod would have."""
+    # s3fs keeps clients by their arguments; the endpoint of another test's server is not one.
+    s3fs.S3FileSystem.clear_instance_cache()
     for name, value in own_storage.environment().items():
         monkeypatch.setenv(name, value)
     own_storage.create_bucket("lab")
