@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -67,43 +68,71 @@ def report(
         round_to=round_to,
     )
     positive("--direct-grid-flops", direct_grid_flops)
-    # Here and not above: matplotlib takes a second, which no other command should.
-    from isoloss.report import draw_figures, png_files, render_report
-
     fitted = read_laws(laws)
     given = _runs(laws, runs, fitted)
     prediction, refused = _prediction(fitted, asked)
-    drawn = draw_figures(fitted, given.runs, prediction, initial_loss=initial_loss)
-    page = render_report(
+    files = _write(
+        _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
-        given.runs,
+        given,
         title=title or Path(laws).name,
         facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
         prediction=prediction,
-        initial_loss=initial_loss,
-        opinions=_opinions(prediction, params),
+        asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
         warnings=(*given.warnings, *refused),
-        figures=drawn,
     )
-    write_file(out, page)
-    folder = figures or out.with_name(f"{out.stem}-figures")
-    files = []
-    for name, content in png_files(drawn).items():
-        files.append(folder / name)
-        write_file(folder / name, content)
     if as_json:
-        print_document(
-            {
-                "report": str(out),
-                "figures": [str(file) for file in files],
-                "refused": list(refused),
-            }
-        )
+        print_document({"report": str(out), "figures": files, "refused": list(refused)})
     else:
         print_warnings([*given.warnings, *refused])
-        console().print(f"{out} and {len(files)} figures in {folder}")
+        console().print(f"{out}, and the figures: {', '.join(files)}")
     return REFUSED if refused else ANSWERED
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """Where the page and the figures go."""
+
+    page: Path
+    figures: Path
+
+
+def _write(
+    paths: _Paths,
+    laws: Laws,
+    given: GivenRuns,
+    *,
+    title: str,
+    facts: dict[str, str],
+    prediction: Prediction | None,
+    asked: Asked,
+    savings: SearchCost | None,
+    warnings: tuple[str, ...],
+) -> list[str]:
+    """Draw and write everything; the figures' paths."""
+    # Here and not above: matplotlib takes a second, which no other command should.
+    from isoloss.report import draw_figures, png_files, render_report
+
+    drawn = draw_figures(laws, given.runs, prediction, initial_loss=asked.initial_loss)
+    page = render_report(
+        laws,
+        given.runs,
+        title=title,
+        facts=facts,
+        prediction=prediction,
+        initial_loss=asked.initial_loss,
+        opinions=_opinions(prediction, asked.params),
+        savings=savings,
+        warnings=warnings,
+        figures=drawn,
+    )
+    write_file(paths.page, page)
+    written = []
+    for name, content in png_files(drawn).items():
+        write_file(paths.figures / name, content)
+        written.append(str(paths.figures / name))
+    return written
 
 
 def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> GivenRuns:

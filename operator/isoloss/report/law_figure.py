@@ -191,21 +191,12 @@ def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
     """C_pre at the checkpoint's loss, C_total at the target loss, and C_cpt between them."""
     if placed is None or placed.answer.target_loss is None:
         return
-    answer = placed.answer
-    target = placed.answer.target_loss
-    _star(axes, answer.total_flops.value, target.value, (target.low, target.high))
-    axes.annotate(
-        "$C_{total}$",
-        (answer.total_flops.value, target.value),
-        xytext=(-8, -10),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
-    )
-    before = answer.equivalent_flops
-    if before is None or placed.initial_loss is None:
+    total, target = placed.answer.total_flops.value, placed.answer.target_loss
+    _star(axes, total, target.value, (target.low, target.high))
+    _label(axes, "$C_{total}$", (total, target.value), (-8, -10), "right")
+    before, start = placed.answer.equivalent_flops, placed.initial_loss
+    if before is None or start is None:
         return
-    start = placed.initial_loss
     axes.errorbar(
         [before.value],
         [start],
@@ -219,28 +210,16 @@ def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
         elinewidth=1,
         zorder=6,
     )
-    axes.annotate(
-        "$C_{pre}$",
-        (before.value, start),
-        xytext=(-9, -4),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
-    )
-    axes.annotate(
-        "",
-        (answer.total_flops.value, start),
-        xytext=(before.value, start),
-        arrowprops={"arrowstyle": "->", "color": ACCENT, "linewidth": 1, "linestyle": ":"},
-    )
-    axes.annotate(
-        "+ $C_{cpt}$",
-        (answer.total_flops.value, start),
-        xytext=(0, 6),
-        textcoords="offset points",
-        ha="center",
-        fontsize=8,
-    )
+    arrow = {"arrowstyle": "->", "color": ACCENT, "linewidth": 1, "linestyle": ":"}
+    axes.annotate("", (total, start), xytext=(before.value, start), arrowprops=arrow)
+    _label(axes, "$C_{pre}$", (before.value, start), (-9, -4), "right")
+    _label(axes, "+ $C_{cpt}$", (total, start), (0, 6), "center")
+
+
+def _label(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], side: str
+) -> None:
+    axes.annotate(text, at, xytext=offset, textcoords="offset points", ha=side, fontsize=8)
 
 
 # -------------------------------------------------------------------------------------- common
