@@ -30,6 +30,7 @@ BUSY_SECONDS: Final = 600.0
 """An attempt that ran this long before it was interrupted did some work: no need to slow the next."""
 MAX_HALVINGS: Final = 20
 
+_NONE_YET: Final = Attempts()
 _OUTCOMES: Mapping[Outcome, PointState] = {
     Outcome.SUCCEEDED: PointState.SUCCEEDED,
     Outcome.DIVERGED: PointState.DIVERGED,
@@ -215,6 +216,7 @@ def planned_record(point: PlannedPoint, known: PointRecord | None) -> PointRecor
             name=point.name,
             proxy=point.proxy.name,
             wanted_tokens=point.proxy.tokens,
+            attempts=_NONE_YET,
         )
     if all(getattr(known, name) == value for name, value in fresh.items()):
         return known

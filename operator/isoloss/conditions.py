@@ -228,8 +228,11 @@ def turned(
 
 
 def shortened(text: str, limit: int) -> str:
-    """`text`, cut with an ellipsis where it is longer than `limit` bytes of UTF-8."""
-    content = text.encode(errors="replace")
+    """`text` in one printable line, cut with an ellipsis where it is longer than `limit` bytes of UTF-8."""
+    line = text[: limit + 1]  # a character takes a byte at least: the rest can not matter
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    content = line.encode(errors="replace")
     if len(content) <= limit:
         return content.decode()
     return content[: limit - 3].decode(errors="ignore") + "…"

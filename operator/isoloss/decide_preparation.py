@@ -78,9 +78,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         set_aside=set_aside,
         delete=delete,
         expire=expiries(
-            job
-            for job in observed.jobs
-            if job in obsolete or (job in view.prepare_jobs and job.attempt <= recorded)
+            [*obsolete, *(job for job in view.prepare_jobs if job.attempt <= recorded)]
         ),
         create=create,
         numbers=_numbers(view, ledger),
@@ -92,11 +90,8 @@ def _obsolete(view: SweepView) -> list[ObservedJob]:
     """Jobs on another corpus. Where only the manifest was damaged, points go on training."""
     durable = view.stored_ledger
     same_corpus = durable is not None and durable.prepare_key == view.config.key
-    return [
-        job
-        for job in view.observed.jobs
-        if job not in view.prepare_jobs and not (same_corpus and job in view.own_jobs)
-    ]
+    wanted = {job.uid for job in (view.own_jobs if same_corpus else view.prepare_jobs)}
+    return [job for job in view.observed.jobs if job.uid not in wanted]
 
 
 def _manifest_aside(view: SweepView, ledger: Ledger, problem: str) -> SetAside:

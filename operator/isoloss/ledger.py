@@ -15,9 +15,10 @@ from pydantic import Field
 
 from isoloss.contract import Digest, Finite, Name, PositiveFinite, Record, Tokens
 
-MAX_FAILURES_KEPT = 3
-"""Failed attempts kept in words per point, newest last; the counts are never cut."""
-MAX_FAILURE_MESSAGE = 160
+MAX_FAILURES_KEPT = 2
+"""Failed attempts kept in words per point, newest last; the counts are never cut. Ten thousand points
+with long last words still make a ledger that can be read back (store.MAX_RECORD_BYTES)."""
+MAX_FAILURE_MESSAGE = 120
 
 
 class PointState(StrEnum):
@@ -101,7 +102,7 @@ class PointRecord(Record):
     taken_back: int = Field(default=0, ge=0)
     """How often a fit found the trajectory of a result unreadable: part of what a fit depends on, since
     the repeated run writes the very same bytes."""
-    attempts: Attempts = Attempts()
+    attempts: Attempts = Field(default_factory=Attempts)  # a plain default is copied deeply
 
 
 class ConfigurationError(Record):

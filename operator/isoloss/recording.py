@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from isoloss import layout
 from isoloss.bookkeeping import (
@@ -36,7 +37,7 @@ class Books:
     unknown: frozenset[str] = frozenset()
     """Keys whose result could not be asked for: nothing may be concluded about them now."""
 
-    @property
+    @cached_property
     def by_key(self) -> dict[str, PointRecord]:
         """Records by point key."""
         return {record.key: record for record in self.ledger.points}

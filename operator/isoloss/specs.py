@@ -25,6 +25,8 @@ from isoloss.resources import (
 
 MAX_ERRORS = 10
 """More complaints than this at once help nobody."""
+MAX_STORAGE_URI = 640
+"""Characters: names of folders and files are added, and the result must fit tasks and status."""
 WARMUP_MULTIPLE = 2
 """Evaluations up to this multiple of the warm-up do not count (runs.py)."""
 
@@ -63,7 +65,11 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     Raises InvalidSpec.
     """
     spec = _parse(raw, ScalingSweepSpec)
-    errors = [*_proxy_errors(spec), *_optimizer_errors(spec.optimizer)]
+    errors = [
+        *_storage_errors(spec),
+        *_proxy_errors(spec),
+        *_optimizer_errors(spec.optimizer),
+    ]
     if errors:
         raise InvalidSpec(errors)
     return spec
@@ -157,6 +163,13 @@ def _camel(name: str) -> str:
 
 
 # --------------------------------------------------------------------------------------- rules
+
+
+def _storage_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    length = len(spec.storage.uri)
+    if length <= MAX_STORAGE_URI:
+        return []
+    return [SpecError("spec.storage.uri", f"has {length} characters, more than {MAX_STORAGE_URI}")]
 
 
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
