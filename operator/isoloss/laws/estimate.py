@@ -106,11 +106,15 @@ def _laws_of(
 
 
 def _main_reason(frontier: Frontier) -> Refusal:
-    """The reason that took most levels away, said by the lowest loss it took."""
+    """The reason that took most levels away, said by the lowest loss it took.
+
+    Levels that too few runs reach lie at the ends of every sweep: they are to blame only alone.
+    """
     reasons = [r for r in frontier.refusals if r is not None]
-    counts = Counter(r.reason for r in reasons)
+    telling = [r for r in reasons if r.reason is not RefusalReason.NO_COMMON_LOSS_RANGE] or reasons
+    counts = Counter(r.reason for r in telling)
     most = max(counts, key=lambda reason: counts[reason])
-    return next(r for r in reversed(reasons) if r.reason is most)
+    return next(r for r in reversed(telling) if r.reason is most)
 
 
 def _refused_estimate(refusal: Refusal, options: FitOptions) -> IsoLossEstimate:

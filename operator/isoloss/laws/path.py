@@ -155,9 +155,11 @@ def read_along(
     None where the vertices do not tell the law's three coefficients apart.
     """
     n, d = vertices.log_params, vertices.log_tokens[0]
+    if len(n) < 3:
+        return None
     centre_n, centre_d = n.mean(), d.mean()
     design = np.stack([np.ones_like(n), n - centre_n, d - centre_d], axis=1)
-    if len(n) < 3 or np.linalg.matrix_rank(design, tol=1e-3) < 3:
+    if np.linalg.matrix_rank(design, tol=1e-3) < 3:
         return None
     answers = []
     for values in (vertices.log_rate, vertices.log_batch):
