@@ -56,6 +56,8 @@ class FakeWorld:
     """Probability that a finished point's trajectory gets damaged."""
     clock: float = 0.0
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
+    loose: list[str] = field(default_factory=list)
+    """Keys of pods that still terminate although their Job is gone."""
     results: dict[str, PointResult | StoreError] = field(default_factory=dict)
     ledger: Ledger | None = None
     status: dict[str, Any] = field(default_factory=dict)
@@ -95,6 +97,7 @@ class FakeWorld:
             spec=self.spec,
             status=self.status,
             jobs=tuple(self.jobs.values()),
+            loose_pods=tuple(self.loose),
             manifest=manifest(self.spec),
             ledger=self.ledger,
             fit=self.fit,
@@ -143,13 +146,12 @@ class FakeWorld:
             raise Killed
 
     def _create(self, request: JobRequest) -> None:
-        if request.name in self.jobs:
-            return  # 409: fine
         point = self.points[request.labels["isoloss.dev/key"]]
+        assert request.name not in self.jobs, f"{request.name} is there already"
         found = self.results.get(point.key)
         assert not isinstance(found, PointResult), f"{point.name} is done and starts again"
-        busy = [j for j in self.jobs.values() if j.key == point.key and j.holds_a_slot]
-        assert not busy, f"{point.name} has two Jobs at work"
+        busy = [j.key for j in self.jobs.values() if j.holds_a_slot] + self.loose
+        assert point.key not in busy, f"{point.name} has two pods at work"
         self.jobs[request.name] = job(
             point,
             attempt=request.attempt,
@@ -158,7 +160,7 @@ class FakeWorld:
             started=NOW + timedelta(seconds=self.clock),
         )
         assert self.jobs[request.name].name == request.name
-        active = sum(j.holds_a_slot for j in self.jobs.values())
+        active = sum(j.holds_a_slot for j in self.jobs.values()) + len(self.loose)
         self.most_active = max(self.most_active, active)
         assert active <= self.spec["parallelism"], "more Jobs than spec.parallelism"
 
@@ -167,9 +169,13 @@ class FakeWorld:
     def let_time_pass(self, seconds: float) -> None:
         """Some pods end, finished Jobs whose time is up go, deleted ones too."""
         self.clock += seconds
+        self.loose = [key for key in self.loose if self.chance.random() < 0.5]
         for name, observed in list(self.jobs.items()):
             if observed.deleting and self.chance.random() < 0.7:
                 del self.jobs[name]
+            elif observed.is_finished and observed.unfinished_pods:
+                if self.chance.random() < 0.5:
+                    self.jobs[name] = replace(observed, unfinished_pods=0)
             elif observed.is_finished:
                 if observed.expires and self.chance.random() < 0.3:
                     del self.jobs[name]
@@ -186,7 +192,8 @@ class FakeWorld:
             if self.killed_for_memory[observed.key] > 2:  # a fourth would be final
                 how = "preempted"
         if how == "deleted":
-            del self.jobs[name]  # by hand: no trace is left
+            del self.jobs[name]  # by hand: no trace is left but the pod, for a while
+            self.loose.append(observed.key)
             return
         if how in CHARGED:
             self.injected[observed.key, str(CHARGED[how])] += 1
@@ -211,7 +218,8 @@ class FakeWorld:
             self._finish(name, complete=True, pod=None)
 
     def _finish(self, name: str, **changes: Any) -> None:
-        self.jobs[name] = replace(self.jobs[name], unfinished_pods=0, **changes)
+        lingering = int(self.chance.random() < 0.3)  # a pod that still terminates
+        self.jobs[name] = replace(self.jobs[name], unfinished_pods=lingering, **changes)
 
 
 _POD = {
