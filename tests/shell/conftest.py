@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
-from tests.support.cluster import NodeFactory
+from devcluster.process_node import ProcessNode
+from isoloss.ledger import Ledger
+from tests.support.cluster import NODE_LABEL, NODE_SELECTOR, NodeFactory
 from tests.support.crds import install_crds
-from tests.support.operator_process import OperatorProcess, User, apply_account
-
-SECRET = "store"
+from tests.support.operator_process import (
+    STORE_SECRET,
+    OperatorProcess,
+    User,
+    apply_account,
+)
+from tests.support.traces import Traces
 
 
 @dataclass(frozen=True)
@@ -29,18 +36,36 @@ class Place:
 
     @property
     def uri(self) -> str:
-        return f"s3://{self.bucket}"
+        return f"s3://{self.bucket}/sweep"
 
     @property
     def folder(self) -> Path:
-        return self.storage.buckets / self.bucket
+        return self.storage.buckets / self.bucket / "sweep"
+
+    @property
+    def traces(self) -> Traces:
+        return Traces(self.folder / "traces")
+
+    @property
+    def trace_uri(self) -> str:
+        return f"{self.uri}/traces"
+
+    def ledger(self, sweep: dict[str, Any]) -> Ledger:
+        """The ledger of a sweep as it lies in the store."""
+        metadata = sweep["metadata"]
+        path = self.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}" / "ledger.json"
+        return Ledger.model_validate_json(path.read_bytes())
+
+
+def new_place(storage: ObjectStorage) -> Place:
+    bucket = f"test-{secrets.token_hex(6)}"
+    storage.create_bucket(bucket)
+    return Place(storage, bucket)
 
 
 @pytest.fixture
 def place(object_storage: ObjectStorage) -> Place:
-    bucket = f"test-{secrets.token_hex(6)}"
-    object_storage.create_bucket(bucket)
-    return Place(object_storage, bucket)
+    return new_place(object_storage)
 
 
 @pytest.fixture
@@ -49,7 +74,7 @@ def user(api_client: Any, namespace: str, object_storage: ObjectStorage) -> User
     install_crds(api_client)
     apply_account(api_client, namespace)
     user = User(api_client, namespace)
-    user.create_secret(SECRET, object_storage.environment())
+    user.create_secret(STORE_SECRET, object_storage.environment())
     return user
 
 
@@ -62,12 +87,25 @@ def operator(
         **place.storage.environment(),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps({user.namespace: [place.uri]}),
     }
-    process = OperatorProcess(control_plane, user.namespace, tmp_path, environment)
+    process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     yield process
     process.end()
 
 
 @pytest.fixture
-def node(make_node: NodeFactory) -> Any:
+def node(make_node: NodeFactory) -> ProcessNode:
     """A node with room for many planted pods."""
     return make_node(cpu="64")
+
+
+@pytest.fixture
+def second_namespace(api_client: Any, user: User, object_storage: ObjectStorage) -> Iterator[User]:
+    """Another user's namespace, whose pods run on the same node."""
+    core = client.CoreV1Api(api_client)
+    name = f"{user.namespace}-b"
+    selector = {NODE_SELECTOR: f"{NODE_LABEL}={user.namespace}"}
+    core.create_namespace({"metadata": {"name": name, "annotations": selector}})
+    other = User(api_client, name)
+    other.create_secret(STORE_SECRET, object_storage.environment())
+    yield other
+    core.delete_namespace(name)

@@ -35,7 +35,7 @@ from isoloss_operator.manifests import Owner, PodDefaults
 from isoloss_operator.rbac import NAME
 from tests.support.operator_process import User, sweep_manifest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.cluster
 
 SECRET_KIND = Kind("", "v1", "secrets", "Secret")
 
@@ -235,13 +235,11 @@ def test_a_config_map_is_applied_and_owned(cluster: Cluster, owner: Owner) -> No
 
 
 def test_events_are_sent_and_repetitions_are_one(
-    cluster: Cluster, owner: Owner, api_client: client.ApiClient
+    cluster: Cluster, owner: Owner, user: User
 ) -> None:
     event = Event("Normal", "Finished", "All done.")
     send_events(cluster, owner, "test", [event, event])
-    listed = client.EventsV1Api(api_client).list_namespaced_event(owner.namespace).items
-    ours = [each for each in listed if each.regarding.name == owner.name]
-    assert [each.reason for each in ours] == ["Finished"]
+    assert user.events(owner.name) == ["Finished"]
 
 
 def test_an_unreachable_api_server_is_unavailable_not_a_traceback() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,32 @@ from tests.support.cluster import wait_until
 Json = dict[str, Any]
 PROJECT = Path(__file__).parents[2]
 PLANTED_TRAINER = Path(__file__).parent / "planted_trainer.py"
+STORE_SECRET = "store"
+"""Secret with the credentials of the store, in the user's namespace."""
 PLANTED_COMMAND = [sys.executable, "-S", "-E", str(PLANTED_TRAINER)]
 
 
-def apply_account(api_client: client.ApiClient, namespace: str) -> None:
-    """The operator's service account and roles, in one namespace, as the chart makes them."""
+def apply_account(
+    api_client: client.ApiClient, namespace: str, watched: Sequence[str] = ()
+) -> None:
+    """The operator's service account with the chart's rights in the `watched` namespaces."""
     core, rbac = client.CoreV1Api(api_client), client.RbacAuthorizationV1Api(api_client)
-    create: dict[str, Callable[[Json], Any]] = {
-        "ServiceAccount": lambda body: core.create_namespaced_service_account(namespace, body),
-        "Role": lambda body: rbac.create_namespaced_role(namespace, body),
-        "RoleBinding": lambda body: rbac.create_namespaced_role_binding(namespace, body),
+    create: dict[str, Callable[[str, Json], Any]] = {
+        "ServiceAccount": core.create_namespaced_service_account,
+        "Role": rbac.create_namespaced_role,
+        "RoleBinding": rbac.create_namespaced_role_binding,
     }
-    for manifest in account(namespace, watched=[namespace]):
-        create[manifest["kind"]](manifest)
+    for manifest in account(namespace, watched=watched or [namespace]):
+        create[manifest["kind"]](manifest["metadata"]["namespace"], manifest)
 
 
 @dataclass
 class OperatorProcess:
-    """Starts, stops and kills an operator that serves one namespace with that namespace's rights."""
+    """Starts, stops and kills an operator that serves some namespaces and has rights in no other."""
 
     control_plane: ControlPlane
-    namespace: str
+    namespaces: Sequence[str]
+    """Those it serves; it lives in the first."""
     directory: Path
     environment: Mapping[str, str]
     """Of the operator: credentials of the store and ISOLOSS_* beside the defaults below."""
@@ -54,7 +59,8 @@ class OperatorProcess:
     def start(self) -> None:
         """Start it; returns at once."""
         assert self.process is None or self.process.poll() is not None
-        kubeconfig = self.control_plane.kubeconfig_for_service_account(self.namespace, NAME)
+        home = self.namespaces[0]
+        kubeconfig = self.control_plane.kubeconfig_for_service_account(home, NAME)
         self.starts += 1
         environment = {
             "PATH": os.environ["PATH"],
@@ -62,8 +68,8 @@ class OperatorProcess:
             "KUBECONFIG": str(kubeconfig),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
-            "ISOLOSS_NAMESPACES": self.namespace,
-            "ISOLOSS_LEASE_NAMESPACE": self.namespace,
+            "ISOLOSS_NAMESPACES": ",".join(self.namespaces),
+            "ISOLOSS_LEASE_NAMESPACE": home,
             "ISOLOSS_TRAINER_IMAGE": "planted",
             "ISOLOSS_TRAINER_COMMAND": json.dumps(PLANTED_COMMAND),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.2",
@@ -185,6 +191,12 @@ class User:
         """All pods of the namespace."""
         return list(client.CoreV1Api(self.api_client).list_namespaced_pod(self.namespace).items)
 
+    def events(self, *names: str) -> list[str]:
+        """Reasons of the events about objects of these names."""
+        # Through the core group: the client can not parse others' events of events.k8s.io.
+        listed = client.CoreV1Api(self.api_client).list_namespaced_event(self.namespace).items
+        return [event.reason for event in listed if event.involved_object.name in names]
+
     def create_secret(self, name: str, values: Mapping[str, str]) -> None:
         """A Secret of plain values."""
         body = {"metadata": {"name": name}, "stringData": dict(values)}
@@ -227,7 +239,7 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
         "kind": "ScalingSweep",
         "metadata": {"name": name},
         "spec": {
-            "storage": {"uri": uri},
+            "storage": {"uri": uri, "secretName": STORE_SECRET},
             "data": {
                 "tokenizer": "s3://corpora/tokenizer",
                 "sequenceLength": 128,
@@ -240,10 +252,11 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
                 {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
                 {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
             ],
-            "grid": {"batchSizes": [4, 8, 16], "learningRates": ["1.5e-3", "3e-3", "6e-3"]},
+            "grid": {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3", "8e-3"]},
             "evaluation": {"firstTokens": 100_000, "perDecade": 24},
             "training": {"precision": "float32"},
             "parallelism": 6,
+            "failurePolicy": {"retriesPerPoint": 1, "maxFailedPoints": 0},
             **spec,
         },
     }
