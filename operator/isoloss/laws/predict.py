@@ -23,6 +23,8 @@ WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
 FORM_ERROR = 0.006
 """Of ln x: no law is exact."""
+ROUNDED_TOO_FAR = 0.25
+"""ln B that rounding to a multiple may move without a word."""
 UNTESTED = 0.1
 """Of ln x, where no data could be held out to see how a law errs."""
 NEAREST, FARTHEST = 0.25, 3.0
@@ -219,11 +221,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     route = laws.default_route if laws.default_route in routes else next(iter(routes))
     chosen = routes[route]
     raw = chosen.batch_size.value
-    batch = Interval(
-        float(max(round(raw / query.round_to), 1) * query.round_to),
-        chosen.batch_size.low,
-        chosen.batch_size.high,
-    )
+    batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
     level = laws.options.interval
     warnings = (*laws.warnings, *_warnings(laws, query, routes, route))
@@ -246,6 +244,10 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         provisional=laws.status == "provisional",
         warnings=warnings,
     )
+
+
+def _rounded(batch_size: float, multiple: int) -> float:
+    return float(max(round(batch_size / multiple), 1) * multiple)
 
 
 def _exponential(draws: Array, level: float) -> Interval:
@@ -392,6 +394,13 @@ def _warnings(
         found.append(
             "No target size was given: the surface was asked at the sweep's compute-optimal ratio "
             "of tokens to parameters."
+        )
+    raw = routes[route].batch_size.value
+    rounded = _rounded(raw, query.round_to)
+    if abs(np.log(rounded / raw)) > ROUNDED_TOO_FAR:
+        found.append(
+            f"The nearest multiple of {query.round_to} is {rounded:.0f} sequences, far from the "
+            f"optimum {raw:.4g}."
         )
     length = query.sequence_length
     if length is not None and laws.sequence_length not in (None, length):

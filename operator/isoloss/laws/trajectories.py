@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
@@ -19,6 +19,8 @@ from isoloss.laws.results import Exclusion
 
 SAME_TOKENS = 0.005
 """Token counts closer than this (relative) are one nominal count rounded to whole steps."""
+SAME_VALUE = 0.002
+"""Learning rates, batch sizes and sizes closer than this (relative) are one value, rounded."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run: before lies warm-up."""
 DENSE = 8
@@ -100,9 +102,10 @@ def collect(runs: Sequence[Run]) -> Collected:
     """Group the runs by configuration and smooth each; runs in any order give the same result."""
     for run in runs:
         validate_run(run)
+    runs = _on_nominal_values(runs)
     groups: dict[tuple[float, float, float], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
-        groups[_configuration(run)].append(run)
+        groups[run.params, run.batch_size, run.learning_rate].append(run)
     longest = _longest_tokens(runs)
     limits = _loss_limits(runs)
     trajectories: list[Trajectory] = []
@@ -115,11 +118,37 @@ def collect(runs: Sequence[Run]) -> Collected:
     return Collected(tuple(trajectories), tuple(excluded), tuple(refusals))
 
 
-def _configuration(run: Run) -> tuple[float, float, float]:
-    def digits(value: float) -> float:
-        return float(f"{value:.9g}")
+def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
+    """Runs with sizes, batch sizes and learning rates that differ by rounding made equal.
 
-    return digits(run.params), digits(run.batch_size), digits(run.learning_rate)
+    Two spellings of one learning rate would otherwise look like two lines of the grid, and the noise
+    between them like curvature.
+    """
+    maps = {
+        name: _nominal([getattr(run, name) for run in runs])
+        for name in ("params", "batch_size", "learning_rate")
+    }
+    return [
+        replace(
+            run,
+            params=maps["params"][run.params],
+            batch_size=maps["batch_size"][run.batch_size],
+            learning_rate=maps["learning_rate"][run.learning_rate],
+        )
+        for run in runs
+    ]
+
+
+def _nominal(values: Sequence[float]) -> dict[float, float]:
+    """Each value to the least of those within SAME_VALUE of their neighbours."""
+    nominal: dict[float, float] = {}
+    previous = current = -np.inf
+    for value in sorted(set(values)):
+        if value > previous * (1.0 + SAME_VALUE) or previous < 0:
+            current = value
+        nominal[value] = current
+        previous = value
+    return nominal
 
 
 def _longest_tokens(runs: Sequence[Run]) -> dict[float, float]:

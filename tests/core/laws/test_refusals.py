@@ -160,9 +160,7 @@ def test_unfinished_and_diverged_runs_are_bounds():
     laws = fit(short)
     bounds = [c for c in laws.contours if any(c.bounds)]
     assert bounds, "the diverged runs stay in the contours, as bounds"
-    bounded = {
-        lr for c in bounds for lr, b in zip(c.learning_rates, c.bounds, strict=True) if b
-    }
+    bounded = {lr for c in bounds for lr, b in zip(c.learning_rates, c.bounds, strict=True) if b}
     assert set(highest.values()) <= bounded
 
 
