@@ -55,7 +55,13 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     template = template_digest(spec)
     ledger, set_aside = known_ledger(observed)
     ledger = for_generation(ledger, observed.generation, view.config.key)
-    ledger = record_preparation(ledger, observed, view.prepare_jobs, template)
+    ledger = record_preparation(
+        ledger,
+        observed,
+        view.prepare_jobs,
+        template=template,
+        domains=[domain.name for domain in spec.data.domains],
+    )
     problem = manifest_problem(view)
     if problem:
         set_aside = (*set_aside, _manifest_aside(view, ledger, problem))
@@ -167,7 +173,7 @@ def _data_finding(view: SweepView, ledger: Ledger, problem: str) -> tuple[Findin
     """DataReady, and whether nothing will happen without someone's help."""
     error = ledger.configuration_error
     if error is not None:
-        where = f"spec.{error.field}: " if error.field else ""
+        where = f"{error.field}: " if error.field else ""
         return Finding.false(Reason.BAD_CONFIGURATION, f"{where}{error.message}"), True
     if view.spec.suspend:
         return Finding.false(Reason.SUSPENDED, "spec.suspend is true: the corpus waits."), False

@@ -365,7 +365,7 @@ def _progress_finding(stage: _Stage, starts: Sequence[PlannedPoint]) -> tuple[Fi
     """Progressing while the sweep is not complete, and whether it is stuck for good."""
     error, spec = stage.ledger.configuration_error, stage.view.spec
     if error is not None:
-        where = f"spec.{error.field}: " if error.field else ""
+        where = f"{error.field}: " if error.field else ""
         message = f"{where}{error.message} (found by {error.where})"
         return Finding.false(Reason.BAD_CONFIGURATION, message), True
     if stage.too_many_failed:

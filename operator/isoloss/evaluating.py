@@ -13,7 +13,8 @@ from functools import cached_property
 
 from isoloss import layout
 from isoloss.admission import labels
-from isoloss.conditions import Finding, Reason
+from isoloss.blame import in_words, spec_field
+from isoloss.conditions import MAX_MESSAGE, Finding, Reason
 from isoloss.contract import DataManifest, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss.observation import (
     JobDeletion,
@@ -198,7 +199,8 @@ def _waiting(evaluation: Evaluation) -> tuple[Finding, bool]:
     )
     is_hopeless = last.failure in (FailureClass.BAD_DATA, FailureClass.BAD_CONFIGURATION)
     stalled = is_hopeless or len(charged) > evaluation.sweep.failure_policy.retries_per_point
-    message = f"Attempt {last_job.attempt}: {last.message}"
+    field = spec_field(last.field, domains=list(evaluation.config.mixture))
+    message = f"Attempt {last_job.attempt}: {in_words(last, field, MAX_MESSAGE)}"
     return Finding.false(reason, message), stalled
 
 

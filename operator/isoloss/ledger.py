@@ -111,7 +111,8 @@ class ConfigurationError(Record):
     generation: int = Field(ge=0)
     where: str = Field(max_length=128)
     """Point or "prepare"."""
-    field: str = Field(max_length=253)
+    field: str = Field(max_length=400)
+    """Of the spec, where one is to blame."""
     code: str = Field(max_length=64)
     message: str = Field(max_length=1024)
 

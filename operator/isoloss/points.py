@@ -22,7 +22,7 @@ from isoloss.contract import (
     content_key,
 )
 from isoloss.flops import six_nd, whole_steps
-from isoloss.resources import Proxy, ScalingSweepSpec
+from isoloss.resources import ScalingSweepSpec
 from isoloss.specs import InvalidSpec, SpecError, model_config, optimizer_config
 
 MAX_JOB_NAME = 63
@@ -33,6 +33,8 @@ MAX_JOB_NAME = 63
 class PlannedProxy:
     """What all points of one size share."""
 
+    index: int
+    """In spec.proxies."""
     name: str
     tokens: int
     """Wanted per point, as in the spec."""
@@ -89,7 +91,9 @@ def _plan(spec_json: str, manifest_json: str | None) -> tuple[PlannedPoint, ...]
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
     points = tuple(
-        point for proxy in spec.proxies for point in _proxy_points(spec, proxy, manifest)
+        point
+        for index in range(len(spec.proxies))
+        for point in _proxy_points(spec, index, manifest)
     )
     if manifest is not None and (twins := _twins(points)):
         raise InvalidSpec(twins)
@@ -97,9 +101,9 @@ def _plan(spec_json: str, manifest_json: str | None) -> tuple[PlannedPoint, ...]
 
 
 def _proxy_points(
-    spec: ScalingSweepSpec, proxy: Proxy, manifest: DataManifest | None
+    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> Iterator[PlannedPoint]:
-    planned = _planned_proxy(spec, proxy, manifest)
+    proxy, planned = spec.proxies[index], _planned_proxy(spec, index, manifest)
     grid, length = spec.grid_of(proxy), spec.data.sequence_length
     for batch_size in grid.batch_sizes:
         tokens = whole_steps(proxy.tokens, batch_size, length)
@@ -118,10 +122,12 @@ def _proxy_points(
 
 
 def _planned_proxy(
-    spec: ScalingSweepSpec, proxy: Proxy, manifest: DataManifest | None
+    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> PlannedProxy:
+    proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     return PlannedProxy(
+        index=index,
         name=proxy.name,
         tokens=proxy.tokens,
         model=model,

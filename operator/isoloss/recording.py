@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss import layout
+from isoloss.blame import in_words, spec_field
 from isoloss.bookkeeping import (
     after_failure,
     after_stop,
@@ -78,21 +79,27 @@ def for_generation(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
 
 
 def record_preparation(
-    ledger: Ledger, observed: ObservedSweep, jobs: Iterable[ObservedJob], template: str
+    ledger: Ledger,
+    observed: ObservedSweep,
+    jobs: Iterable[ObservedJob],
+    *,
+    template: str,
+    domains: Sequence[str],
 ) -> Ledger:
     """The ledger with every ended prepare Job in it (the manifest is not there)."""
     for job in by_attempt(jobs):
         if not job.is_finished or job.attempt <= ledger.preparation.ended:
             continue
         verdict = classify(job)
+        field = spec_field(verdict.field, domains=domains)
         attempts = after_failure(
             ledger.preparation, job, verdict, template=template, now=observed.now
-        ).model_copy(update={"last_message": shortened(verdict.message, 1000)})
+        ).model_copy(update={"last_message": in_words(verdict, field, 1000)})
         ledger = ledger.model_copy(
             update={
                 "preparation": attempts,
                 "configuration_error": _configuration_error(
-                    ledger, observed.generation, "prepare", verdict
+                    ledger, observed.generation, "prepare", verdict, field
                 ),
             }
         )
@@ -100,14 +107,14 @@ def record_preparation(
 
 
 def _configuration_error(
-    ledger: Ledger, generation: int, where: str, verdict: Verdict
+    ledger: Ledger, generation: int, where: str, verdict: Verdict, field: str
 ) -> ConfigurationError | None:
     if verdict.failure is not FailureClass.BAD_CONFIGURATION:
         return ledger.configuration_error
     return ConfigurationError(
         generation=generation,
         where=where,
-        field=verdict.field,
+        field=field,
         code=verdict.code or str(verdict.failure),
         message=shortened(verdict.message, 1000),
     )
@@ -144,12 +151,17 @@ def record_points(
             records.append(record)
             continue
         set_aside.extend(outcome.set_aside)
-        if outcome.verdict is not None:
+        if outcome.verdict is not None and outcome.verdict.is_final:
             error = _configuration_error(
                 ledger.model_copy(update={"configuration_error": error}),
                 observed.generation,
                 point.name,
                 outcome.verdict,
+                spec_field(
+                    outcome.verdict.field,
+                    domains=list(point.config.mixture),
+                    proxy=point.proxy.index,
+                ),
             )
         records.append(settled(outcome.record, point, retries))
     return Books(

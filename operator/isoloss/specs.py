@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from isoloss.architectures import UnsupportedModel, parameter_counts, preset_config, unknown_keys
+from isoloss.blame import camel
 from isoloss.contract import DomainSource, OptimizerConfig, PrepareConfig
 from isoloss.resources import (
     HyperparamPredictionSpec,
@@ -107,7 +108,7 @@ def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
         )
     except ValidationError as error:
         raise InvalidSpec(
-            SpecError(f"spec.optimizer.{_camel(str(detail['loc'][0]))}", _lower(detail["msg"]))
+            SpecError(f"spec.optimizer.{camel(str(detail['loc'][0]))}", _lower(detail["msg"]))
             for detail in error.errors(include_url=False)
         ) from error
 
@@ -155,11 +156,6 @@ def _spec_error(detail: ErrorDetails) -> SpecError:
 
 def _lower(message: str) -> str:
     return message[:1].lower() + message[1:]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
 
 
 # --------------------------------------------------------------------------------------- rules

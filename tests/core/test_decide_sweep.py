@@ -159,13 +159,15 @@ ROWS: dict[str, Row] = {
             failed(
                 PREPARE_KEY,
                 ExitCode.BAD_DATA,
-                pod_termination_message=words("TextFieldMissing", "no field body in a.jsonl:3"),
+                pod_termination_message=words(
+                    "TextFieldMissing", "no field body in a.jsonl:3", "domains.math.text_field"
+                ),
             )
         ),
         ("False", "TextFieldMissing"),
         stalled=True,
         also={"DataReady": ("False", "TextFieldMissing")},
-        says="no field body in a.jsonl:3",
+        says="spec.data.domains[1].textField: no field body in a.jsonl:3",
     ),
     "a prepare Job that failed too often stalls": Row(
         lambda: unprepared(
@@ -299,9 +301,7 @@ ROWS: dict[str, Row] = {
                 failed(
                     FIRST,
                     ExitCode.BAD_CONFIGURATION,
-                    pod_termination_message=words(
-                        "BadShape", "must divide 64", "proxies[0].model"
-                    ),
+                    pod_termination_message=words("BadShape", "must divide 64", "model.num_heads"),
                 ),
                 job(POINTS[1]),
             )
@@ -309,7 +309,7 @@ ROWS: dict[str, Row] = {
         ("False", "BadConfiguration"),
         stalled=True,
         also={"Accepted": ("False", "BadConfiguration")},
-        says="spec.proxies[0].model: must divide 64",
+        says="spec.proxies[0].model.config.num_heads: must divide 64",
     ),
     "a bad configuration is forgotten once the spec changes": Row(
         lambda: known(
