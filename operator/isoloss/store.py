@@ -102,7 +102,10 @@ class Store:
 
         def call() -> bytes:
             with self.filesystem.open(self._path(path), "rb", cache_type="none") as file:
-                content: bytes = file.read(max_bytes + 1)
+                # Local files allocate what is asked for, however little there is to read.
+                size = getattr(file, "size", None)
+                limit = max_bytes if size is None else min(max_bytes, size)
+                content: bytes = file.read(limit + 1)
                 return content
 
         content = self._ask(path, call)

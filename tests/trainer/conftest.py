@@ -12,12 +12,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 pytest.importorskip("torch")
 
-from isoloss import layout  # noqa: E402
-from isoloss.contract import DataManifest  # noqa: E402
-from isoloss.store import Store  # noqa: E402
-from isoloss_trainer.interruption import Interruption  # noqa: E402
-from isoloss_trainer.prepare import prepare  # noqa: E402
-from tests.trainer.builders import make_corpus, prepare_task, quiet, uri  # noqa: E402
+from isoloss import layout
+from isoloss.contract import DataManifest
+from isoloss.store import Store
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.prepare import prepare
+from tests.trainer.builders import make_corpus, prepare_task, quiet, uri
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, TrainerError
+from isoloss_trainer.world import World
 from tests.trainer.builders import (
     DEEPSEEK,
     LLAMA,
@@ -35,6 +36,8 @@ from tests.trainer.builders import (
     uri,
 )
 from tests.trainer.conftest import Prepared
+
+ALONE = World(0, 1, torch.device("cpu"))
 
 
 def run(task: EvaluateTask, scratch: Path) -> EvaluationResult:
@@ -64,9 +67,7 @@ def test_the_loss_is_that_of_the_same_weights_in_training(
     result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
     data = PreparedData(prepared.data_uri, tmp_path)
     model = LanguageModel(build_network(config, seed=0), SEQUENCE_LENGTH)
-    loss, _ = ValidationSet(data, MIXTURE, 64).evaluate(
-        model.token_losses, torch.device("cpu"), 16
-    )
+    loss, _ = ValidationSet(data, MIXTURE, 64).evaluate(model.token_losses, ALONE, 16)
     assert result.loss == pytest.approx(loss.value, abs=1e-6)
     assert result.loss_standard_error == pytest.approx(loss.standard_error, rel=1e-3)
     assert result.same_tokenizer
@@ -209,9 +210,7 @@ def test_other_logits_than_hidden_times_head_are_taken_from_the_model(
 
     def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         logits = network(inputs, use_cache=False).logits
-        return torch.nn.functional.cross_entropy(
-            logits.transpose(1, 2), targets, reduction="none"
-        )
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
 
-    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(losses, torch.device("cpu"), 16)
+    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(losses, ALONE, 16)
     assert result.loss == pytest.approx(wanted.value, abs=1e-5)

@@ -16,10 +16,11 @@ from isoloss_trainer.evaluation import (
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
+from isoloss_trainer.world import World
 from tests.trainer.builders import DEEPSEEK, LLAMA, MIXTURE, SEQUENCE_LENGTH
 from tests.trainer.conftest import Prepared
 
-CPU = torch.device("cpu")
+ALONE = World(0, 1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("config", [LLAMA, DEEPSEEK], ids=lambda c: c["model_type"])
@@ -31,7 +32,7 @@ def test_losses_agree_with_transformers_in_float64(prepared: Prepared, config: d
         for parameter in network.parameters():
             parameter.mul_(3.0)  # away from the uniform answer of fresh weights
     model = LanguageModel(network, SEQUENCE_LENGTH)
-    _, domains = validation.evaluate(model.token_losses, CPU, 4)
+    _, domains = validation.evaluate(model.token_losses, ALONE, 4)
     reference = build_network(config, seed=0).double()
     reference.load_state_dict(network.state_dict())
     reference.set_attn_implementation("eager")
@@ -40,9 +41,7 @@ def test_losses_agree_with_transformers_in_float64(prepared: Prepared, config: d
         tokens = torch.from_numpy(sequences.tokens.astype(np.int64))
         with torch.no_grad():
             logits = reference(tokens[:, :-1], use_cache=False).logits
-        wanted = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), tokens[:, 1:].flatten()
-        )
+        wanted = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         assert domains[name].value == pytest.approx(float(wanted), abs=1e-5)
 
 
@@ -50,7 +49,7 @@ def test_the_batch_size_of_an_evaluation_does_not_matter(prepared: Prepared) -> 
     data = PreparedData(prepared.data_uri, prepared.folder)
     validation = ValidationSet(data, MIXTURE, 10)
     model = LanguageModel(build_network(LLAMA, seed=0), SEQUENCE_LENGTH)
-    losses = [validation.evaluate(model.token_losses, CPU, size)[0].value for size in (1, 3, 64)]
+    losses = [validation.evaluate(model.token_losses, ALONE, size)[0].value for size in (1, 3, 64)]
     assert losses == pytest.approx([losses[0]] * 3, abs=1e-6)
 
 
@@ -106,4 +105,6 @@ def test_mixed_losses_are_weighted_and_errors_add_in_squares() -> None:
     mixed = mixed_loss(domains, {"a": 0.5, "b": 0.5})
     assert mixed.value == 3.0
     assert mixed.standard_error == pytest.approx(0.25)
-    assert mixed_loss({**domains, "b": Loss(4.0, None)}, {"a": 0.5, "b": 0.5}).standard_error is None
+    assert (
+        mixed_loss({**domains, "b": Loss(4.0, None)}, {"a": 0.5, "b": 0.5}).standard_error is None
+    )

@@ -71,9 +71,7 @@ def test_a_bad_task_is_a_bad_configuration(
     assert TerminationMessage.model_validate_json(last_words.read_text()).code == words
 
 
-def test_a_task_of_another_kind_is_refused(
-    corpus: Path, tmp_path: Path, last_words: Path
-) -> None:
+def test_a_task_of_another_kind_is_refused(corpus: Path, tmp_path: Path, last_words: Path) -> None:
     assert call(prepare_task(uri(corpus), uri(tmp_path)), "train", tmp_path) == 44
 
 
@@ -124,7 +122,9 @@ def wait_for_checkpoint(store: Path, more_than: int, process: subprocess.Popen[b
     """Wait until there are checkpoints with a step above `more_than`, or the process ended."""
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
-        steps = [int(p.parent.name[5:]) for p in store.glob("points/*/checkpoints/*/manifest.json")]
+        steps = [
+            int(p.parent.name[5:]) for p in store.glob("points/*/checkpoints/*/manifest.json")
+        ]
         if max(steps, default=0) > more_than:
             return
         time.sleep(0.01)

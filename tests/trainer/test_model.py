@@ -104,7 +104,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others() -> None
     one, same, other = (build_network(LLAMA, seed=seed) for seed in (3, 3, 4))
     pairs = zip(one.parameters(), same.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
-    assert not torch.equal(one.get_output_embeddings().weight, other.get_output_embeddings().weight)
+    assert not torch.equal(
+        one.get_output_embeddings().weight, other.get_output_embeddings().weight
+    )
 
 
 LEAN = """
@@ -125,7 +127,11 @@ def test_lean_imports_change_nothing_but_the_time() -> None:
     for full in ("", "1"):
         environment = {"ISOLOSS_FULL_IMPORTS": full, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}
         done = subprocess.run(
-            [sys.executable, "-c", LEAN], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", LEAN],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         outputs.append(done.stdout.splitlines())
     lean, full_imports = outputs

@@ -336,9 +336,7 @@ def test_near_identical_documents_across_the_split_are_counted(
     (domain,) = run(task).domains
     assert domain.near_duplicates >= domain.validation_documents // 2
     write_json_lines(tmp_path / "y.jsonl", originals)
-    (clean,) = run(
-        domain_task(corpus, tmp_path / "store2", f"{uri(tmp_path)}/y.jsonl")
-    ).domains
+    (clean,) = run(domain_task(corpus, tmp_path / "store2", f"{uri(tmp_path)}/y.jsonl")).domains
     assert clean.near_duplicates == 0
 
 
@@ -370,7 +368,9 @@ def test_an_interrupted_preparation_goes_on_and_ends_the_same(
     read: list[str] = []
     original = prepare_module.read_documents
     monkeypatch.setattr(
-        prepare_module, "read_documents", lambda f, x, t: (read.append(x.path), original(f, x, t))[1]
+        prepare_module,
+        "read_documents",
+        lambda f, x, t: (read.append(x.path), original(f, x, t))[1],
     )
     manifest = run(task)
     assert len(read) == 2

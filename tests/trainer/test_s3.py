@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import s3fs
-from devcluster.object_storage import ObjectStorage
 
+from devcluster.object_storage import ObjectStorage
 from isoloss import layout
 from isoloss.contract import DataManifest, EvaluationResult, PointResult
 from isoloss.store import Store
@@ -72,9 +72,7 @@ def test_a_point_on_s3_is_the_point_on_a_file_system(
     train(local, tmp_path, Interruption(), quiet())
     paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
     assert Store("s3://lab/sweep").read(paths[0]) == Store(prepared.uri).read(paths[1])
-    result = Store("s3://lab/sweep").read_record(
-        layout.point_result(task.point.key), PointResult
-    )
+    result = Store("s3://lab/sweep").read_record(layout.point_result(task.point.key), PointResult)
     assert result.attempts >= 2
 
 
@@ -105,9 +103,7 @@ def test_a_server_that_goes_away_for_a_while_costs_nothing(
 ) -> None:
     manifest = prepared_on(bucket, tmp_path)
     shutil.rmtree(tmp_path / "data", ignore_errors=True)
-    task = train_task(
-        manifest, "s3://lab/sweep", tokens=40_000, task={"checkpoint_seconds": 1}
-    )
+    task = train_task(manifest, "s3://lab/sweep", tokens=40_000, task={"checkpoint_seconds": 1})
 
     def go_away() -> None:
         time.sleep(1)

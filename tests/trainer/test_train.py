@@ -36,6 +36,7 @@ from isoloss_trainer.termination import (
     explain,
 )
 from isoloss_trainer.train import train
+from isoloss_trainer.world import World
 from tests.trainer.builders import (
     DEEPSEEK,
     LLAMA,
@@ -47,6 +48,8 @@ from tests.trainer.builders import (
     uri,
 )
 from tests.trainer.conftest import Prepared
+
+ALONE = World(0, 1, torch.device("cpu"))
 
 
 def run(task: TrainTask, interruption: Interruption | None = None) -> PointResult:
@@ -128,7 +131,7 @@ def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
     """Two batches of 2 are the batch of 4 in the data they hold."""
     data = PreparedData(prepared.data_uri, prepared.folder)
     runs = [
-        PointRun(train_task(prepared.manifest, prepared.uri, batch_size=b), data, quiet())
+        PointRun(train_task(prepared.manifest, prepared.uri, batch_size=b), data, ALONE, quiet())
         for b in (2, 4)
     ]
     small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])

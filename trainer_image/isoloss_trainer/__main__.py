@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from isoloss.contract import (
     TrainTask,
 )
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.launch import run_together, wanted_processes
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import BadConfiguration, explain, write_message
 
@@ -31,15 +33,22 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one task; the exit code is a contract.ExitCode, or 1 for a bug."""
     options = _parse(arguments)
     interruption = Interruption().listen()
-    log = Log()
+    speaks = os.environ.get("RANK", "0") == "0"
+    log = Log(sys.stdout if speaks else io.StringIO())
     try:
-        message = _run(_task(options), interruption, log)
-    except Exception as error:
+        task = _task(options)
+        processes = 1 if isinstance(task, PrepareTask) else wanted_processes()
+        if processes > 1:
+            return run_together(processes, sys.argv[1:], interruption)
+        message = _run(task, interruption, log)
+    except Exception as error:  # noqa: BLE001 (the edge: whatever it is, it gets an exit code)
         code, words = explain(error)
         if code == 1:
             log.failure(error)
     else:
         code, words = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
+    if not speaks:
+        return int(code)
     log.event("end", exit_code=int(code), code=words.code, message=words.message)
     write_message(words)
     return int(code)

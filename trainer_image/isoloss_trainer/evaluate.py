@@ -26,6 +26,7 @@ from isoloss_trainer.run import versions
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
+from isoloss_trainer.world import World, join
 
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
@@ -44,8 +45,13 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
         message = f"{task.data_uri}: digest {data.manifest.digest} is not the task's"
         raise BadData("DataChanged", message, "data")
     interruption.check()
-    result = measure(task, data, scratch, interruption, log)
-    store.write_record(path, result)
+    world = join()
+    try:
+        result = measure(task, data, scratch, world, interruption, log)
+    finally:
+        world.leave()
+    if world.is_first:
+        store.write_record(path, result)
     return _summary(result)
 
 
@@ -55,12 +61,17 @@ def _summary(result: EvaluationResult) -> str:
 
 
 def measure(
-    task: EvaluateTask, data: PreparedData, scratch: Path, interruption: Interruption, log: Log
+    task: EvaluateTask,
+    data: PreparedData,
+    scratch: Path,
+    world: World,
+    interruption: Interruption,
+    log: Log,
 ) -> EvaluationResult:
-    """Load the checkpoint and compute its loss."""
+    """Load the checkpoint and compute its loss; every process holds all of it and reads its share."""
     started = time.monotonic()
     config = task.config
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = world.device
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     folder = fetch_directory(config.checkpoint, scratch)
     network = load_network(folder, config.checkpoint, dtype)
@@ -75,11 +86,11 @@ def measure(
     budget = CPU_MICRO_BATCH_TOKENS if device.type == "cpu" else MICRO_BATCH_TOKENS
     size = max(1, budget // config.sequence_length)
     if same:
-        loss, domains = validation.evaluate(model.token_losses, device, size)
+        loss, domains = validation.evaluate(model.token_losses, world, size)
     else:
         assert tokenizer is not None, "without a tokenizer there is nothing to differ"
         domains = {
-            name: converted_loss(model, tokenizer, data, name, known.documents, device, size)
+            name: converted_loss(model, tokenizer, data, name, known.documents, world, size)
             for name, known in validation.domains.items()
         }
         loss = mixed_loss(domains, config.mixture)
@@ -98,7 +109,7 @@ def measure(
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,
-        accelerator_seconds=time.monotonic() - started,
+        accelerator_seconds=(time.monotonic() - started) * world.size,
         versions=versions(),
     )
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
+from isoloss_trainer.world import World
 
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Inputs and targets [batch, S] to the loss of every token."""
@@ -71,12 +72,12 @@ class ValidationSet:
         return sum(len(domain.documents) for domain in self.domains.values())
 
     def evaluate(
-        self, losses: TokenLosses, device: torch.device, micro_batch: int
+        self, losses: TokenLosses, world: World, micro_batch: int
     ) -> tuple[Loss, dict[str, Loss]]:
         """Loss of the mixture and of each domain, `micro_batch` sequences at a time."""
         found = {
             name: document_loss(
-                run_losses(losses, domain.tokens, device, micro_batch), domain.documents
+                run_losses(losses, domain.tokens, world, micro_batch), domain.documents
             )
             for name, domain in self.domains.items()
         }
@@ -85,24 +86,29 @@ class ValidationSet:
 
 @torch.no_grad()
 def run_losses(
-    losses: TokenLosses, tokens: NDArray[np.uint32], device: torch.device, micro_batch: int
+    losses: TokenLosses, tokens: NDArray[np.uint32], world: World, micro_batch: int
 ) -> NDArray[np.float64]:
-    """Loss of every target, [sequences * S]. Compiled code sees one shape: the last batch is filled up."""
-    parts = []
-    for start in range(0, len(tokens), micro_batch):
-        end = (
-            start + micro_batch if device.type == "cuda" else min(start + micro_batch, len(tokens))
-        )
-        rows = np.arange(start, end) % len(tokens)
+    """Loss of every target of `tokens` [sequences, S + 1]: [sequences * S], shared among processes.
+
+    Compiled code sees one shape: on an accelerator the last batch is filled up.
+    """
+    device = world.device
+    found = torch.zeros(len(tokens), tokens.shape[1] - 1, device=device)
+    mine = world.share(len(tokens))
+    for start in range(mine.start, mine.stop, micro_batch):
+        end = min(start + micro_batch, mine.stop)
+        filled = start + micro_batch if device.type == "cuda" else end
+        rows = np.arange(start, filled) % len(tokens)
         batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)
-        parts.append(losses(batch[:, :-1], batch[:, 1:]))
-    return torch.cat(parts)[: len(tokens)].double().cpu().numpy().ravel()
+        found[start:end] = losses(batch[:, :-1], batch[:, 1:])[: end - start]
+    world.sum(found)
+    return found.double().cpu().numpy().ravel()
 
 
 def document_loss(losses: NDArray[np.float64], documents: NDArray[np.int64]) -> Loss:
     """Mean loss per token and its standard error by documents."""
     counts = np.bincount(documents).astype(np.float64)
-    sums = np.bincount(documents, losses)
+    sums = np.bincount(documents, losses).astype(np.float64)
     return ratio_loss(sums[counts > 0], counts[counts > 0])
 
 

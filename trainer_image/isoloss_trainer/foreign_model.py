@@ -61,7 +61,7 @@ def load_network(folder: Path, uri: str, dtype: torch.dtype) -> Any:
 
     model_type = _model_type(folder, uri)
     model_class = load_model_class(model_type)
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         network, report = model_class.from_pretrained(
             folder,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from isoloss_trainer.evaluation import Loss, ratio_loss, run_losses
@@ -11,6 +10,7 @@ from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.prepare import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.tokenization import TextTokenizer
+from isoloss_trainer.world import World
 
 COMPARED_DOCUMENTS = 200
 
@@ -48,7 +48,7 @@ def converted_loss(
     data: PreparedData,
     domain: str,
     documents: NDArray[np.int64],
-    device: torch.device,
+    world: World,
     micro_batch: int,
 ) -> Loss:
     """Loss in nats per token *of the sweep's tokenizer*, through nats per byte of a domain.
@@ -59,8 +59,8 @@ def converted_loss(
     texts = [known_texts[number] for number in np.unique(documents).tolist()]
     length = data.manifest.sequence_length
     windows, owners = _windows(tokenizer, texts, length)
-    losses = run_losses(model.token_losses, windows, device, micro_batch)[: len(owners)]
-    sums = np.bincount(owners, losses, minlength=len(texts))
+    losses = run_losses(model.token_losses, windows, world, micro_batch)[: len(owners)]
+    sums = np.bincount(owners, losses, minlength=len(texts)).astype(np.float64)
     sizes = np.array([len(text.encode()) for text in texts], dtype=np.float64)
     per_byte = ratio_loss(sums, sizes)
     known = data.domain(domain)

@@ -7,11 +7,13 @@ gradients right away, so that nothing of the size of the logits outlives its chu
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-CHUNK_BYTES = 2**30
+CHUNK_BYTES = 2**32
 """Memory of one chunk's float32 logits on an accelerator."""
 CPU_CHUNK_BYTES = 2**26
 
@@ -62,6 +64,12 @@ def _chunk_step(
     return loss, (gradient @ weight).mul_(scale), gradient.T @ (hidden * scale)
 
 
+@functools.cache
+def _compiled_chunk_step() -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """On an accelerator the passes over the logits are fused."""
+    return torch.compile(_chunk_step, dynamic=False)
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -75,11 +83,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hidden_gradient = torch.empty_like(hidden)
         weight_gradient: torch.Tensor | None = None
+        step = _compiled_chunk_step() if hidden.is_cuda else _chunk_step
         for start in range(0, len(targets), chunk):
             part = slice(start, start + chunk)
-            loss, hidden_gradient[part], addend = _chunk_step(
-                hidden[part], weight, targets[part], scale
-            )
+            loss, hidden_gradient[part], addend = step(hidden[part], weight, targets[part], scale)
             total += loss
             # In float32: many small bfloat16 addends would lose what they add up to.
             if weight_gradient is None:

@@ -30,6 +30,10 @@ class LanguageModel(nn.Module):
         plain = attention.is_plainly_causal(self.config, sequence_length)
         network.set_attn_implementation(attention.NAME if plain else "sdpa")
 
+    def compile_body(self) -> None:
+        """Compile the body for one fixed shape; the chunked loss stays outside."""
+        self.body.compile(dynamic=False, fullgraph=True)
+
     @property
     def head(self) -> torch.Tensor:
         """The output matrix [vocabulary, width]."""
@@ -66,7 +70,7 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     if seed is not None:
         torch.manual_seed(seed)
     try:
-        return model_class.from_config(parsed, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        return model_class.from_config(parsed, dtype=torch.float32)
     except Exception as error:
         # Model classes check their configs each in their own way.
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error

@@ -25,7 +25,7 @@ class AdamW:
 
     def step(self, gradient: torch.Tensor, rate: float) -> torch.Tensor:
         """Clip `gradient` (in place) to the configured norm and update; returns the norm before."""
-        norm = torch.linalg.vector_norm(gradient)
+        norm: torch.Tensor = torch.linalg.vector_norm(gradient)
         gradient.mul_((self._config.gradient_clip / (norm + 1e-6)).clamp(max=1.0))
         # The functional form: torch.optim's classes pull in the whole compiler when they are made.
         adamw(

@@ -78,6 +78,7 @@ class Preparation:
 
     @property
     def folder(self) -> str:
+        """The prepared data's folder in the store."""
         return layout.data_folder(self.config.key)
 
 
@@ -290,6 +291,7 @@ class ShardWriter:
         """Tokens added so far."""
 
     def add(self, document: NDArray[np.uint32]) -> None:
+        """Take in one document; a full shard is written."""
         self._pending.append(document)
         self._pending_tokens += len(document)
         self.tokens += len(document)

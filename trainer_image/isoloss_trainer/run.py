@@ -10,31 +10,25 @@ import time
 import torch
 
 from isoloss import layout
-from isoloss.contract import (
-    DomainLoss,
-    Outcome,
-    ParameterCounts,
-    PointResult,
-    TrainTask,
-    TrajectoryRow,
-)
+from isoloss.contract import DomainLoss, Outcome, PointResult, TrainTask, TrajectoryRow
 from isoloss.store import Store
-from isoloss_trainer.averaging import WeightAverage
 from isoloss_trainer.batches import TrainingSequences
-from isoloss_trainer.checkpoint import CheckpointManifest, Checkpoints, State, persist
+from isoloss_trainer.checkpoint import CheckpointManifest, Checkpoints, persist
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.evaluation import Loss, ValidationSet, bytes_per_token
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
-from isoloss_trainer.model import LanguageModel, build_network, check_fits, count_parameters
-from isoloss_trainer.optimizer import AdamW, learning_rate
-from isoloss_trainer.parameters import FlatParameters
+from isoloss_trainer.micro_batch import CPU_TOKENS
+from isoloss_trainer.model import build_network, check_fits, count_parameters
 from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.schedule import Watch, evaluation_steps
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.termination import Interrupted, OutOfMemory
+from isoloss_trainer.world import World
 
-CPU_MICRO_BATCH_TOKENS = 4096
+LOSSES_AT_ONCE = 16
+"""Losses are read from an accelerator this many steps at a time: each reading waits for it."""
 
 
 def run_point(
@@ -42,18 +36,25 @@ def run_point(
     task: TrainTask,
     data: PreparedData,
     fence: Fence,
+    world: World,
     interruption: Interruption,
     log: Log,
 ) -> PointResult:
-    """Train the point to its wanted tokens and write its result."""
-    run = PointRun(task, data, log)
-    checkpoints = Checkpoints(store, task.point.key, task.keep_checkpoints, fence.check, log)
+    """Train the point to its wanted tokens and write its result (rank 0 does the writing)."""
+    run = PointRun(task, data, world, log)
+    keep = task.keep_checkpoints
+    checkpoints = Checkpoints(store, task.point.key, keep, fence.check, log)
     reporter = Reporter(store, task, fence, log)
     try:
         run.resume(checkpoints)
-        reporter.start(run.tokens)
+        if world.is_first:
+            reporter.start(run.tokens)
         run.train(checkpoints, reporter, interruption)
         reporter.close()
+        return _finish(run, store, checkpoints, fence)
+    except OutOfMemory as error:
+        reporter.close()
+        run.give_up(error.message)
         return _finish(run, store, checkpoints, fence)
     finally:
         reporter.close()
@@ -63,17 +64,20 @@ def run_point(
 def _finish(run: PointRun, store: Store, checkpoints: Checkpoints, fence: Fence) -> PointResult:
     """Write the last checkpoint, the trajectory and then the result."""
     task, key = run.task, run.task.point.key
-    keep_state = not (run.diverged_at or task.release_checkpoints_when_done)
-    if keep_state:
-        checkpoints.save(run.manifest(), run.state())
+    ended_well = run.outcome is Outcome.SUCCEEDED
+    keep_state = ended_well and not task.release_checkpoints_when_done
     rows = run.final_rows()
     text = trajectory_text(rows)
     result = run.result(rows, hashlib.sha256(text).hexdigest())
+    if not run.world.is_first:
+        return result
+    if keep_state:
+        run.save(checkpoints)
     checkpoints.wait()
     fence.check()
     persist(lambda: store.write(layout.point_trajectory(key), text))
     persist(lambda: store.write_record(layout.point_result(key), result))
-    if not keep_state:
+    if not keep_state and run.outcome is not Outcome.OUT_OF_MEMORY:
         checkpoints.remove_all()
     store.remove(layout.point_progress(key))
     return result
@@ -82,51 +86,44 @@ def _finish(run: PointRun, store: Store, checkpoints: Checkpoints, fence: Fence)
 class PointRun:
     """All state of a run. `step` and `tokens` count what the weights have seen."""
 
-    def __init__(self, task: TrainTask, data: PreparedData, log: Log) -> None:
+    def __init__(self, task: TrainTask, data: PreparedData, world: World, log: Log) -> None:
         point = task.point
-        self.task, self._point, self._data, self._log = task, point, data, log
+        self.task, self.world, self._point, self._data, self._log = task, world, point, data, log
         self._started = time.monotonic()
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         network = build_network(point.model, seed=point.seed)
         check_fits(
             network.config,
             vocabulary=data.manifest.vocabulary_size,
             sequence_length=point.sequence_length,
         )
-        self.parameters: ParameterCounts = count_parameters(network)
-        self.model = LanguageModel(network.to(self.device), point.sequence_length)
-        compute = torch.bfloat16 if point.precision == "bf16" else torch.float32
-        self._flat = FlatParameters(self.model, compute)
-        self._optimizer = AdamW(point.optimizer, self._flat.master)
-        self._average = WeightAverage(self._flat.master, point.evaluation.averaging_tokens)
+        self.parameters = count_parameters(network)
+        self.learner = Learner(network, point, world, task.micro_batch_halvings)
         self.sequences = TrainingSequences(data, point.mixture, point.seed)
         limit = point.evaluation.sequences_per_domain
         self._validation = ValidationSet(data, point.mixture, limit)
 
         self.batch_tokens = point.batch_size * point.sequence_length
         self.wanted_steps = -(-task.tokens // self.batch_tokens)
-        self.micro_batch = self._first_micro_batch()
         self._evaluation_steps = evaluation_steps(
             point.evaluation, self.batch_tokens, self.wanted_steps
         )
         self.step = 0
         self.rows: tuple[TrajectoryRow, ...] = ()
+        self.outcome = Outcome.SUCCEEDED
         self.diverged_at: int | None = None
+        self._words = ""
         self._watch = Watch()
+        self._unread: list[torch.Tensor] = []
         self._loss_sum, self._loss_steps = 0.0, 0
         self._resumed_tokens = self._saved_step = 0
         self._attempts = task.claimant.attempt
         self._earlier_seconds = 0.0
-        self._evaluation_seconds = self._stalled_seconds = 0.0
+        self._seconds = {"evaluation": 0.0, "checkpoint": 0.0, "data": 0.0}
 
     @property
     def tokens(self) -> int:
         """Tokens seen."""
         return self.step * self.batch_tokens
-
-    def _first_micro_batch(self) -> int:
-        fitting = max(1, CPU_MICRO_BATCH_TOKENS // self._point.sequence_length)
-        return max(1, min(self._point.batch_size, fitting) >> self.task.micro_batch_halvings)
 
     # ------------------------------------------------------------------------------- the loop
 
@@ -139,64 +136,86 @@ class PointRun:
         attempt took over.
         """
         saved_at = time.monotonic()
-        while self.step < self.wanted_steps and self.diverged_at is None:
+        while self.step < self.wanted_steps and self.outcome is Outcome.SUCCEEDED:
             reporter.check()
-            if interruption.requested:
-                if self.step > self._saved_step:
-                    checkpoints.save(self.manifest(), self.state())
-                checkpoints.wait()
-                message = f"asked to stop; saved at {self.tokens} tokens"
-                raise Interrupted("Interrupted", message)
+            if self.world.any(interruption.requested):
+                self._stop(checkpoints)
             self._take_step()
-            if self.diverged_at is not None:
+            evaluating = self.step in self._evaluation_steps
+            saving = (
+                self.world.is_first
+                and time.monotonic() - saved_at >= self.task.checkpoint_seconds
+                and self.step < self.wanted_steps
+            )
+            at_end = self.step == self.wanted_steps
+            if evaluating or saving or at_end or len(self._unread) >= self._losses_at_once:
+                self._read_losses()
+            if self.outcome is not Outcome.SUCCEEDED:
                 return
-            if self.step in self._evaluation_steps:
+            if evaluating:
                 self.rows = (*self.rows, self._evaluate())
                 self._loss_sum, self._loss_steps = 0.0, 0
                 reporter.note(self.tokens, self.rows)
             reporter.note(self.tokens)
             self._report()
-            due = time.monotonic() - saved_at >= self.task.checkpoint_seconds
-            if due and self.step < self.wanted_steps:
-                self._stalled_seconds += checkpoints.save(self.manifest(), self.state())
-                saved_at, self._saved_step = time.monotonic(), self.step
+            if saving:
+                self.save(checkpoints)
+                saved_at = time.monotonic()
+
+    def _stop(self, checkpoints: Checkpoints) -> None:
+        self._read_losses()
+        if self.outcome is not Outcome.SUCCEEDED:
+            return
+        if self.world.is_first:
+            if self.step > self._saved_step:
+                self.save(checkpoints)
+            checkpoints.wait()
+        raise Interrupted("Interrupted", f"asked to stop; saved at {self.tokens} tokens")
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Begin to write a checkpoint of where the run stands."""
+        stalled = checkpoints.save(self.manifest(), self.learner.state())
+        self._seconds["checkpoint"] += stalled
+        self._saved_step = self.step
 
     def _take_step(self) -> None:
-        """One optimizer step over one batch, a micro-batch at a time."""
-        point = self._point
-        batch = self.sequences.read(self.step * point.batch_size, point.batch_size)
-        self._flat.clear_gradient()
-        loss = 0.0
-        for part in batch.split(self.micro_batch):
-            part = part.to(self.device, non_blocking=True)
-            summed = self.model.summed_loss(part[:, :-1], part[:, 1:], 1.0 / self.batch_tokens)
-            summed.backward()  # type: ignore[no-untyped-call]
-            self._flat.collect_gradient()
-            loss += float(summed.detach())
-        after = self.tokens + self.batch_tokens
-        if self._watch.is_lost(loss):
-            self.diverged_at = after
-            return
-        warmup = point.optimizer.warmup_tokens
-        self._optimizer.step(
-            self._flat.gradient, learning_rate(point.learning_rate, after, warmup)
-        )
-        self._flat.publish()
-        self._average.update(self._flat.master, after, self.batch_tokens)
+        started = time.monotonic()
+        size = self._point.batch_size
+        batch = self.sequences.read(self.step * size, size)
+        self._seconds["data"] += time.monotonic() - started
+        self._unread.append(self.learner.step(batch, self.tokens + self.batch_tokens))
         self.step += 1
-        self._loss_sum += loss
-        self._loss_steps += 1
+
+    @property
+    def _losses_at_once(self) -> int:
+        return 1 if self.world.device.type == "cpu" else LOSSES_AT_ONCE
+
+    def _read_losses(self) -> None:
+        """Judge the losses of the last steps, in order."""
+        losses = torch.stack(self._unread).tolist() if self._unread else []
+        first = self.step - len(losses)
+        self._unread = []
+        for number, loss in enumerate(losses, first + 1):
+            if self._watch.is_lost(loss):
+                self.outcome = Outcome.DIVERGED
+                self.diverged_at = number * self.batch_tokens
+                self._words = f"the loss was lost at {self.diverged_at} tokens"
+                return
+            self._loss_sum += loss
+            self._loss_steps += 1
+
+    def give_up(self, reason: str) -> None:
+        """Not even one sequence fits the memory."""
+        self.outcome = Outcome.OUT_OF_MEMORY
+        self._words = reason
 
     def _evaluate(self) -> TrajectoryRow:
         """Raw and averaged weights on the validation set."""
         started = time.monotonic()
         raw, raw_domains = self._validate()
-        self._flat.swap(self._average.weights)
-        try:
+        with self.learner.averaged():
             averaged, averaged_domains = self._validate()
-        finally:
-            self._flat.swap(self._average.weights)
-        self._evaluation_seconds += time.monotonic() - started
+        self._seconds["evaluation"] += time.monotonic() - started
         row = TrajectoryRow(
             step=self.step,
             tokens=self.tokens,
@@ -216,12 +235,23 @@ class PointRun:
             training_loss=self._loss_sum / self._loss_steps if self._loss_steps else None,
         )
         facts = row.model_dump(exclude={"domains"})
-        self._log.event("evaluation", **facts)
+        self._log.event("evaluation", **facts, **self._shares())
         return row
 
     def _validate(self) -> tuple[Loss, dict[str, Loss]]:
-        size = max(self.micro_batch, CPU_MICRO_BATCH_TOKENS // self._point.sequence_length, 1)
-        return self._validation.evaluate(self.model.token_losses, self.device, size)
+        self.learner.model.eval()
+        size = self.learner.micro_batch
+        if self.world.device.type == "cpu":
+            size = max(size, CPU_TOKENS // self._point.sequence_length)
+        losses = self.learner.model.token_losses
+        return self._validation.evaluate(losses, self.world, size)
+
+    def _shares(self) -> dict[str, float]:
+        """Where the time of this attempt went, and how evenly experts are used."""
+        total = max(1e-9, time.monotonic() - self._started)
+        shares = {f"{name}_share": seconds / total for name, seconds in self._seconds.items()}
+        load = self.learner.balance.take_load()
+        return shares if load is None else {**shares, "expert_load": load}
 
     def _report(self) -> None:
         seconds = time.monotonic() - self._started
@@ -234,19 +264,24 @@ class PointRun:
             tokens_per_second=(self.tokens - self._resumed_tokens) / seconds,
         )
 
-
     # --------------------------------------------------------------------------- stop and go
 
     def resume(self, checkpoints: Checkpoints) -> None:
         """Go on from the newest checkpoint where there is one."""
         found = checkpoints.newest()
+        facts = {
+            "key": self._point.key,
+            "wanted": self.task.tokens,
+            "device": str(self.world.device),
+            "processes": self.world.size,
+            "micro_batch": self.learner.micro_batch,
+            "parameters": self.parameters.active,
+        }
         if found is None:
-            self._log.event("start", tokens=0, wanted=self.task.tokens, device=str(self.device))
+            self._log.event("start", tokens=0, **facts)
             return
         manifest, state = found
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])
-        self._flat.publish()
+        self.learner.restore(state)
         self.step = manifest.step
         self.rows = manifest.trajectory
         self._loss_sum = manifest.training_loss_sum
@@ -256,17 +291,7 @@ class PointRun:
         self._attempts = max(self._attempts, manifest.attempts + 1)
         self._resumed_tokens = self.tokens
         self._saved_step = self.step
-        self._log.event("resume", tokens=self.tokens, wanted=self.task.tokens)
-
-    def state(self) -> State:
-        """The tensors of the training state."""
-        return {
-            "weights": self._flat.master,
-            "averaged_weights": self._average.weights,
-            "first_moment": self._optimizer.first_moment,
-            "second_moment": self._optimizer.second_moment,
-            "optimizer_steps": self._optimizer.steps,
-        }
+        self._log.event("resume", tokens=self.tokens, **facts)
 
     def manifest(self) -> CheckpointManifest:
         """The rest of the training state."""
@@ -289,12 +314,12 @@ class PointRun:
     @property
     def accelerator_seconds(self) -> float:
         """Of this attempt and those before it."""
-        return self._earlier_seconds + time.monotonic() - self._started
+        return self._earlier_seconds + (time.monotonic() - self._started) * self.world.size
 
     def final_rows(self) -> tuple[TrajectoryRow, ...]:
         """The trajectory with an evaluation at its very end."""
         at_end = self.rows and self.rows[-1].step == self.step
-        if self.diverged_at is not None or at_end:
+        if self.outcome is not Outcome.SUCCEEDED or at_end:
             return self.rows
         return (*self.rows, self._evaluate())
 
@@ -302,7 +327,7 @@ class PointRun:
         """The facts of the run as they stand."""
         return PointResult(
             key=self._point.key,
-            outcome=Outcome.SUCCEEDED if self.diverged_at is None else Outcome.DIVERGED,
+            outcome=self.outcome,
             tokens=rows[-1].tokens if rows else 0,
             wanted_tokens=self.task.tokens,
             steps=self.step,
@@ -312,16 +337,16 @@ class PointRun:
             trajectory_sha256=trajectory_sha256,
             evaluations=len(rows),
             accelerator_seconds=self.accelerator_seconds,
-            accelerators=1 if self.device.type == "cuda" else 0,
-            micro_batch=self.micro_batch,
+            accelerators=self.world.size if self.world.device.type == "cuda" else 0,
+            micro_batch=self.learner.micro_batch,
             attempts=self._attempts,
             versions=versions(),
             message=self._message(rows),
         )
 
     def _message(self, rows: tuple[TrajectoryRow, ...]) -> str:
-        if self.diverged_at is not None:
-            return f"the loss was lost at {self.diverged_at} tokens"
+        if self._words:
+            return self._words
         epochs = self.sequences.order.epochs(self.step * self._point.batch_size)
         words = [f"loss {rows[-1].loss:.4f} nats per token at {rows[-1].tokens} tokens"]
         words += [

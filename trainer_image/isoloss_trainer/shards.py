@@ -28,6 +28,7 @@ class TokenFile:
 
     @property
     def sequences(self) -> int:
+        """How many sequences there are."""
         return max(0, (len(self.tokens) - 1) // self.length)
 
     def window(self, number: int) -> NDArray[np.uint32]:
@@ -45,6 +46,7 @@ class DomainTokens:
 
     @property
     def sequences(self) -> int:
+        """How many sequences there are."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def window(self, number: int) -> NDArray[np.uint32]:

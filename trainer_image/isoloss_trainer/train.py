@@ -6,6 +6,7 @@ last. torch is imported only when there is something to train.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from isoloss import layout
@@ -15,7 +16,7 @@ from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadConfiguration, BadData, Diverged
+from isoloss_trainer.termination import BadConfiguration, BadData, Diverged, OutOfMemory
 
 
 def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -30,18 +31,40 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
         data = PreparedData(task.data_uri, scratch)
         _check_data(task, data)
         fence = Fence(store, task.point.key, task.claimant)
-        fence.acquire()
+        speaks = os.environ.get("RANK", "0") == "0"
+        if speaks:
+            fence.acquire()
         try:
-            store.write_record(layout.point_config(task.point.key), task.point)
-            interruption.check()
-            from isoloss_trainer.run import run_point
-
-            finished = run_point(store, task, data, fence, interruption, log)
+            if speaks:
+                store.write_record(layout.point_config(task.point.key), task.point)
+            finished = _run(store, task, data, fence, interruption, log)
         finally:
-            fence.release()
+            if speaks:
+                fence.release()
     if finished.outcome is Outcome.DIVERGED:
         raise Diverged("Diverged", finished.message)
+    if finished.outcome is Outcome.OUT_OF_MEMORY:
+        raise OutOfMemory("OutOfMemory", finished.message)
     return finished.message
+
+
+def _run(
+    store: Store,
+    task: TrainTask,
+    data: PreparedData,
+    fence: Fence,
+    interruption: Interruption,
+    log: Log,
+) -> PointResult:
+    interruption.check()
+    from isoloss_trainer.run import run_point
+    from isoloss_trainer.world import join
+
+    world = join()
+    try:
+        return run_point(store, task, data, fence, world, interruption, log)
+    finally:
+        world.leave()
 
 
 def existing_result(store: Store, task: TrainTask) -> PointResult | None:

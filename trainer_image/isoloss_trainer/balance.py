@@ -1,0 +1,102 @@
+"""Keeps the experts of a mixture-of-experts model evenly loaded, and measures how well.
+
+transformers computes routing but balances nothing: DeepSeek-V3's correction bias stays zero there.
+Models with that bias get it moved by a fixed amount per step towards underloaded experts (Wang et
+al. 2408.15664); others get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a
+loss per micro-batch does not depend on how a batch is cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+BIAS_RATE = 1e-3
+"""Added to or taken from an expert's routing score after each step."""
+BIAS_NAME = "e_score_correction_bias"
+
+
+class ExpertBalance:
+    """Watches every router of a model while it trains; does nothing for dense models."""
+
+    def __init__(self, network: Any, sequence_length: int) -> None:
+        self._length = sequence_length
+        self._routers = [m for m in network.modules() if type(m).__name__.endswith("Router")]
+        self._routers = [m for m in self._routers if hasattr(m, "num_experts")]
+        self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
+        self.counts = [
+            torch.zeros(router.num_experts, dtype=torch.float32, device=router.weight.device)
+            for router in self._routers
+        ]
+        """Tokens sent to each expert in the current step, per layer."""
+        self._loads = [torch.zeros_like(count) for count in self.counts]
+        self._penalties: list[torch.Tensor] = []
+        for number, router in enumerate(self._routers):
+            router.register_forward_hook(self._hook(number))
+
+    def __bool__(self) -> bool:
+        return bool(self._routers)
+
+    @property
+    def biases(self) -> list[torch.Tensor]:
+        """The correction biases, part of the training state."""
+        return [getattr(r, BIAS_NAME) for r in self._routers if hasattr(r, BIAS_NAME)]
+
+    def _hook(self, number: int) -> Any:
+        def note(router: nn.Module, _inputs: Any, outputs: Any) -> None:
+            if not router.training:
+                return
+            logits, _weights, chosen = outputs
+            flat = chosen.reshape(-1)
+            # Not bincount: on an accelerator that waits for the result.
+            ones = torch.ones_like(flat, dtype=torch.float32)
+            self.counts[number].scatter_add_(0, flat, ones)
+            if not hasattr(router, BIAS_NAME) and self._loss_weight:
+                self._penalties.append(_sequence_penalty(logits, chosen, self._length))
+
+        return note
+
+    def take_penalty(self, scale: float) -> torch.Tensor | None:
+        """The balance loss of the micro-batch just read, `scale` per sequence and layer mean."""
+        if not self._penalties:
+            return None
+        total = torch.stack(self._penalties).mean(0).sum() * (scale * self._loss_weight)
+        self._penalties = []
+        return total
+
+    def drop(self) -> None:
+        """Forget a step that is begun anew."""
+        self._penalties = []
+        for count in self.counts:
+            count.zero_()
+
+    @torch.no_grad()
+    def finish_step(self) -> None:
+        """After the counts of all processes are summed: move the biases, note the load."""
+        for router, count, load in zip(self._routers, self.counts, self._loads, strict=True):
+            if hasattr(router, BIAS_NAME):
+                getattr(router, BIAS_NAME).add_(torch.sign(count.mean() - count), alpha=BIAS_RATE)
+            load += count
+            count.zero_()
+
+    def take_load(self) -> float | None:
+        """Largest over mean load of an expert since the last call, in the worst layer: 1 is even."""
+        if not self._routers:
+            return None
+        worst = max(float(load.max() / load.mean().clamp(min=1e-9)) for load in self._loads)
+        for load in self._loads:
+            load.zero_()
+        return worst
+
+
+def _sequence_penalty(logits: torch.Tensor, chosen: torch.Tensor, length: int) -> torch.Tensor:
+    """Per sequence: experts x sum over experts of share of tokens x mean probability; 1 is even."""
+    experts, active = logits.shape[-1], chosen.shape[-1]
+    probability = torch.softmax(logits.float(), -1).view(-1, length, experts).mean(1)
+    picks = chosen.view(-1, length * active)
+    share = torch.zeros_like(probability).scatter_add_(
+        1, picks, torch.full_like(picks, 1.0 / (length * active), dtype=torch.float32)
+    )
+    return experts * (share * probability).sum(-1)

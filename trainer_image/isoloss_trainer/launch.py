@@ -1,0 +1,89 @@
+"""Starts one process per accelerator for a training task, and ends as the first of them ends.
+
+torchrun would do the starting, but turns every failure into exit code 1, and the exit code is what
+the operator decides by.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+from isoloss_trainer.interruption import Interruption
+
+PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
+"""How many processes train together; default: one per visible accelerator, one on a CPU."""
+GRACE_SECONDS = 20.0
+
+
+def wanted_processes() -> int:
+    """How many processes this one shall start; 1 where it is itself one of several, or alone."""
+    if "RANK" in os.environ:
+        return 1
+    if PROCESSES_VARIABLE in os.environ:
+        return max(1, int(os.environ[PROCESSES_VARIABLE]))
+    return max(1, _visible_accelerators())
+
+
+def _visible_accelerators() -> int:
+    """Without importing torch, which takes seconds and, once used, holds the devices."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    try:
+        names = os.listdir("/dev")
+    except OSError:
+        return 0
+    return sum(
+        name.removeprefix("nvidia").isdigit() for name in names if name.startswith("nvidia")
+    )
+
+
+def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
+    """Start `processes` of this program; returns the exit code of the first that failed, rank 0's
+    where all ended well. Passes a stop request on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    command = [sys.executable, "-m", "isoloss_trainer", *arguments]
+    children = [
+        subprocess.Popen(
+            command, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        )
+        for rank in range(processes)
+    ]
+    try:
+        return _wait(children, interruption)
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+
+
+def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
+    told = False
+    while any(child.poll() is None for child in children):
+        if interruption.requested and not told:
+            for child in children:
+                child.terminate()
+            told = True
+        failed = [child.returncode for child in children if child.poll() not in (None, 0)]
+        if failed:
+            # The others wait for it in vain; rank 0 may be about to say why, so it gets a moment.
+            _give_time(children[0])
+            code = children[0].poll()
+            return code if code is not None and code > 0 else abs(failed[0])
+        time.sleep(0.1)
+    return next((c.returncode for c in children if c.returncode), 0)
+
+
+def _give_time(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return
