@@ -43,6 +43,7 @@ from isoloss.recording import (
 from isoloss.resources import ScalingSweepSpec
 from isoloss.specs import InvalidSpec, parse_sweep_spec, prepare_config
 from isoloss.store import BadRecord, StoreError
+from isoloss.sweep_events import attempt_events
 from isoloss.sweep_status import FAILED, SweepFacts, failed_in_words, numbers
 from isoloss.sweep_view import (
     ALL_ACCEPTED,
@@ -241,6 +242,7 @@ def _decide_points(
         create=create,
         fit=fit_request(observed, spec, ledger, by_key, final=final),
         numbers=numbers(observed, facts),
+        happened=attempt_events(view.stored_ledger, books.ledger),
         requeue_after=_requeue_after(stage, starts),
     )
 

@@ -205,7 +205,7 @@ class _PointRecorder:
         if problem:
             return self._unreadable(record, ended, problem)
         if isinstance(found, PointResult) and is_enough(self.point, found):
-            adopted = not self.jobs and not record.attempts.ended
+            adopted = self._is_anothers(record, ended)
             return _Outcome(self._with_ended(with_result(record, found, adopted=adopted), ended))
         if not ended:
             return _Outcome(record)
@@ -213,6 +213,15 @@ class _PointRecorder:
             # The spec asked for more tokens while this attempt ran: its work counts, and goes on.
             return _Outcome(self._with_ended(with_partial_result(record, found), ended))
         return self._failed(record, ended, None)
+
+    def _is_anothers(self, record: PointRecord, ended: Sequence[ObservedJob]) -> bool:
+        """Whether the result that is there now is not the work of this sweep's Jobs."""
+        if any(not job.is_finished for job in self.jobs):
+            return False
+        if ended:
+            return classify(ended[-1]).failure is FailureClass.CLAIMED_ELSEWHERE
+        attempts = record.attempts
+        return not attempts.ended or attempts.last_failure == FailureClass.CLAIMED_ELSEWHERE
 
     def _problem(self, found: PointResult | StoreError | None) -> str:
         if isinstance(found, StoreError):

@@ -39,12 +39,12 @@ from isoloss.observation import (
 )
 from isoloss.resources import Condition, ScalingSweepSpec
 from isoloss.specs import prepare_config
+from isoloss.sweep_events import MAX_EVENT_MESSAGE
 from isoloss.sweep_status import previous_status
 
 KEEP_SUCCEEDED_SECONDS = 600
 """How long a recorded Job that succeeded stays, for people who look at its log."""
 KEEP_FAILED_SECONDS = 86_400
-MAX_EVENT_MESSAGE = 900
 _ANNOUNCED = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 """Conditions whose turns are worth an event; the others turn all the time."""
 _NO_NEWS = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
@@ -167,9 +167,13 @@ def plan(
     create: Sequence[JobRequest] = (),
     fit: FitRequest | None = None,
     numbers: Mapping[str, Any] | None = None,
+    happened: Sequence[Event] = (),
     requeue_after: float = 60.0,
 ) -> SweepPlan:
-    """The plan with its status; numbers that are not given stay as they were."""
+    """The plan with its status; numbers that are not given stay as they were.
+
+    `happened` are events besides those of conditions that turned.
+    """
     previous = parse_conditions(observed.status)
     conditions = dated(
         assessment.findings(), previous, generation=observed.generation, now=observed.now
@@ -189,7 +193,10 @@ def plan(
         expire=tuple(expire),
         create=tuple(create),
         fit=fit,
-        events=events(turned(conditions, previous), _ANNOUNCED, stalled=assessment.stalled),
+        events=(
+            *happened,
+            *events(turned(conditions, previous), _ANNOUNCED, stalled=assessment.stalled),
+        ),
         requeue_after=requeue_after,
     )
 

@@ -709,6 +709,32 @@ def test_events_tell_of_turns_once() -> None:
     assert decide_sweep(after(world, plan)).events == ()
 
 
+def test_endings_are_told_by_kind_not_by_point() -> None:
+    """Four crashes are one warning; a preemption is no warning."""
+    ended = tuple(failed(p, 1) for p in POINTS[:4])
+    preempted = failed(POINTS[4], 137, pod_disruption="PreemptionByScheduler")
+    world = training(jobs=(*ended, preempted))
+    events = {e.reason: e for e in decide_sweep(world).events}
+    assert events["Crashed"].type == "Warning"
+    assert "tiny-b16-lr1e-3 and 1 more ended: exit code 1, Error" in events["Crashed"].message
+    assert (events["Interrupted"].type, len(events)) == ("Normal", 2)
+
+
+def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_stepped_back() -> None:
+    """Its cost is the other sweep's."""
+    claimed = failed(
+        FIRST, ExitCode.INTERRUPTED, pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held")
+    )
+    waiting_for_it = known(training(jobs=(claimed,)), jobs=(replace(claimed, expires=True),))
+    plan = decide_sweep(replace(waiting_for_it, results={FIRST.key: result(FIRST)}))
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].adopted
+    crashed = known(training(jobs=(failed(FIRST, 1),)), results={FIRST.key: result(FIRST)})
+    own = decide_sweep(crashed).ledger
+    assert own is not None
+    assert not own.points[0].adopted
+
+
 def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:
     """Three points: none. Four: one, marked provisional. The same four again: none."""
     three = known(observed(), results={p.key: result(p) for p in POINTS[:3]})
