@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.iso_loss import Parabola, Size
+from isoloss.laws.iso_loss import Parabola
+from isoloss.laws.levels import Size
 from isoloss.laws.model import Array, Interval, Refusal
 from isoloss.laws.trajectories import Trajectory
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isoloss.laws.bootstrap import estimate_noise
 from isoloss.laws.hyperparameter_laws import fit_hyperparameter_law
-from isoloss.laws.iso_loss import choose_levels, read_size
+from isoloss.laws.levels import choose_levels, read_size
 from isoloss.laws.loss_compute import fit_loss_compute
 from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.optima import Frontier, SizeOptima, find_optima, fit_parabolas, least_compute

@@ -9,7 +9,9 @@ import numpy as np
 
 from isoloss.laws.bootstrap import Noise, draw_log_tokens
 from isoloss.laws.cells import BestCurve
-from isoloss.laws.iso_loss import Parabola, Size, fit_parabola, judge_vertex, vertex_of
+from isoloss.laws.edges import judge_vertex
+from isoloss.laws.iso_loss import Parabola, fit_parabola, vertex_of
+from isoloss.laws.levels import Size
 from isoloss.laws.model import Array, Flags, Refusal, RefusalReason, Status
 from isoloss.laws.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.results import Contour, Optimum
@@ -68,7 +70,7 @@ def find_optima(
             continue
         values = parabola.values[parabola.points] + errors[:, parabola.points, level]
         vertices, log_tokens, convex = vertex_of(values @ parabola.solver.T, parabola.centre)
-        refusal = judge_vertex(size, parabola, vertices, convex)
+        refusal = judge_vertex(size, parabola.values, parabola.reached, vertices, convex)
         refusals.append(refusal)
         if refusal is None:
             out[:, :, level] = np.where(

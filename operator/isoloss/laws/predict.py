@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.answers import (
+    curve_estimate,
+    draw_count,
+    exponential,
+    flops_per_token,
+    route_answers,
+    target_loss,
+    with_estimate,
+)
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.model import Array, Interval, Refusal, RefusalReason, Route
 from isoloss.laws.prediction import (
@@ -15,20 +24,14 @@ from isoloss.laws.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.results import Laws, evaluate_form
+from isoloss.laws.results import Laws
 
 LOST_DRAWS = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""
 WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
-FORM_ERROR = 0.006
-"""Of ln x: no law is exact."""
 ROUNDED_TOO_FAR = 0.25
 """ln B that rounding to a multiple may move without a word."""
-UNTESTED = 0.1
-"""Of ln x, where no data could be held out to see how a law errs."""
-NEAREST, FARTHEST = 0.25, 3.0
-"""Bounds of the share of the held-out error that an answer carries, by its distance."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ def _law_figures(refusal: Refusal) -> dict[str, float | str]:
 
 
 def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
-    count = _draw_count(laws)
+    count = draw_count(laws)
     if query.total_flops is not None:
         return Compute(None, np.full(count + 1, np.log(query.total_flops)), None)
     assert query.initial_loss is not None
@@ -145,7 +148,7 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
         count + 1
     )
     losses[0] = query.initial_loss
-    curve = _with_estimate(laws.draws.loss_compute, _curve_estimate(laws), count)
+    curve = with_estimate(laws.draws.loss_compute, curve_estimate(laws), count)
     above = losses - curve[:, 0]
     lost = float((above <= 0).mean())
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -162,33 +165,6 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
             {"initial_loss": query.initial_loss, "lost_share": lost},
         )
     return Compute(equivalent, total, float(cpt))
-
-
-def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
-    """Of the target: as given, or the runs' FLOPs per parameter times its parameters."""
-    if query.flops_per_token is not None:
-        return query.flops_per_token
-    assert query.params is not None
-    return laws.surface.flops_per_token_per_param * query.params
-
-
-def _draw_count(laws: Laws) -> int:
-    draws = laws.draws
-    groups = (draws.learning_rate, draws.batch_size, draws.loss_compute, draws.surface)
-    counts = [len(group) for group in groups if group is not None]
-    return min(counts, default=0)
-
-
-def _curve_estimate(laws: Laws) -> Array:
-    curve = laws.loss_compute
-    return np.array([curve.irreducible_loss, curve.log_alpha, curve.gamma], dtype=float)
-
-
-def _with_estimate(draws: Array | None, estimate: Array, count: int) -> Array:
-    """The estimate as row 0, then `count` draws."""
-    if draws is None:
-        return np.tile(estimate, (count + 1, 1))
-    return np.concatenate([estimate[None], draws[:count]])
 
 
 def _refuse_distance(laws: Laws, query: PredictionQuery, compute: Compute) -> Refusal | None:
@@ -208,7 +184,7 @@ def _refuse_distance(laws: Laws, query: PredictionQuery, compute: Compute) -> Re
 
 
 def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
-    routes = _routes(laws, query, compute.total)
+    routes = route_answers(laws, query, compute.total)
     if not routes:
         return Refused(
             tuple(
@@ -230,12 +206,12 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         batch_size=batch,
         batch_size_raw=raw,
         batch_size_tokens=Interval(batch.value * length, batch.low * length, batch.high * length),
-        target_loss=_target_loss(laws, compute.total),
+        target_loss=target_loss(laws, compute.total),
         equivalent_flops=None
         if compute.equivalent is None
-        else _exponential(compute.equivalent, level),
+        else exponential(compute.equivalent, level),
         cpt_flops=compute.cpt_flops,
-        total_flops=_exponential(compute.total, level),
+        total_flops=exponential(compute.total, level),
         extrapolation=_extrapolation(laws, query, compute),
         route=route,
         routes=routes,
@@ -250,104 +226,8 @@ def _rounded(batch_size: float, multiple: int) -> float:
     return float(max(round(batch_size / multiple), 1) * multiple)
 
 
-def _exponential(draws: Array, level: float) -> Interval:
-    found = interval(float(draws[0]), draws[1:], level)
-    return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))
-
-
-def _target_loss(laws: Laws, total: Array) -> Interval | None:
-    if laws.loss_compute.status == "refused":
-        return None
-    curve = _with_estimate(laws.draws.loss_compute, _curve_estimate(laws), len(total) - 1)
-    losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * total)
-    return interval(float(losses[0]), losses[1:], laws.options.interval)
-
-
-def _routes(laws: Laws, query: PredictionQuery, total: Array) -> dict[Route, Point]:
-    """Every estimate that can answer at ln C (draws)."""
-    routes: dict[Route, Point] = {}
-    along = _iso_loss_answer(laws, total)
-    if along is not None:
-        routes["iso-loss"] = _point(laws, "iso-loss", along, total)
-    on = _surface_answer(laws, query, total)
-    if on is not None:
-        routes["surface"] = _point(laws, "surface", on, total)
-    return routes
-
-
-def _widened(laws: Laws, route: Route, answer: tuple[Array, Array], total: Array) -> list[Array]:
-    """The draws with the law's own error added: what it missed on held-out data beyond noise.
-
-    That error is taken to grow with the distance in ln C from the data.
-    """
-    score = laws.selection.score_of(route)
-    unexplained = (UNTESTED, UNTESTED)
-    if score is not None:
-        unexplained = (score.unexplained_learning_rate_error, score.unexplained_batch_size_error)
-    beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
-    share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
-    rng = np.random.default_rng([laws.options.seed, 5])
-    widened = []
-    for draws, error in zip(answer, unexplained, strict=True):
-        noise = np.hypot(FORM_ERROR, share * error) * rng.standard_normal(len(draws))
-        noise[0] = 0.0
-        widened.append(draws + noise)
-    return widened
-
-
-def _point(laws: Laws, route: Route, found: tuple[Array, Array], total: Array) -> Point:
-    level = laws.options.interval
-    answer = _widened(laws, route, found, total)
-    target = _target_loss(laws, total)
-    return Point(
-        learning_rate=_exponential(answer[0], level),
-        batch_size=_exponential(answer[1], level),
-        total_flops=float(np.exp(total[0])),
-        target_loss=None if target is None else target.value,
-    )
-
-
-def _iso_loss_answer(laws: Laws, total: Array) -> tuple[Array, Array] | None:
-    rate, batch = laws.learning_rate, laws.batch_size
-    if rate.intercept is None or batch.intercept is None:
-        return None
-    count = len(total) - 1
-    losses = np.ones(count + 1)
-    if rate.form == "PowerLawOfLoss":
-        if laws.loss_compute.status == "refused":
-            return None
-        curve = _with_estimate(laws.draws.loss_compute, _curve_estimate(laws), count)
-        losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * total)
-    answers = []
-    for law, draws in ((rate, laws.draws.learning_rate), (batch, laws.draws.batch_size)):
-        c = _with_estimate(draws, np.array([law.intercept, law.slope], dtype=float), count)
-        value = evaluate_form(law.quantity, law.form, c[:, 0], c[:, 1], losses, total)
-        answers.append(np.log(np.maximum(value, 1e-300)))
-    return answers[0], answers[1]
-
-
-def _surface_answer(
-    laws: Laws, query: PredictionQuery, total: Array
-) -> tuple[Array, Array] | None:
-    law = laws.surface
-    if law.log_learning_rate is None or law.log_batch_size is None:
-        return None
-    if query.params is not None:
-        n = np.full_like(total, np.log(query.params))
-        d = total - np.log(flops_per_token(laws, query))
-    elif law.frontier_log_ratio is not None:
-        n = 0.5 * (total - np.log(law.flops_per_token_per_param) - law.frontier_log_ratio)
-        d = n + law.frontier_log_ratio
-    else:
-        return None
-    estimate = np.concatenate([law.log_learning_rate, law.log_batch_size])
-    c = _with_estimate(laws.draws.surface, estimate, len(total) - 1)
-    n, d = n - law.log_params_centre, d - law.log_tokens_centre
-    return c[:, 0] + c[:, 1] * n + c[:, 2] * d, c[:, 3] + c[:, 4] * n + c[:, 5] * d
-
-
 def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
-    target, lowest = _target_loss(laws, compute.total), laws.data.lowest_loss
+    target, lowest = target_loss(laws, compute.total), laws.data.lowest_loss
     largest = laws.data.largest_flops or float(np.exp(compute.total[0]))
     return Extrapolation(
         compute_factor=float(np.exp(compute.total[0]) / largest),
@@ -368,7 +248,7 @@ def _variants(
         spent = query.pretraining_tokens * flops_per_token(laws, query)
         budgets["B"] = compute.cpt_flops + spent
     for name, flops in budgets.items():
-        point = _routes(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
+        point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
             variants[name] = point
     return variants

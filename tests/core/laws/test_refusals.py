@@ -16,6 +16,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
+from isoloss.laws.hyperparameter_laws import fit_hyperparameter_law
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=80)
@@ -139,12 +140,28 @@ def test_a_saddle_is_not_a_minimum():
     assert not [o for o in laws.optima if o.status == "fitted"]
 
 
-def test_a_trend_that_may_go_either_way():
-    """Large run-to-run noise on a narrow range of losses: the slopes' signs are not known."""
-    grid = replace(WIDE, seen_from=0.5)
-    runs = planted_runs(Planted(), grid, np.random.default_rng(5), 0.0, 0.02)
-    laws = fit(runs)
-    assert laws.learning_rate.status == "refused"
+@pytest.mark.parametrize(
+    ("slope", "noise", "refused_"),
+    [(0.3, 0.5, True), (3.0, 0.05, False), (0.0, 0.01, False)],
+    ids=["either way", "clear", "clearly flat"],
+)
+def test_a_trend_is_refused_where_it_may_go_either_way(slope, noise, refused_):
+    """A flat law is an answer where the data pin it down, and a refusal where they do not."""
+    rng = np.random.default_rng(0)
+    losses = np.linspace(3.2, 2.8, 8)
+    log_flops = np.tile(40.0 - 6.0 * np.log(losses), (300, 1))
+    # One error per draw at either end: levels of one sweep err together.
+    tilt = np.linspace(-1.0, 1.0, 8) * rng.standard_normal((300, 1))
+    tilt[0] = 0.0
+    values = -7.0 + slope * np.log(losses) + noise * tilt
+    law, draws = fit_hyperparameter_law(
+        "learning_rate", losses, log_flops, values, OPTIONS, "fitted"
+    )
+    assert (law.status == "refused") == refused_
+    assert (draws is None) == refused_
+    if refused_:
+        assert law.refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
+        assert law.refusal.figures["low"] < 0 < law.refusal.figures["high"]
 
 
 def test_unfinished_and_diverged_runs_are_bounds():
