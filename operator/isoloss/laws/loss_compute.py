@@ -17,6 +17,9 @@ from isoloss.laws.results import LossComputeLaw
 
 FEWEST_POINTS = 4
 GRID = 160
+LARGEST_EXPONENT = 5.0
+"""No loss falls faster than C^-5; steeper draws are noise."""
+SMALLEST_SPREAD = 1e-18
 HIGHEST_FLOOR = 0.998
 """Largest L0 searched, as a share of the lowest loss."""
 
@@ -83,7 +86,8 @@ def _project(losses: Array, log_flops: Array, weights: Array, candidates: Array)
     mean_x = (x * w).sum(-1)
     mean_y = log_flops @ w
     dy = log_flops - mean_y[:, None]
-    slope = np.minimum((dx * dy * w).sum(-1) / (dx**2 * w).sum(-1), -1e-6)
+    spread = np.maximum((dx**2 * w).sum(-1), SMALLEST_SPREAD)
+    slope = np.minimum((dx * dy * w).sum(-1) / spread, -1.0 / LARGEST_EXPONENT)
     cost = ((dy - slope[..., None] * dx) ** 2 * w).sum(-1)
     gamma = -1.0 / slope
     log_alpha = gamma * (mean_y - slope * mean_x)

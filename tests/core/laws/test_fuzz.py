@@ -1,0 +1,117 @@
+"""Whatever the runs, the engine answers or refuses: it never crashes and never states nonsense."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from isoloss.laws import (
+    FitOptions,
+    Prediction,
+    PredictionQuery,
+    Run,
+    fit_laws,
+    laws_from_json,
+    laws_to_json,
+    predict,
+)
+from tests.support.planted import Grid, Planted, planted_runs
+
+OPTIONS = FitOptions(bootstrap_samples=12)
+SLOW_OK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def any_run(draw: st.DrawFn, index: int = 0) -> Run:
+    count = draw(st.integers(0, 14))
+    tokens = np.cumsum(draw(st.lists(st.floats(1e5, 1e9), min_size=count, max_size=count)))
+    start, end = draw(st.floats(0.5, 12.0)), draw(st.floats(0.2, 12.0))
+    noise = draw(st.floats(0.0, 0.5))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    losses = np.abs(np.linspace(start, end, count) + noise * rng.standard_normal(count)) + 1e-3
+    diverged = draw(st.booleans())
+    if diverged and count and draw(st.booleans()):
+        losses[-1] = np.nan
+    return Run(
+        name=f"run{index}-{draw(st.integers(0, 9))}",
+        params=draw(st.sampled_from([1e6, 3e6, 1e7])),
+        batch_size=draw(st.sampled_from([8.0, 16.0, 32.0, 64.0])),
+        sequence_length=128,
+        learning_rate=draw(st.sampled_from([1e-4, 3e-4, 1e-3, 3e-3])),
+        tokens=np.asarray(tokens, dtype=float),
+        losses=np.asarray(losses, dtype=float),
+        diverged=diverged,
+        finished=draw(st.booleans()),
+    )
+
+
+def check(runs: list[Run]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        laws = fit_laws(runs, OPTIONS)
+        text = json.dumps(laws_to_json(laws), allow_nan=False)
+        document = json.loads(text)
+        assert laws_to_json(laws_from_json(document)) == document
+        for query in (
+            PredictionQuery(initial_loss=2.5, cpt_flops=1e18),
+            PredictionQuery(total_flops=1e16, params=1e7),
+        ):
+            found = predict(laws, query)
+            if isinstance(found, Prediction):
+                _check_answer(found)
+            else:
+                assert all(r.message for r in found.refusals)
+                assert found.refusals
+
+
+def _check_answer(found: Prediction) -> None:
+    for interval in (found.learning_rate, found.total_flops):
+        assert np.isfinite([interval.low, interval.value, interval.high]).all()
+        assert 0 < interval.low <= interval.value <= interval.high
+    assert np.isfinite(found.batch_size_raw)
+    assert found.batch_size.value >= 1
+
+
+@SLOW_OK
+@given(st.integers(0, 30).flatmap(lambda n: st.tuples(*(any_run(index=i) for i in range(n)))))
+def test_arbitrary_runs(runs):
+    check(list(runs))
+
+
+@SLOW_OK
+@given(st.integers(0, 10_000), st.data())
+def test_a_sound_sweep_with_holes(seed, data):
+    """Runs missing, cut short, diverged, constant, or with a wild loss."""
+    rng = np.random.default_rng(seed)
+    grid = Grid(evaluations=data.draw(st.sampled_from([2, 3, 5, 9, 20])))
+    damaged = []
+    for run in planted_runs(Planted(), grid, rng, data.draw(st.sampled_from([0.0, 0.001, 0.1]))):
+        fate = data.draw(
+            st.sampled_from(["whole"] * 6 + ["missing", "short", "diverged", "flat", "wild"])
+        )
+        damaged += _damage(run, fate, rng)
+    check(damaged)
+
+
+def _damage(run: Run, fate: str, rng: np.random.Generator) -> list[Run]:
+    keep = int(rng.integers(0, len(run.tokens) + 1))
+    if fate == "missing":
+        return []
+    if fate in ("short", "diverged"):
+        return [
+            replace(
+                run,
+                tokens=run.tokens[:keep],
+                losses=run.losses[:keep],
+                finished=False,
+                diverged=fate == "diverged",
+            )
+        ]
+    if fate == "flat":
+        return [replace(run, losses=np.full_like(run.losses, 3.0))]
+    if fate == "wild":
+        return [replace(run, losses=run.losses * rng.uniform(0.5, 3.0))]
+    return [run]
