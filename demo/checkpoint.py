@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from demo.corpus import package_prose
 
@@ -30,6 +31,8 @@ Report = Callable[[int, float], None]
 
 def pretrain(tokenizer_folder: Path, folder: Path, report: Report) -> None:
     """Train for TOKENS tokens and save model and tokenizer to `folder`. The same on every run."""
+    torch.set_num_threads(1)  # the sweep's first pods run beside it
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
     sequences = _sequences(tokenizer, package_prose(PACKAGES, TEXT_BYTES))
     torch.manual_seed(SEED)

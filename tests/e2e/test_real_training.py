@@ -1,0 +1,220 @@
+"""The real operator and the real trainer together, disturbed: an operator killed, a pod taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from demo.corpus import pieces, write_jsonl
+from demo.tokenizer import train_tokenizer
+from devcluster.control_plane import ControlPlane
+from devcluster.object_storage import ObjectStorage
+from devcluster.process_node import ProcessNode
+from isoloss import layout
+from isoloss.contract import Claimant, PointConfig, PointResult, TrainTask
+from isoloss.ledger import Ledger, PointRecord, PointState
+from isoloss.store import Store
+from tests.support.cluster import wait_until
+from tests.support.crds import install_crds
+from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.slow]
+
+PARALLELISM = 2
+POINTS = 8
+VICTIM = "long-b1-lr1e-3"
+"""The point whose pod is taken away: one of the largest number of steps."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def store(object_storage: ObjectStorage, tmp_path: Path, monkeypatch: Any) -> Store:
+    """A bucket with a corpus (Python's manual pages), its tokenizer and nothing else."""
+    for name, value in object_storage.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = f"test-{os.urandom(6).hex()}"
+    object_storage.create_bucket(bucket)
+    store = Store(f"s3://{bucket}")
+    from pydoc_data.topics import topics
+
+    texts = [piece for name in sorted(topics) for piece in pieces(topics[name])]
+    write_jsonl(texts, "text", tmp_path / "manual.jsonl")
+    train_tokenizer([texts], tmp_path / "tokenizer")
+    store.write("corpus/manual.jsonl", (tmp_path / "manual.jsonl").read_bytes())
+    for path in (tmp_path / "tokenizer").iterdir():
+        store.write(f"tokenizer/{path.name}", path.read_bytes())
+    return store
+
+
+@pytest.fixture
+def user(api_client: client.ApiClient, namespace: str, object_storage: ObjectStorage) -> User:
+    """A user whose namespace the operator may work in."""
+    install_crds(api_client)
+    apply_account(api_client, namespace)
+    user = User(api_client, namespace)
+    user.create_secret(STORE_SECRET, object_storage.environment())
+    return user
+
+
+@pytest.fixture
+def operator(
+    control_plane: ControlPlane,
+    object_storage: ObjectStorage,
+    user: User,
+    store: Store,
+    tmp_path: Path,
+) -> Iterator[OperatorProcess]:
+    """An operator that runs the real trainer."""
+    environment = {
+        **object_storage.environment(),
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps({user.namespace: [store.uri]}),
+        "ISOLOSS_TRAINER_COMMAND": json.dumps([sys.executable, "-m", "isoloss_trainer"]),
+    }
+    process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
+    yield process
+    process.end()
+
+
+def sweep_manifest(store: Store) -> Json:
+    domain = {"name": "manual", "uri": f"{store.uri}/corpus/*.jsonl", "weight": 1}
+    env = [{"name": name, "value": value} for name, value in ONE_THREAD.items()]
+    container = {"name": "trainer", "env": env}
+    return {
+        "apiVersion": "isoloss.dev/v1alpha1",
+        "kind": "ScalingSweep",
+        "metadata": {"name": "real"},
+        "spec": {
+            "storage": {"uri": f"{store.uri}/sweep", "secretName": STORE_SECRET},
+            "data": {
+                "tokenizer": f"{store.uri}/tokenizer",
+                "sequenceLength": 64,
+                "domains": [domain],
+                "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
+            },
+            "proxies": [
+                {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 40_000},
+                {"name": "short", "model": {"preset": "dense-small"}, "tokens": 4_000},
+            ],
+            "grid": {"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
+            "optimizer": {"warmupTokens": 500},
+            "evaluation": {"firstTokens": 1_000, "perDecade": 8},
+            "training": {"precision": "float32", "checkpointSeconds": 1},
+            "parallelism": PARALLELISM,
+            "podTemplate": {"spec": {"containers": [container]}},
+        },
+    }
+
+
+def test_a_killed_operator_and_a_preempted_pod_change_no_result(
+    operator: OperatorProcess,
+    user: User,
+    store: Store,
+    process_node: ProcessNode,
+    tmp_path: Path,
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep_manifest(store))
+    preempt(user, store)
+    operator.kill()
+    operator.start()
+    most = wait_for_end(user)
+
+    assert most <= PARALLELISM
+    sweep = user.sweep("real")
+    records = ledger(store, sweep).points
+    assert {record.state for record in records} == {PointState.SUCCEEDED}
+    assert len(records) == POINTS
+    assert not [record.name for record in records if record.attempts.charged]
+    assert {r.name: attempts(store, r) for r in records if r.name != VICTIM} == {
+        r.name: 1 for r in records if r.name != VICTIM
+    }
+    victim = next(record for record in records if record.name == VICTIM)
+    assert attempts(store, victim) == 2, "it went on from its checkpoint"
+    assert trajectory(store, victim.key) == undisturbed(store, sweep, victim.key, tmp_path)
+    fit = user.wait_for(lambda: user.sweep("real"), "Stalled")["status"]["conditions"]
+    reasons = {c["type"]: c["reason"] for c in fit}
+    assert reasons["FitReady"] == reasons["Ready"], "so few tokens give no laws, and it says so"
+
+
+def preempt(user: User, store: Store) -> None:
+    """Delete the victim's pod as soon as it has a checkpoint to go on from."""
+    core = client.CoreV1Api(user.api_client)
+
+    def pod() -> Any:
+        found = (p for p in user.pods() if VICTIM in p.metadata.name)
+        return next((p for p in found if p.status.phase == "Running"), None)
+
+    wait_until(pod, "the victim to run", 120)
+    key = json.loads(task_text(pod()))["point"]
+
+    def has_checkpoint() -> bool:
+        point = PointConfig.model_validate_json(json.dumps(key))
+        return bool(store.names(f"sweep/{layout.point_checkpoints(point.key)}"))
+
+    wait_until(has_checkpoint, "a checkpoint of the victim", 60)
+    core.delete_namespaced_pod(pod().metadata.name, user.namespace)
+
+
+def task_text(pod: Any) -> str:
+    variables = {each.name: each.value for each in pod.spec.containers[0].env}
+    return str(variables["ISOLOSS_TASK"])
+
+
+def wait_for_end(user: User) -> int:
+    """Wait until every point has its outcome; the most pods that ran at once."""
+    most, deadline = 0, time.monotonic() + 240
+    while time.monotonic() < deadline:
+        running = [p for p in user.pods() if p.status.phase in ("Pending", "Running")]
+        most = max(most, len(running))
+        conditions = user.sweep("real").get("status", {}).get("conditions", [])
+        if any(c["type"] == "Progressing" and c["reason"] == "Finished" for c in conditions):
+            return most
+        time.sleep(0.2)
+    pytest.fail(f"the sweep does not end: {json.dumps(user.sweep('real')['status'], indent=1)}")
+
+
+def ledger(store: Store, sweep: Json) -> Ledger:
+    metadata = sweep["metadata"]
+    path = layout.sweep_ledger(metadata["name"], metadata["uid"])
+    return store.read_record(f"sweep/{path}", Ledger)
+
+
+def attempts(store: Store, record: PointRecord) -> int:
+    return store.read_record(f"sweep/{layout.point_result(record.key)}", PointResult).attempts
+
+
+def trajectory(store: Store, key: str) -> bytes:
+    return store.read(f"sweep/{layout.point_trajectory(key)}")
+
+
+def undisturbed(store: Store, sweep: Json, key: str, scratch: Path) -> bytes:
+    """The trajectory of the same point, trained in one go in a store of its own."""
+    point = store.read_record(f"sweep/{layout.point_config(key)}", PointConfig)
+    elsewhere = f"file://{scratch}/undisturbed"
+    task = TrainTask(
+        point=point,
+        tokens=sweep["spec"]["proxies"][0]["tokens"],
+        store_uri=elsewhere,
+        data_uri=data_uri(store),
+        claimant=Claimant(sweep_uid="undisturbed", attempt=1),
+    )
+    path = scratch / "task.json"
+    path.write_text(task.model_dump_json())
+    command = [sys.executable, "-m", "isoloss_trainer", "train", "--task", str(path)]
+    subprocess.run(command, env={**os.environ, **ONE_THREAD}, check=True, capture_output=True)
+    return Store(elsewhere).read(layout.point_trajectory(key))
+
+
+def data_uri(store: Store) -> str:
+    (key,) = store.names("sweep/data")
+    return store.location(f"sweep/{layout.data_folder(key)}")
