@@ -30,6 +30,8 @@ LOST_DRAWS = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""
 WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
+UNBOUNDED = 30.0
+"""ln C above the estimate that stands for an equivalent compute without bound."""
 ROUNDED_TOO_FAR = 0.25
 """ln B that rounding to a multiple may move without a word."""
 
@@ -164,7 +166,9 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
             f"{np.exp(min(spread.high, 700)):.2g} FLOPs, and {lost:.0%} of the bootstrap below L0.",
             {"initial_loss": query.initial_loss, "lost_share": lost},
         )
-    return Compute(equivalent, total, float(cpt))
+    # A draw below L0 stands for more compute than can be told, not for none.
+    beyond = total[0] + UNBOUNDED
+    return Compute(np.minimum(equivalent, beyond), np.minimum(total, beyond), float(cpt))
 
 
 def _refuse_distance(laws: Laws, query: PredictionQuery, compute: Compute) -> Refusal | None:

@@ -100,6 +100,16 @@ def test_single_evaluations_are_too_few_for_a_curve():
     assert laws.status == "refused"
 
 
+def test_one_ratio_of_tokens_to_parameters_can_not_tell_them_apart():
+    """Every size trained for 100 tokens per parameter, with one evaluation each."""
+    sizes = (1e8, 2e8, 4e8)
+    grid = replace(WIDE, sizes=sizes, tokens=tuple(100 * n for n in sizes))
+    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in planted(grid)]
+    laws = fit(runs)
+    assert laws.status == "refused"
+    assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_EVALUATIONS
+
+
 @pytest.mark.parametrize(
     ("shift", "quantity", "direction", "reason"),
     [
