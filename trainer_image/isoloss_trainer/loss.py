@@ -55,7 +55,8 @@ def _chunk_step(
     hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Scaled loss of one chunk, and its gradients in the hidden states and in the weight."""
-    logarithms = torch.log_softmax((hidden @ weight.T).float(), dim=-1)
+    logarithms = (hidden @ weight.T).float()
+    torch.log_softmax(logarithms, dim=-1, out=logarithms)  # in place: one buffer for everything
     loss = logarithms.gather(-1, targets[:, None]).sum() * -scale
     gradient = logarithms.exp_()
     gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), -1.0))
@@ -101,4 +102,5 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         hidden_gradient, weight_gradient = context.saved_tensors
         (factor,) = gradients
-        return hidden_gradient * factor, weight_gradient * factor, None, None, None
+        # In place: they belong to this call alone, and the weight may be the largest there is.
+        return hidden_gradient.mul_(factor), weight_gradient.mul_(factor), None, None, None

@@ -1,0 +1,338 @@
+"""How fast the trainer steps, against the Hugging Face Trainer and a hand-written transformers loop.
+
+    python -m benchmarks.bench_trainer [--shape toy|dense-100m|dense-500m|moe-100m] [--rounds 5]
+
+Same weights, tokens, shapes, precision and optimizer; the rivals take turns, so that a busy machine is
+busy for all. Ours also averages the weights at every step; the rivals do not. Without --shape: `toy` on
+a CPU; on a GPU the three large shapes, where the rivals run in the form that is fastest for them
+(bfloat16 autocast, fused AdamW; the loop both eager and compiled). MFU is in the PaLM convention
+(6 x matrix parameters + 12 x layers x width x S per token, no causal halving) against 989 TFLOP/s.
+
+The Hugging Face Trainer needs `accelerate`, which the trainer does not: where it is not installed, that
+rival is reported as not measured. Start-up and shares of time come from a real run of the toy shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+from isoloss.architectures import parameter_counts, preset_config
+from isoloss.contract import EvaluationConfig, OptimizerConfig, PointConfig
+from isoloss_trainer.learner import Learner
+from isoloss_trainer.micro_batch import is_out_of_memory
+from isoloss_trainer.model import build_network
+from isoloss_trainer.world import World, join
+from tests.trainer import builders
+
+PEAK_FLOPS = 989e12
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is trained: `batch` sequences a step, for `steps` steps a round."""
+
+    preset: str
+    sequence_length: int
+    batch: int
+    steps: int
+
+
+SHAPES = {
+    "toy": Shape("dense-tiny", 128, 4, 40),
+    "toy-moe": Shape("moe-tiny", 128, 4, 40),
+    "dense-100m": Shape("dense-100m", 8192, 16, 4),
+    "dense-500m": Shape("dense-500m", 8192, 16, 3),
+    "moe-100m": Shape("moe-100m", 8192, 16, 4),
+}
+
+
+@dataclass
+class Setting:
+    """The same for every rival."""
+
+    shape: Shape
+    config: dict[str, Any]
+    point: PointConfig
+    world: World
+    tokens: torch.Tensor
+    """[steps, batch, S + 1]."""
+
+    @classmethod
+    def of(cls, shape: Shape) -> Setting:
+        """Random tokens and fresh weights of a shape."""
+        world = join()
+        config = preset_config(shape.preset)
+        generator = torch.Generator().manual_seed(0)
+        size = (shape.steps, shape.batch, shape.sequence_length + 1)
+        tokens = torch.randint(config["vocab_size"], size, generator=generator)
+        point = PointConfig(
+            data_digest="0" * 32,
+            mixture={"all": 1.0},
+            model=config,
+            optimizer=OptimizerConfig(),
+            learning_rate=1e-3,
+            batch_size=shape.batch,
+            sequence_length=shape.sequence_length,
+            evaluation=EvaluationConfig(),
+            precision="bf16" if world.device.type == "cuda" else "float32",
+        )
+        return cls(shape, config, point, world, tokens)
+
+    @property
+    def tokens_per_round(self) -> int:
+        """Tokens that one round trains on."""
+        return self.tokens[:, :, 1:].numel()
+
+
+Round = Callable[[], float]
+"""Trains one round and returns its seconds."""
+
+
+def ours(setting: Setting) -> Round:
+    """The trainer's own step."""
+    network = build_network(setting.config, seed=0)
+    learner = Learner(network, setting.point, setting.world)
+
+    def run() -> float:
+        start = _now(setting)
+        losses = [learner.step(batch, 10**6) for batch in setting.tokens]
+        float(losses[-1])
+        return _now(setting) - start
+
+    return run
+
+
+def hand_written(setting: Setting, *, compiled: bool) -> Round:
+    """A plain loop as in the transformers documentation, with gradient accumulation."""
+    device = setting.world.device
+    model = build_network(setting.config, seed=0).to(device)
+    model.set_attn_implementation("sdpa")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+    forward = torch.compile(model) if compiled else model
+    size = _rival_micro_batch(setting)
+
+    def run() -> float:
+        start = _now(setting)
+        for batch in setting.tokens:
+            parts = batch[:, :-1].split(size)
+            for part in parts:
+                tokens = part.to(device)
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    loss = forward(input_ids=tokens, labels=tokens, use_cache=False).loss
+                (loss / len(parts)).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        float(loss)
+        return _now(setting) - start
+
+    return run
+
+
+def hugging_face_trainer(setting: Setting) -> Round:
+    """transformers' Trainer as documented; set-up and tear-down are not counted."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    size = _rival_micro_batch(setting)
+    rows = setting.tokens[:, :, :-1].flatten(0, 1)
+    dataset = [{"input_ids": row, "labels": row} for row in rows]
+    cuda = setting.world.device.type == "cuda"
+    model = build_network(setting.config, seed=0)
+    model.set_attn_implementation("sdpa")
+
+    class Clock(TrainerCallback):
+        """Times the steps after the first, scaled to the whole round."""
+
+        def on_step_end(self, _arguments: Any, state: Any, _control: Any, **_: Any) -> None:
+            self.times = [*getattr(self, "times", []), _now(setting)]
+
+    def run() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            clock = Clock()
+            arguments = TrainingArguments(
+                output_dir=folder,
+                per_device_train_batch_size=size,
+                gradient_accumulation_steps=setting.shape.batch // size,
+                max_steps=setting.shape.steps,
+                learning_rate=1e-3,
+                lr_scheduler_type="constant",
+                weight_decay=0.01,
+                bf16=cuda,
+                optim="adamw_torch_fused",
+                logging_strategy="no",
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                use_cpu=not cuda,
+            )
+            trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[clock])
+            trainer.train()
+        times = clock.times
+        return (times[-1] - times[0]) * len(times) / (len(times) - 1)
+
+    return run
+
+
+def _rival_micro_batch(setting: Setting) -> int:
+    """Largest that fits with full logits, about 1.3 MB a token at 131,072 entries; all on a CPU."""
+    if setting.world.device.type == "cpu":
+        return setting.shape.batch
+    free, _ = torch.cuda.mem_get_info()
+    per_sequence = setting.shape.sequence_length * setting.config["vocab_size"] * 14
+    size = max(1, min(setting.shape.batch, int(0.6 * free / per_sequence)))
+    return next(part for part in range(size, 0, -1) if setting.shape.batch % part == 0)
+
+
+def _now(setting: Setting) -> float:
+    """Seconds; on a CPU those of the process, which neighbours on the machine disturb least."""
+    if setting.world.device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def rivals(setting: Setting) -> dict[str, Callable[[Setting], Round]]:
+    """Who runs, by name."""
+    found: dict[str, Callable[[Setting], Round]] = {
+        "ours": ours,
+        "hand-written loop": lambda s: hand_written(s, compiled=False),
+    }
+    if setting.world.device.type == "cuda":
+        found["hand-written loop, compiled"] = lambda s: hand_written(s, compiled=True)
+    if importlib.util.find_spec("accelerate"):
+        found["Hugging Face Trainer"] = hugging_face_trainer
+    return found
+
+
+def compare(shape: Shape, rounds: int) -> None:
+    """Print tokens per second, ratio to ours and memory of every rival, in turns."""
+    setting = Setting.of(shape)
+    running: dict[str, Round] = {}
+    seconds: dict[str, list[float]] = {}
+    memory: dict[str, float] = {}
+    for name, make in rivals(setting).items():
+        before = _memory(setting, reset=True)
+        try:
+            running[name] = make(setting)
+            running[name]()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            print(f"  {name}: out of memory")
+            running.pop(name, None)
+            continue
+        memory[name] = _memory(setting) - before
+        seconds[name] = []
+    for _ in range(rounds):
+        for name, run in running.items():
+            seconds[name].append(run())
+    _print_table(setting, seconds, memory)
+    if "Hugging Face Trainer" not in seconds:
+        print("  Hugging Face Trainer: not measured (accelerate is not installed)")
+
+
+def _memory(setting: Setting, *, reset: bool = False) -> float:
+    """GiB: the peak since the last reset, or what is held when resetting."""
+    if setting.world.device.type != "cuda":
+        return 0.0
+    if reset:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 2**30
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
+def _print_table(
+    setting: Setting, seconds: dict[str, list[float]], memory: dict[str, float]
+) -> None:
+    shape, config = setting.shape, setting.config
+    counts = parameter_counts(config)
+    per_token = 6 * counts.active + (
+        12 * config["num_hidden_layers"] * config["hidden_size"] * shape.sequence_length
+    )
+    print(
+        f"{shape.preset}: {counts.active:,} active matrix parameters, S {shape.sequence_length}, "
+        f"B {shape.batch}, {setting.point.precision}, {setting.world.device}"
+    )
+    for name, times in seconds.items():
+        rates = [setting.tokens_per_round / t for t in times]
+        ratios = [theirs / own for own, theirs in zip(seconds["ours"], times, strict=True)]
+        words = f"  {name:28} {statistics.median(rates):>10,.0f} tokens/s"
+        if setting.world.device.type == "cuda":
+            mfu = statistics.median(rates) * per_token / PEAK_FLOPS
+            words += f", MFU {mfu:.1%}, peak {memory[name]:.1f} GiB"
+        if name != "ours":
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+            words += f"; ours is {statistics.median(ratios):.2f} times as fast ({spread})"
+        print(words)
+
+
+def real_run(tokens: int) -> None:
+    """Start-up, and where the time of a real run of the toy shape goes."""
+    from isoloss import layout
+    from isoloss.contract import DataManifest
+    from isoloss.store import Store
+    from isoloss_trainer.interruption import Interruption
+    from isoloss_trainer.prepare import prepare
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus, store = builders.make_corpus(folder / "corpus"), f"file://{folder}/store"
+        task = builders.prepare_task(f"file://{corpus}", store, sequence_length=128)
+        prepare(task, folder, Interruption(), builders.quiet())
+        path = layout.data_manifest(task.config.key)
+        manifest = Store(store).read_record(path, DataManifest)
+        config = preset_config("dense-tiny", builders.VOCABULARY)
+        evaluation = EvaluationConfig(
+            first_tokens=tokens // 10, per_decade=8, sequences_per_domain=32
+        )
+        options: dict[str, Any] = {"model": config, "sequence_length": 128, "evaluation": evaluation}
+        start = builders.train_task(manifest, store, tokens=512, seed=1, **options)
+        print(f"  start to the end of a one-step run: {_run(start)[0]:.1f} s")
+        _, events = _run(builders.train_task(manifest, store, tokens=tokens, **options))
+        last = [event for event in events if event["event"] == "evaluation"][-1]
+        shares = {k: f"{v:.1%}" for k, v in last.items() if k.endswith("_share")}
+        print(f"  shares of the time of a run of {tokens:,} tokens: {shares}")
+
+
+def _run(task: Any) -> tuple[float, list[dict[str, Any]]]:
+    environment = {**os.environ, "ISOLOSS_TASK": task.model_dump_json()}
+    command = [sys.executable, "-m", "isoloss_trainer", "train"]
+    start = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - start
+    return seconds, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, action="append")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    cuda = torch.cuda.is_available()
+    default = ["dense-100m", "dense-500m", "moe-100m"] if cuda else ["toy", "toy-moe"]
+    for name in options.shape or default:
+        compare(SHAPES[name], options.rounds)
+    if not options.shape:
+        real_run(200_000)
+
+
+if __name__ == "__main__":
+    main()
