@@ -24,7 +24,7 @@ from isoloss.laws.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.results import Laws
+from isoloss.laws.results import Laws, LossComputeLaw
 
 LOST_DRAWS = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""
@@ -115,14 +115,7 @@ def _refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
         )
     loss = query.initial_loss
     if loss is not None and curve.irreducible_loss is not None and loss <= curve.irreducible_loss:
-        refusals.append(
-            Refusal(
-                RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
-                f"The initial loss {loss:.4g} is not above the irreducible loss "
-                f"{curve.irreducible_loss:.4g}: no amount of compute on the curve explains it.",
-                {"initial_loss": loss, "irreducible_loss": curve.irreducible_loss},
-            )
-        )
+        refusals.append(_below_irreducible(curve, loss))
     highest = laws.data.highest_loss
     if loss is not None and highest is not None and loss > highest:
         refusals.append(
@@ -133,6 +126,32 @@ def _refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
             )
         )
     return refusals
+
+
+def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
+    """Below L0 for certain, or only below an L0 that is not well known."""
+    found = curve.irreducible_loss_interval
+    assert curve.irreducible_loss is not None
+    lowest = curve.irreducible_loss if found is None else found.low
+    figures: dict[str, float | str] = {
+        "initial_loss": loss,
+        "irreducible_loss": curve.irreducible_loss,
+        "lowest": lowest,
+    }
+    if loss <= lowest:
+        return Refusal(
+            RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
+            f"The initial loss {loss:.4g} is not above the irreducible loss "
+            f"{curve.irreducible_loss:.4g}: no amount of compute on the curve explains it.",
+            figures,
+        )
+    return Refusal(
+        RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
+        f"The initial loss {loss:.4g} lies within the interval of the irreducible loss, from "
+        f"{lowest:.4g} with {curve.irreducible_loss:.4g} the likeliest: its equivalent compute is "
+        "unknown. Train the proxies to lower losses, or fix the irreducible loss if you know it.",
+        figures,
+    )
 
 
 def _law_figures(refusal: Refusal) -> dict[str, float | str]:

@@ -208,9 +208,17 @@ def refused(laws: Laws, **query) -> RefusalReason:  # type: ignore[no-untyped-de
 
 
 def test_initial_loss_below_the_irreducible(laws):
-    below = laws.loss_compute.irreducible_loss - 0.01
+    below = laws.loss_compute.irreducible_loss_interval.low - 0.01
     reason = refused(laws, initial_loss=below, cpt_flops=1e20)
     assert reason is RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE
+
+
+def test_initial_loss_within_the_interval_of_the_irreducible(laws):
+    """Not "below": the irreducible loss itself is only known to an interval."""
+    interval = laws.loss_compute.irreducible_loss_interval
+    within = 0.5 * (interval.low + interval.value)
+    reason = refused(laws, initial_loss=within, cpt_flops=1e20)
+    assert reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
 
 
 def test_initial_loss_just_above_the_irreducible_is_not_inverted(laws):
