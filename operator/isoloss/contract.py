@@ -208,11 +208,16 @@ class PointConfig(Record):
     seed: int = Field(default=0, ge=0, lt=2**31)
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: Literal["bf16", "float32"] = "bf16"
+    initial_weights: Uri | None = None
+    """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
 
     @property
     def key(self) -> str:
         """The point's name in the store."""
-        return content_key(self.model_dump(mode="json"))
+        content = self.model_dump(mode="json")
+        if self.initial_weights is None:
+            del content["initial_weights"]  # keys of points from scratch are older than the field
+        return content_key(content)
 
     @field_validator("mixture")
     @classmethod
