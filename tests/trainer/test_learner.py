@@ -42,7 +42,13 @@ ALONE = World(0, 1, torch.device("cpu"))
 
 def point_run(prepared: Prepared, **changes: Any) -> PointRun:
     data = PreparedData(prepared.data_uri, prepared.folder)
-    return PointRun(train_task(prepared.manifest, prepared.uri, **changes), data, ALONE, quiet())
+    return PointRun(
+        train_task(prepared.manifest, prepared.uri, **changes),
+        data,
+        prepared.folder,
+        ALONE,
+        quiet(),
+    )
 
 
 def batches(run: PointRun, count: int) -> list[torch.Tensor]:

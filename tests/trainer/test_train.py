@@ -21,10 +21,13 @@ from isoloss.contract import (
     PointResult,
     TrainTask,
     TrajectoryRow,
+    content_key,
 )
 from isoloss.store import Store, StoreUnavailable, parse_record_lines
 from isoloss_trainer.claim import Claim, Fence
+from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import (
@@ -42,6 +45,7 @@ from tests.trainer.builders import (
     LLAMA,
     MIXTURE,
     QWEN3_MOE,
+    SEQUENCE_LENGTH,
     StopAfter,
     quiet,
     train_task,
@@ -131,11 +135,50 @@ def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
     """Two batches of 2 are the batch of 4 in the data they hold."""
     data = PreparedData(prepared.data_uri, prepared.folder)
     runs = [
-        PointRun(train_task(prepared.manifest, prepared.uri, batch_size=b), data, ALONE, quiet())
+        PointRun(
+            train_task(prepared.manifest, prepared.uri, batch_size=b),
+            data,
+            prepared.folder,
+            ALONE,
+            quiet(),
+        )
         for b in (2, 4)
     ]
     small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])
     assert torch.equal(small, runs[1].sequences.read(0, 4))
+
+
+# ----------------------------------------------------------------------- from given weights
+
+
+def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path: Path) -> None:
+    """The first loss is the checkpoint's, not that of random weights; the optimizer is fresh."""
+    network = build_network(LLAMA, seed=7)
+    with torch.no_grad():
+        network.get_output_embeddings().weight.mul_(20)
+    network.save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    given = {"initial_weights": uri(tmp_path / "model"), "learning_rate": 1e-9, "tokens": 512}
+    task = train_task(prepared.manifest, prepared.uri, **given)
+    run(task)
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    model = LanguageModel(network, SEQUENCE_LENGTH)
+    loss, _ = ValidationSet(data, MIXTURE, 8).evaluate(model.token_losses, ALONE, 8)
+    assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
+
+
+def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
+    build_network({**LLAMA, "hidden_size": 64}, seed=7).save_pretrained(tmp_path / "model")
+    with pytest.raises(BadData) as caught:
+        run(train_task(prepared.manifest, prepared.uri, initial_weights=uri(tmp_path / "model")))
+    assert caught.value.code == "WeightsDiffer"
+
+
+def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepared) -> None:
+    plain = train_task(prepared.manifest, prepared.uri).point
+    given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point
+    old = {k: v for k, v in plain.model_dump(mode="json").items() if k != "initial_weights"}
+    assert plain.key == content_key(old)
+    assert given.key != plain.key
 
 
 # --------------------------------------------------------------------------------- stop and go

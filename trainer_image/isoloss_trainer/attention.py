@@ -7,6 +7,7 @@ of its own, attention gets `is_causal=True` and no mask at all.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -36,6 +37,22 @@ def register() -> None:
 
     ALL_ATTENTION_FUNCTIONS.register(NAME, causal_attention)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, no_mask)
+
+
+def preferred_kernels(device: torch.device) -> AbstractContextManager[Any]:
+    """On an accelerator: cuDNN's attention where it can, then flash, then the rest. torch's own order
+    begins with flash, which is about half as fast on Hopper."""
+    if device.type == "cpu":
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    order = [
+        SDPBackend.CUDNN_ATTENTION,
+        SDPBackend.FLASH_ATTENTION,
+        SDPBackend.EFFICIENT_ATTENTION,
+        SDPBackend.MATH,
+    ]
+    return sdpa_kernel(order, set_priority=True)
 
 
 def is_plainly_causal(config: Any, sequence_length: int) -> bool:
@@ -71,9 +88,8 @@ def causal_attention(
     """Attention of [batch, heads, S, size] tensors; the answer is [batch, S, heads, value size]."""
     groups = getattr(module, "num_key_value_groups", 1)
     size = value.shape[-1]
-    if query.device.type == "cuda":
-        value = _padded(value, query.shape[-1])
-    elif groups > 1:
+    value = _padded(value, query.shape[-1])
+    if query.device.type != "cuda" and groups > 1:
         # The CPU kernel is several times faster on repeated heads than on grouped ones.
         key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
         groups = 1
@@ -85,6 +101,6 @@ def causal_attention(
 
 def _padded(value: torch.Tensor, size: int) -> torch.Tensor:
     """Values widened with zeros to the size of the keys where they are narrower (MLA): the flash
-    kernel wants both equal."""
+    kernels of GPU and CPU want both equal, and what else there is materialises the scores."""
     missing = size - value.shape[-1]
     return torch.nn.functional.pad(value, (0, missing)) if missing > 0 else value

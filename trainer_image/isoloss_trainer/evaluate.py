@@ -16,6 +16,7 @@ import torch
 from isoloss import layout
 from isoloss.contract import DomainLoss, EvaluateTask, EvaluationResult
 from isoloss.store import BadRecord, NotFound, Store
+from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.evaluation import Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import FIELD, ForeignModel, fetch_directory, load_network
 from isoloss_trainer.foreign_tokens import converted_loss, is_same_tokenizer
@@ -47,7 +48,8 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
     interruption.check()
     world = join()
     try:
-        result = measure(task, data, scratch, world, interruption, log)
+        with preferred_kernels(world.device):
+            result = measure(task, data, scratch, world, interruption, log)
     finally:
         world.leave()
     if world.is_first:

@@ -89,6 +89,25 @@ def load_network(folder: Path, uri: str, dtype: torch.dtype) -> Any:
     return network
 
 
+def load_weights(network: Any, uri: str, scratch: Path) -> None:
+    """Give `network` the weights of the checkpoint at `uri`, in float32.
+
+    Raises BadData(WeightsDiffer) unless name for name and shape for shape are the same.
+    """
+    theirs = load_network(fetch_directory(uri, scratch), uri, torch.float32)
+    ours, given = network.state_dict(), theirs.state_dict()
+    different = sorted(
+        name
+        for name in {*ours, *given}
+        if name not in ours or name not in given or ours[name].shape != given[name].shape
+    )
+    if different or theirs.config.model_type != network.config.model_type:
+        where = different[0] if different else "model_type"
+        message = f"{uri}: is not of the shape that the point's model says, first {where}"
+        raise BadData("WeightsDiffer", message, "initial_weights")
+    network.load_state_dict(given)
+
+
 def _model_type(folder: Path, uri: str) -> str:
     try:
         config = json.loads((folder / "config.json").read_bytes())

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import platform
 import time
+from pathlib import Path
 
 import torch
 
@@ -16,6 +17,7 @@ from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import CheckpointManifest, Checkpoints, persist
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.evaluation import Loss, ValidationSet, bytes_per_token
+from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
@@ -35,13 +37,14 @@ def run_point(
     store: Store,
     task: TrainTask,
     data: PreparedData,
+    scratch: Path,
     fence: Fence,
     world: World,
     interruption: Interruption,
     log: Log,
 ) -> PointResult:
     """Train the point to its wanted tokens and write its result (rank 0 does the writing)."""
-    run = PointRun(task, data, world, log)
+    run = PointRun(task, data, scratch, world, log)
     keep = task.keep_checkpoints
     checkpoints = Checkpoints(store, task.point.key, keep, fence.check, log)
     reporter = Reporter(store, task, fence, log)
@@ -86,11 +89,15 @@ def _finish(run: PointRun, store: Store, checkpoints: Checkpoints, fence: Fence)
 class PointRun:
     """All state of a run. `step` and `tokens` count what the weights have seen."""
 
-    def __init__(self, task: TrainTask, data: PreparedData, world: World, log: Log) -> None:
+    def __init__(
+        self, task: TrainTask, data: PreparedData, scratch: Path, world: World, log: Log
+    ) -> None:
         point = task.point
         self.task, self.world, self._point, self._data, self._log = task, world, point, data, log
         self._started = time.monotonic()
         network = build_network(point.model, seed=point.seed)
+        if point.initial_weights is not None:
+            load_weights(network, point.initial_weights, scratch)
         check_fits(
             network.config,
             vocabulary=data.manifest.vocabulary_size,

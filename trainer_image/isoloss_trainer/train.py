@@ -37,7 +37,7 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
         try:
             if speaks:
                 store.write_record(layout.point_config(task.point.key), task.point)
-            finished = _run(store, task, data, fence, interruption, log)
+            finished = _run(store, task, data, scratch, fence, interruption, log)
         finally:
             if speaks:
                 fence.release()
@@ -52,17 +52,20 @@ def _run(
     store: Store,
     task: TrainTask,
     data: PreparedData,
+    scratch: Path,
     fence: Fence,
     interruption: Interruption,
     log: Log,
 ) -> PointResult:
     interruption.check()
+    from isoloss_trainer.attention import preferred_kernels
     from isoloss_trainer.run import run_point
     from isoloss_trainer.world import join
 
     world = join()
     try:
-        return run_point(store, task, data, fence, world, interruption, log)
+        with preferred_kernels(world.device):
+            return run_point(store, task, data, scratch, fence, world, interruption, log)
     finally:
         world.leave()
 
