@@ -1,4 +1,4 @@
-"""Writes the CRDs from `isoloss.resources`, their reference page and the chart's copies.
+"""Writes the CRDs from `isoloss.resources`, the reference pages and the chart's copies.
 
     python -m isoloss_operator.crdgen [--check] [FOLDER]
 
@@ -29,6 +29,7 @@ from isoloss.resources import (
 from isoloss.yaml_text import to_yaml
 from isoloss_operator import rbac
 from isoloss_operator.apidoc import api_page
+from isoloss_operator.presetdoc import presets_page
 
 HEADER = "# Written by `python -m isoloss_operator.crdgen` from isoloss.resources; do not edit.\n"
 ROOT_FIELDS: Schema = {
@@ -84,6 +85,7 @@ def generated_files() -> dict[str, str]:
         files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(crd)
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
     files["docs/reference/api.md"] = api_page(definitions())
+    files["docs/reference/presets.md"] = presets_page()
     return files
 
 

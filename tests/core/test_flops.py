@@ -15,11 +15,11 @@ from isoloss.flops import Convention, six_nd, token_flops, whole_steps
 def test_conventions_agree_with_the_published_table(
     preset: str, six: float, exact: float, palm: float
 ) -> None:
-    """Vocabulary 131,072, sequence length 8192; three digits."""
+    """Vocabulary 131,072, sequence length 8192. Theirs are of models that group no queries: 1 % off."""
     flops = token_flops(preset_config(preset), 8192)
-    assert flops.total() == pytest.approx(six, rel=5e-3)
-    assert flops.total(Convention.EXACT) == pytest.approx(exact, rel=5e-3)
-    assert flops.total(Convention.PALM) == pytest.approx(palm, rel=5e-3)
+    assert flops.total() == pytest.approx(six, rel=1e-2)
+    assert flops.total(Convention.EXACT) == pytest.approx(exact, rel=1e-2)
+    assert flops.total(Convention.PALM) == pytest.approx(palm, rel=1e-2)
 
 
 def test_the_causal_mask_halves_attention_and_the_diagonal_adds_a_half_token() -> None:
@@ -38,7 +38,7 @@ def test_a_sliding_window_bounds_what_a_query_sees() -> None:
 def test_six_nd_counts_the_head_and_not_the_look_up() -> None:
     """6 * (body + head) * tokens."""
     counts = parameter_counts(preset_config("dense-100m"))
-    assert six_nd(counts, 10) == 60.0 * (84_934_656 + 100_663_296)
+    assert six_nd(counts, 10) == 60.0 * (86_114_304 + 100_663_296)
 
 
 @pytest.mark.parametrize(
