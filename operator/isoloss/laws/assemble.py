@@ -9,7 +9,8 @@ import numpy as np
 
 from isoloss.laws.estimate import IsoLossEstimate
 from isoloss.laws.model import Array, FitOptions, Run, Status
-from isoloss.laws.optima import Frontier, contours_of, frontier_results, size_optima_results
+from isoloss.laws.optima import Frontier
+from isoloss.laws.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection, SurfaceLaw
 from isoloss.laws.trajectories import Collected, Trajectory
 

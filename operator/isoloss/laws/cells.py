@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.crossings import SLOPE_UNKNOWN
 from isoloss.laws.loss_compute import fit_curves
 from isoloss.laws.model import Array, Indices
-from isoloss.laws.trajectories import DENSE, SAME_TOKENS, SLOPE_UNKNOWN, Trajectory
+from isoloss.laws.smoothing import DENSE
+from isoloss.laws.trajectories import SAME_TOKENS, Trajectory
 
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4

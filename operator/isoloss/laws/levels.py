@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.crossings import crossings
 from isoloss.laws.model import Array, Flags
-from isoloss.laws.trajectories import Trajectory, crossings
+from isoloss.laws.trajectories import Trajectory
 
 SAME_LOSS = 1e-9
 """ln L within which two losses are one level."""

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
-from isoloss.laws.model import Array, Flags, Indices, InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.model import Array, Flags, InvalidRunError, Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
+from isoloss.laws.smoothing import DENSE, smooth_losses
 
 SAME_TOKENS = 0.005
 """Token counts closer than this (relative) are one nominal count rounded to whole steps."""
@@ -23,10 +23,6 @@ SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes closer than this (relative) are one value, rounded."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run: before lies warm-up."""
-DENSE = 8
-"""A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
-SLOPE_UNKNOWN = 0.03
-"""-dlnL/dlnD where a single evaluation can not tell: 0.07 nats per factor e of tokens at 2.4."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median is a diverged run even if nobody said so."""
 
@@ -232,7 +228,7 @@ def _trajectory(
             Exclusion(first.name, f"{int(lost.sum())} evaluations after divergence: used as bound")
         )
     log_tokens, log_losses = np.log(tokens[keep]), np.log(losses[keep])
-    smooth, smoother, residuals = _smooth(log_tokens, log_losses)
+    smooth, smoother, residuals = smooth_losses(log_tokens, log_losses)
     return Trajectory(
         names=tuple(run.name for run in group),
         params=first.params,
@@ -261,84 +257,3 @@ def _lost(run: Run, limit: float) -> Flags:
         best = int(np.nanargmin(np.where(bad, np.inf, run.losses)))
         bad = bad | (np.arange(len(run.losses)) > best)
     return bad
-
-
-def _smooth(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Local straight lines with a tricube kernel over the nearest evaluations."""
-    n = len(x)
-    if n < DENSE:
-        return np.minimum.accumulate(y) if n else y, np.eye(n), np.zeros(n)
-    neighbours = max(6, min(n, round(0.35 * n)))
-    distance = np.abs(x[:, None] - x[None, :])
-    radius = np.sort(distance, axis=1)[:, neighbours - 1] * 1.0001
-    weight = np.clip(1.0 - (distance / radius[:, None]) ** 3, 0.0, None) ** 3
-    smoother = _local_lines(x, weight)
-    smooth = smoother @ y
-    freedom = np.clip(1.0 - 2.0 * np.diag(smoother) + (smoother**2).sum(1), 0.1, None)
-    residuals = (y - smooth) / np.sqrt(freedom)
-    return np.minimum.accumulate(smooth), smoother, residuals
-
-
-def _local_lines(x: Array, weight: Array) -> Array:
-    dx = x[None, :] - x[:, None]
-    s0, s1, s2 = weight.sum(1), (weight * dx).sum(1), (weight * dx**2).sum(1)
-    # The value at the centre of a weighted straight line, as weights on the observations.
-    return np.asarray(
-        weight * (s2[:, None] - s1[:, None] * dx) / (s0 * s2 - s1**2)[:, None], dtype=float
-    )
-
-
-@dataclass(frozen=True)
-class Crossings:
-    """Where one trajectory reaches each of K losses."""
-
-    log_tokens: Array
-    """(K,) NaN where not reached or reached before the trajectory's first evaluation."""
-    slope: Array
-    """(K,) dlnL/dlnD there, negative."""
-    weights: Array
-    """(K, n) how an error of each ln L moves the smoothed ln L at the crossing."""
-
-
-def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
-    """The tokens at which the smoothed trajectory reaches each loss (ln nats)."""
-    k, n = len(log_losses), len(trajectory.log_tokens)
-    empty = Crossings(np.full(k, np.nan), np.full(k, np.nan), np.zeros((k, n)))
-    keep = _strictly_decreasing(trajectory.smooth)
-    if len(keep) == 1:
-        return _single(trajectory, log_losses)
-    if len(keep) == 0:
-        return empty
-    x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
-    inside = (log_losses <= y[0]) & (log_losses >= y[-1])
-    wanted = -np.clip(log_losses, y[-1], y[0])
-    # Few points far apart need a curve between them; many do not.
-    between = PchipInterpolator(-y, x)(wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
-    log_tokens = np.where(inside, between, np.nan)
-    right = np.clip(np.searchsorted(x, np.nan_to_num(log_tokens, nan=x[0])), 1, len(x) - 1)
-    left = right - 1
-    gap = x[right] - x[left]
-    t = np.clip((np.nan_to_num(log_tokens, nan=x[0]) - x[left]) / gap, 0.0, 1.0)
-    rows = trajectory.smoother[keep]
-    weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]
-    slope = np.minimum((y[right] - y[left]) / gap, -1e-6)
-    return Crossings(log_tokens, np.where(inside, slope, np.nan), weights)
-
-
-def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
-    """One evaluation tells the tokens to its own loss alone, as in a table of tokens to a target."""
-    on = np.abs(log_losses - trajectory.smooth[0]) < 1e-9
-    weights = np.zeros((len(log_losses), len(trajectory.log_tokens)))
-    weights[on, 0] = 1.0
-    return Crossings(
-        np.where(on, trajectory.log_tokens[0], np.nan),
-        np.where(on, -SLOPE_UNKNOWN, np.nan),
-        weights,
-    )
-
-
-def _strictly_decreasing(smooth: Array) -> Indices:
-    if len(smooth) == 0:
-        return np.zeros(0, dtype=np.intp)
-    keep = np.concatenate([[True], np.diff(smooth) < -1e-9])
-    return np.flatnonzero(keep)
