@@ -9,8 +9,8 @@ from isoloss.laws.model import Array, Interval, Route
 from isoloss.laws.prediction import Point, PredictionQuery
 from isoloss.laws.results import Laws, evaluate_form
 
-FORM_ERROR = 0.006
-"""Of ln x: no law is exact."""
+FORM_ERRORS = (0.006, 0.012)
+"""Of ln LR and ln B: no law is exact, and B moves farther along a sweep than LR."""
 UNTESTED = 0.1
 """Of ln x, where no data could be held out to see how a law errs."""
 NEAREST, FARTHEST = 0.25, 3.0
@@ -86,8 +86,8 @@ def _widened(laws: Laws, route: Route, answer: tuple[Array, Array], total: Array
     share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
     rng = np.random.default_rng([laws.options.seed, 5])
     widened = []
-    for draws, error in zip(answer, unexplained, strict=True):
-        noise = np.hypot(FORM_ERROR, share * error) * rng.standard_normal(len(draws))
+    for draws, error, form in zip(answer, unexplained, FORM_ERRORS, strict=True):
+        noise = np.hypot(form, share * error) * rng.standard_normal(len(draws))
         noise[0] = 0.0
         widened.append(draws + noise)
     return widened
