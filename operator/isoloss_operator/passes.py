@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,8 @@ class Memory:
     stored: frozenset[str] = frozenset()
     """Names under points/ in the store, when they were last listed."""
     listed_at: float = -math.inf
+    written_at: float = -math.inf
+    """When the status was last written."""
 
 
 class Memories:
@@ -110,18 +113,36 @@ def create_error(memory: Memory, generation: int) -> str:
     return memory.create_error if memory.generation == generation else ""
 
 
-def write_status(
-    services: Services, owner: Owner, body: Object, status: BaseModel, events: tuple[Event, ...]
-) -> bool:
-    """Apply the status if it changed, then send events.
+class StatusChanged(Exception):
+    """The object is no longer the one that was read: what was decided is not to be said of it."""
 
-    False where `body` is no longer the newest: what was decided for it is not to be said of another.
+    expected = True
+
+
+def write_status(
+    services: Services,
+    owner: Owner,
+    memory: Memory,
+    body: Object,
+    status: BaseModel,
+    events: tuple[Event, ...],
+) -> float:
+    """Apply the status if it changed, then send events; seconds until it may be written again.
+
+    Conditions are written at once; numbers alone no more often than the configuration says. Raises
+    StatusChanged where `body` is no longer the newest.
     """
     document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if document != body.get("status"):
-        try:
-            services.cluster.apply_status(owner.kind, body["metadata"], document)
-        except (NotFound, Conflict):
-            return False
+    before = body.get("status") or {}
+    if document == before:
+        return math.inf
+    wait = memory.written_at + services.settings.status_interval_seconds - time.monotonic()
+    if wait > 0 and document.get("conditions") == before.get("conditions"):
+        return wait
+    try:
+        services.cluster.apply_status(owner.kind, body["metadata"], document)
+    except (NotFound, Conflict) as error:
+        raise StatusChanged(f"{owner.kind.kind} {owner.name} changed meanwhile") from error
+    memory.written_at = time.monotonic()
     send_events(services.cluster, owner, services.settings.identity, events)
-    return True
+    return math.inf

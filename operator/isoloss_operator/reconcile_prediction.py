@@ -24,6 +24,7 @@ from isoloss_operator.passes import (
     Memories,
     Memory,
     Object,
+    StatusChanged,
     carry_out,
     create_error,
     read_jobs,
@@ -63,10 +64,12 @@ class PredictionReconciler:
         )
         if not done and not had_trouble:
             return 0.0
-        if not write_status(services, owner, body, plan.status, plan.events):
+        try:
+            again = write_status(services, owner, memory, body, plan.status, plan.events)
+        except StatusChanged:
             return 0.0
         services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
-        return min(plan.requeue_after, services.settings.resync_seconds)
+        return min(again, plan.requeue_after, services.settings.resync_seconds)
 
     # --------------------------------------------------------------------------------- observe
 

@@ -23,6 +23,7 @@ from isoloss_operator.passes import (
     Memories,
     Memory,
     Object,
+    StatusChanged,
     carry_out,
     create_error,
     read_jobs,
@@ -60,10 +61,12 @@ class SweepReconciler:
         if not done and not had_trouble:
             # The status must not say that all is well: look again and let the core put it in words.
             return 0.0
-        if not write_status(services, owner, body, plan.status, plan.events):
+        try:
+            again = write_status(services, owner, memory, body, plan.status, plan.events)
+        except StatusChanged:
             return 0.0
         services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
-        return min(plan.requeue_after, services.settings.resync_seconds)
+        return min(again, plan.requeue_after, services.settings.resync_seconds)
 
     # --------------------------------------------------------------------------------- observe
 

@@ -60,8 +60,10 @@ class Settings(BaseModel):
     """Law fits at once, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """A fit that takes longer is given up."""
-    minimum_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
+    minimum_interval_seconds: Annotated[float, Field(ge=0)] = 0.25
     """Least time between two passes over one resource, however many events arrive."""
+    status_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
+    """A status in which only numbers changed is not written more often."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Each resource is looked at this often even without events."""
 

@@ -2,7 +2,7 @@
 
 A key waiting twice is worked once, by one worker at a time; a key added while it is worked comes
 back afterwards; a key can be added with a delay; a failing key comes back after growing delays; and
-one key is never started more often than its minimum interval, however many events arrive.
+however many events arrive, a key rests as long as its last run took, and for a minimum interval.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -18,6 +19,9 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 Reconcile = Callable[[Key], float | None]
 """Works one key; returns the seconds after which to look again, or None."""
+
+KEPT_RESTS = 1000
+"""Past rests are forgotten when there are more."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +46,9 @@ class WorkQueue(Generic[Key]):
         self._numbers = itertools.count()
         self._due: dict[Key, float] = {}
         self._started: dict[Key, float] = {}
-        """When each key was last handed out; kept for the minimum interval and for `longest_run`."""
+        """When each key at work was handed out."""
+        self._rested: dict[Key, float] = {}
+        """Before this time a key is not handed out again."""
         self._active: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._closed = False
@@ -56,10 +62,7 @@ class WorkQueue(Generic[Key]):
         with self._changed:
             if self._closed:
                 return
-            due = max(
-                self._clock() + seconds,
-                self._started.get(key, float("-inf")) + self._minimum_interval,
-            )
+            due = max(self._clock() + seconds, self._rested.get(key, -math.inf))
             if key in self._due and self._due[key] <= due:
                 return
             self._due[key] = due
@@ -98,13 +101,10 @@ class WorkQueue(Generic[Key]):
         """The worker has finished `key`; it becomes due again if it was added meanwhile."""
         with self._changed:
             self._active.discard(key)
+            self._let_rest(key)
             if key in self._due:
-                # What was wanted while it ran obeys the interval counted from its start.
-                earliest = self._started.get(key, float("-inf")) + self._minimum_interval
-                self._due[key] = max(self._due[key], earliest)
+                self._due[key] = max(self._due[key], self._rested.get(key, -math.inf))
                 self._push(key, self._due[key])
-            elif key not in self._failures:
-                self._drop_old_start(key)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -149,10 +149,12 @@ class WorkQueue(Generic[Key]):
             return key
         return None
 
-    def _drop_old_start(self, key: Key) -> None:
-        """Keep no start time for ever: a later `add` waits for nothing once the interval passed."""
-        if self._clock() - self._started.get(key, 0.0) >= self._minimum_interval:
-            self._started.pop(key, None)
+    def _let_rest(self, key: Key) -> None:
+        """Work on one key takes at most half of the time, so that slow ones do not starve others."""
+        now, started = self._clock(), self._started.pop(key)
+        self._rested[key] = max(started + self._minimum_interval, now + (now - started))
+        if len(self._rested) > 2 * len(self._due) + KEPT_RESTS:
+            self._rested = {each: until for each, until in self._rested.items() if until > now}
 
 
 class Workers(Generic[Key]):

@@ -7,6 +7,8 @@ import pytest
 
 from isoloss_operator.workqueue import Workers, WorkQueue
 
+pytestmark = pytest.mark.timeout(30)
+
 
 class Clock:
     """A clock that the test moves."""
@@ -84,6 +86,7 @@ def test_one_worker_per_key_even_if_a_delay_ends_meanwhile(clock: Clock) -> None
     queue.add("b")
     assert queue.get() == "b"
     queue.done("a")
+    clock.now += 2
     assert queue.get() == "a"
 
 
@@ -109,6 +112,29 @@ def test_the_minimum_interval_holds_for_keys_added_while_worked(clock: Clock) ->
     assert queue.ready() == 0
     clock.now += 5
     assert queue.ready() == 1
+
+
+def test_a_key_rests_as_long_as_its_run_took(clock: Clock) -> None:
+    queue = queue_of(clock, minimum_interval=1)
+    queue.add("a")
+    queue.get()
+    queue.add("a")
+    clock.now += 10
+    queue.done("a")
+    clock.now += 9
+    assert queue.ready() == 0
+    clock.now += 1
+    assert queue.ready() == 1
+
+
+def test_rests_of_keys_long_gone_are_forgotten(clock: Clock) -> None:
+    queue = queue_of(clock, minimum_interval=1)
+    for number in range(5000):
+        queue.add(str(number))
+        queue.get()
+        queue.done(str(number))
+        clock.now += 0.01
+    assert len(queue._rested) < 2000
 
 
 def test_retries_grow_to_a_limit_and_start_over_once_forgotten(clock: Clock) -> None:

@@ -65,6 +65,7 @@ class OperatorProcess:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.directory),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "KUBECONFIG": str(kubeconfig),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -96,7 +97,11 @@ class OperatorProcess:
 
     def lines(self) -> list[Json]:
         """The log, parsed: every line must be JSON."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        text = self.log.read_text()
+        try:
+            return [json.loads(line) for line in text.splitlines()]
+        except ValueError as error:
+            raise AssertionError(f"the log is not JSON:\n{text}") from error
 
     def url(self) -> str:
         """Address of the newest start's health port."""
