@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "termination"
     monkeypatch.setenv("ISOLOSS_TERMINATION_LOG", str(path))
     return path
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """main() takes over the process's signals; give them back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def call(task: object, command: str, tmp_path: Path) -> int:
@@ -142,7 +152,7 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
     task = train_task(
         prepared.manifest,
         prepared.uri,
-        tokens=30_000,
+        tokens=80_000 if model is LLAMA else 30_000,
         model=model,
         evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
         task={"checkpoint_seconds": 1},

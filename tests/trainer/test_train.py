@@ -426,6 +426,31 @@ def test_who_was_superseded_writes_nothing_more(
     assert held.claimant.attempt == 2
 
 
+def test_who_lost_its_claim_to_one_that_has_finished_leaves_the_result_alone(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pod hung, a later attempt went further, finished and let go; then the pod wakes."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    further = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=1024,
+        task={"claimant": Claimant(sweep_uid="sweep", attempt=2)},
+    )
+    original = PointRun.final_rows
+
+    def sleep_through_it(self: PointRun) -> Any:
+        monkeypatch.setattr(PointRun, "final_rows", original)
+        run(further)
+        return original(self)
+
+    monkeypatch.setattr(PointRun, "final_rows", sleep_through_it)
+    with pytest.raises(Interrupted):
+        train(task, Path("/nonexistent"), Interruption(), quiet())
+    result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+    assert result.tokens == 1024
+
+
 def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
     run(task)

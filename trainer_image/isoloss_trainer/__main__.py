@@ -47,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             log.failure(error)
     else:
         code, words = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
+    interruption.ignore()
     if not speaks:
         return int(code)
     log.event("end", exit_code=int(code), code=words.code, message=words.message)

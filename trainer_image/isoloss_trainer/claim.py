@@ -57,7 +57,10 @@ class Fence:
     def check(self) -> None:
         """Raises Interrupted(Superseded) unless the claim is still ours: before each write that counts."""
         held = self._read()
-        if held is not None and held.holder != self._holder:
+        if held is None:
+            # Whoever took over may have finished and let go: what it wrote must stand.
+            raise Interrupted("Superseded", "the claim on this point is gone")
+        if held.holder != self._holder:
             raise Interrupted(
                 "Superseded",
                 f"attempt {held.claimant.attempt} of sweep {held.claimant.sweep_uid} took over",

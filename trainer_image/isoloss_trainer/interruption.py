@@ -21,6 +21,10 @@ class Interruption:
         signal.signal(signal.SIGINT, self._note)
         return self
 
+    def ignore(self) -> None:
+        """What comes now comes too late: the interpreter's end must not lose the exit code to it."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.requested = True
         if number == signal.SIGINT:

@@ -31,11 +31,13 @@ class Reporter:
         self._rows: tuple[TrajectoryRow, ...] | None = None
         self._tokens, self._started_at, self._began = 0, time.monotonic(), 0
         self._beaten = time.monotonic()
+        self._loss: float | None = None
         self.superseded: Interrupted | None = None
 
-    def start(self, tokens: int) -> None:
-        """Begin with a run that stands at `tokens`."""
+    def start(self, tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
+        """Begin with a run that stands at `tokens` with a trajectory of `rows`."""
         self._tokens = self._began = tokens
+        self._rows = rows or None
         self._started_at = time.monotonic()
         self._thread.start()
 
@@ -93,8 +95,6 @@ class Reporter:
             tokens_per_second=(self._tokens - self._began) / seconds if seconds > 0 else None,
             updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-
-    _loss: float | None = None
 
 
 def trajectory_text(rows: tuple[TrajectoryRow, ...]) -> bytes:

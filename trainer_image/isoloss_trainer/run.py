@@ -51,7 +51,7 @@ def run_point(
     try:
         run.resume(checkpoints)
         if world.is_first:
-            reporter.start(run.tokens)
+            reporter.start(run.tokens, run.rows)
         run.train(checkpoints, reporter, interruption)
         reporter.close()
         return _finish(run, store, checkpoints, fence)
