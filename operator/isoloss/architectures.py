@@ -247,12 +247,12 @@ SUPPORTED_MODEL_TYPES = tuple(_EXTRA_KEYS)
 def model_type(config: Mapping[str, Any]) -> str:
     """The config's model_type. Raises UnsupportedModel where it is missing or not counted here."""
     value = config.get("model_type")
-    if value not in _EXTRA_KEYS:
+    if not isinstance(value, str) or value not in _EXTRA_KEYS:
         raise UnsupportedModel(
             "model_type",
             f"{value!r} is not supported; use one of {', '.join(SUPPORTED_MODEL_TYPES)}",
         )
-    return str(value)
+    return value
 
 
 def unknown_keys(config: Mapping[str, Any]) -> dict[str, str]:

@@ -36,7 +36,13 @@ from isoloss.recording import (
     take_back_unreadable,
 )
 from isoloss.resources import ScalingSweepSpec
-from isoloss.specs import InvalidSpec, parse_sweep_spec, prepare_config
+from isoloss.specs import (
+    InvalidSpec,
+    like_checkpoints,
+    parse_sweep_spec,
+    prepare_config,
+    with_likenesses,
+)
 from isoloss.store import BadRecord, StoreError
 from isoloss.sweep_events import attempt_events
 from isoloss.sweep_stage import Stage, assess, final_laws, warnings
@@ -57,7 +63,7 @@ MAX_PROGRESS_READS = 64
 
 
 def first_reads(observed: ObservedSweep) -> FirstReads | None:
-    """Where manifest and ledger of a sweep lie; None where its spec is invalid."""
+    """Where manifest, ledger and models of a sweep lie; None where its spec is invalid."""
     try:
         spec = parse_sweep_spec(observed.spec)
     except InvalidSpec:
@@ -66,6 +72,7 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         store_uri=spec.storage.uri.rstrip("/"),
         manifest=layout.data_manifest(prepare_config(spec).key),
         ledger=layout.sweep_ledger(observed.name, observed.uid),
+        like_checkpoints=like_checkpoints(spec),
     )
 
 
@@ -75,7 +82,8 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
     `stored` are the names under points/: results of points without a folder need no asking.
     """
     try:
-        view = SweepView(observed, parse_sweep_spec(observed.spec))
+        spec = with_likenesses(parse_sweep_spec(observed.spec), observed.like_configs)
+        view = SweepView(observed, spec)
         manifest = usable_manifest(view)
         points = plan_points(view.spec, manifest) if manifest else ()
     except InvalidSpec:
@@ -115,11 +123,12 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         return _not_accepted(observed, Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
     if store_error := observed.store_error or _unasked(observed):
         return _store_unreachable(observed, store_error)
-    view = SweepView(observed, spec)
-    manifest = usable_manifest(view)
-    if manifest is None:
-        return decide_preparation(view)
     try:
+        spec = with_likenesses(spec, observed.like_configs)
+        view = SweepView(observed, spec)
+        manifest = usable_manifest(view)
+        if manifest is None:
+            return decide_preparation(view)
         points = plan_points(spec, manifest)
     except InvalidSpec as error:
         return _not_accepted(observed, Reason.INVALID_SPEC, str(error))

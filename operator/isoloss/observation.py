@@ -168,6 +168,9 @@ class ObservedSweep:
     """By point key, for the keys of SweepReads.results; absent keys have no result (NotFound)."""
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
     """By point key, for the keys of SweepReads.progress; unreadable ones are left out."""
+    like_configs: Mapping[str, Mapping[str, Any] | StoreError] = field(default_factory=dict)
+    """config.json by checkpoint, for the URIs of FirstReads.like_checkpoints. StoreError: there is none
+    (NotFound), or it is no JSON object (BadRecord)."""
     fit: FitOutcome | None = None
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: bool = False
@@ -183,6 +186,8 @@ class FirstReads:
     store_uri: str
     manifest: str
     ledger: str
+    like_checkpoints: Mapping[str, str] = field(default_factory=dict)
+    """URIs of checkpoints whose config.json is wanted, by the field that names them."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +267,17 @@ class FitPoint:
 
 
 @dataclass(frozen=True)
+class MissingPoint:
+    """A point that takes no part in a fit, for the report's table: nothing is dropped in silence."""
+
+    name: str
+    batch_size: int
+    learning_rate: float
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class FitRequest:
     """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
 
@@ -274,6 +290,7 @@ class FitRequest:
     ledger_sha256: str
     laws_path: str
     report_path: str
+    missing: tuple[MissingPoint, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -125,14 +125,26 @@ TransformersConfig = Annotated[
 ]
 
 
+class Like(ApiType):
+    """A checkpoint to resemble, and how large the proxy is to be."""
+
+    checkpoint: FolderUri
+    """Folder of the checkpoint; the operator reads its config.json, nothing else. It must lie under a
+    prefix that the namespace may use. Families: llama, mistral, qwen3, qwen3_moe, mixtral and
+    deepseek_v3."""
+    parameters: int = Field(ge=1000, le=10**13, json_schema_extra={"format": "int64"})
+    """Active parameters in matrix products, output head included. The proxy comes within 10 % of
+    them, or is refused."""
+
+
 class Model(ApiType):
-    """Exactly one of preset and config."""
+    """Exactly one of preset, config and like."""
 
     rules: ClassVar = (
         Rule(
-            "has(self.preset) != has(self.config)",
-            "set exactly one of preset and config",
-            lambda model: (model.preset is None) != (model.config is None),
+            "[has(self.preset), has(self.config), has(self.like)].exists_one(given, given)",
+            "set exactly one of preset, config and like",
+            lambda model: [model.preset, model.config, model.like].count(None) == 2,
         ),
     )
 
@@ -151,6 +163,9 @@ class Model(ApiType):
     """A known proxy; `isoloss plan` prints its shape and parameter counts."""
     config: TransformersConfig | None = None
     """A transformers configuration with model_type, as in a config.json."""
+    like: Like | None = None
+    """A proxy with family, head sizes, aspect ratio, vocabulary and expert layout of a checkpoint,
+    smaller in width and depth; `isoloss plan` prints its size."""
 
 
 def _ascends(values: Sequence[float]) -> bool:

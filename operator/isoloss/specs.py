@@ -14,15 +14,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from isoloss.architectures import UnsupportedModel, parameter_counts, preset_config, unknown_keys
+from isoloss.architectures_like import NoLikeness, proxy_like
 from isoloss.blame import camel
 from isoloss.contract import DomainSource, OptimizerConfig, PrepareConfig
 from isoloss.resources import (
     HyperparamPredictionSpec,
+    Like,
     Model,
     Optimizer,
     Proxy,
     ScalingSweepSpec,
 )
+from isoloss.store import StoreError
 
 MAX_ERRORS = 10
 """More complaints than this at once help nobody."""
@@ -63,7 +66,7 @@ def in_words(errors: Sequence[SpecError]) -> str:
 def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     """The spec of a ScalingSweep, checked as far as that is possible without its corpus.
 
-    Raises InvalidSpec.
+    Models that are to be like a checkpoint stay open: see `with_likenesses`. Raises InvalidSpec.
     """
     spec = _parse(raw, ScalingSweepSpec)
     errors = [
@@ -79,6 +82,59 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
 def parse_prediction_spec(raw: Mapping[str, Any]) -> HyperparamPredictionSpec:
     """The spec of a HyperparamPrediction. Raises InvalidSpec."""
     return _parse(raw, HyperparamPredictionSpec)
+
+
+def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
+    """URIs of the checkpoints that proxies are to resemble, by the field that names them."""
+    return {
+        f"spec.proxies[{index}].model.like.checkpoint": proxy.model.like.checkpoint
+        for index, proxy in enumerate(spec.proxies)
+        if proxy.model.like is not None
+    }
+
+
+def with_likenesses(
+    spec: ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
+) -> ScalingSweepSpec:
+    """The spec with a `config` in place of every `like`.
+
+    `configs` are the checkpoints' config.json by URI. Raises InvalidSpec where there is none, or no
+    proxy can be derived from it.
+    """
+    if not like_checkpoints(spec):
+        return spec
+    proxies, errors = [], []
+    for index, proxy in enumerate(spec.proxies):
+        like = proxy.model.like
+        if like is None:
+            proxies.append(proxy)
+            continue
+        try:
+            model = Model(config=_likeness(like, configs.get(like.checkpoint)))
+            proxies.append(proxy.model_copy(update={"model": model}))
+        except NoLikeness as error:
+            field = f"spec.proxies[{index}].model.like.{error.field}"
+            errors.append(SpecError(field, error.message))
+    if errors:
+        raise InvalidSpec(errors)
+    derived = spec.model_copy(update={"proxies": tuple(proxies)})
+    errors = _position_errors(derived)
+    if errors:
+        raise InvalidSpec(errors)
+    return derived
+
+
+def _likeness(like: Like, found: Mapping[str, Any] | StoreError | None) -> dict[str, Any]:
+    if found is None:
+        raise NoLikeness("checkpoint", "its config.json was not read")
+    if isinstance(found, StoreError):
+        raise NoLikeness("checkpoint", str(found))
+    config = proxy_like(found, like.parameters)
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
+        message = "config.json: max_position_embeddings: must be set, a positive integer"
+        raise NoLikeness("checkpoint", message)
+    return config
 
 
 def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
@@ -114,10 +170,15 @@ def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
 
 
 def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
-    """The transformers configuration of a proxy. Raises UnsupportedModel."""
+    """The transformers configuration of a proxy, without a `like` (see `with_likenesses`).
+
+    Raises UnsupportedModel.
+    """
     if model.preset is not None:
         return preset_config(model.preset, tokenizer_vocabulary)
-    return dict(model.config or {})
+    if model.config is None:
+        raise UnsupportedModel("like", "the checkpoint's config.json was not read yet")
+    return dict(model.config)
 
 
 # ------------------------------------------------------------------------------------- parsing
@@ -172,9 +233,10 @@ def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
         field = f"spec.proxies[{index}]"
-        model_errors = _model_errors(proxy.model, f"{field}.model")
-        errors += model_errors or _length_errors(spec, proxy, field)
-    return errors
+        if proxy.model.like is None:
+            errors += _model_errors(proxy.model, f"{field}.model")
+        errors += _warmup_errors(spec, proxy, field)
+    return errors or _position_errors(spec)
 
 
 def _model_errors(model: Model, field: str) -> list[SpecError]:
@@ -193,26 +255,33 @@ def _model_errors(model: Model, field: str) -> list[SpecError]:
     return errors
 
 
-def _length_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
-    errors = []
+def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    """Sequences longer than a model's positions, for models that are known."""
     length = spec.data.sequence_length
-    positions = model_config(proxy.model)["max_position_embeddings"]
-    if length > positions:
-        errors.append(
-            SpecError(
-                "spec.data.sequenceLength",
-                f"{length} is more than the {positions} positions of proxy {proxy.name}",
-            )
+    known = (proxy for proxy in spec.proxies if proxy.model.like is None)
+    positions = {
+        proxy.name: model_config(proxy.model)["max_position_embeddings"] for proxy in known
+    }
+    return [
+        SpecError(
+            "spec.data.sequenceLength",
+            f"{length} is more than the {count} positions of proxy {name}",
         )
-    if proxy.tokens <= WARMUP_MULTIPLE * spec.optimizer.warmup_tokens:
-        errors.append(
-            SpecError(
-                f"{field}.tokens",
-                f"must be more than twice optimizer.warmupTokens ({spec.optimizer.warmup_tokens}): "
-                "evaluations before that do not count",
-            )
+        for name, count in positions.items()
+        if length > count
+    ]
+
+
+def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
+    if proxy.tokens > WARMUP_MULTIPLE * spec.optimizer.warmup_tokens:
+        return []
+    return [
+        SpecError(
+            f"{field}.tokens",
+            f"must be more than twice optimizer.warmupTokens ({spec.optimizer.warmup_tokens}): "
+            "evaluations before that do not count",
         )
-    return errors
+    ]
 
 
 def _optimizer_errors(optimizer: Optimizer) -> tuple[SpecError, ...]:

@@ -15,11 +15,14 @@ from urllib.parse import urlsplit
 
 import fsspec
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 SCHEMES = ("s3", "gs", "file")
 MAX_RECORD_BYTES = 16 * 2**20
 """No record that isoloss writes comes near this size."""
+MAX_OBJECT_BYTES = 2**20
+"""Of a JSON object that others wrote, such as a model's config.json."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Answer = TypeVar("Answer")
@@ -131,6 +134,11 @@ class Store:
         """Parse the JSON record at `path`. BadRecord names file and field."""
         return parse_record(self.read(path), model, self.location(path))
 
+    def read_json_object(self, path: str) -> dict[str, Any]:
+        """The JSON object at `path`, whatever its keys. Raises NotFound, StoreUnavailable, BadRecord."""
+        content = self.read(path, max_bytes=MAX_OBJECT_BYTES)
+        return parse_json_object(content, self.location(path))
+
     def write_record(self, path: str, record: BaseModel) -> None:
         """Write a record as JSON."""
         self.write(path, record.model_dump_json(indent=1).encode())
@@ -180,6 +188,17 @@ def parse_record(content: bytes, model: type[Model], source: str) -> Model:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(document)"
         raise BadRecord(f"{source}: {field}: {first['msg']}") from error
+
+
+def parse_json_object(content: bytes, source: str) -> dict[str, Any]:
+    """Parse one JSON object, without NaN and Infinity; BadRecord names `source`."""
+    try:
+        value = from_json(content, allow_inf_nan=False)
+    except ValueError as error:
+        raise BadRecord(f"{source}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRecord(f"{source}: not a JSON object")
+    return value
 
 
 def parse_record_lines(content: bytes, model: type[Model], source: str) -> list[Model]:

@@ -52,7 +52,7 @@ _NO_NEWS = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_S
 
 @dataclass(frozen=True)
 class SweepView:
-    """A sweep with a valid spec."""
+    """A sweep with a valid spec, in which no model is a `like` any more."""
 
     observed: ObservedSweep
     spec: ScalingSweepSpec

@@ -93,6 +93,10 @@ class SweepReconciler:
         settings = self._services.settings
         if not settings.allows_storage(owner.namespace, first.store_uri):
             return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
+        for field, checkpoint in first.like_checkpoints.items():
+            if not settings.allows_storage(owner.namespace, checkpoint):
+                refusal = f"{field}: {settings.storage_refusal(owner.namespace)}"
+                return replace(observed, storage_refusal=refusal)
         try:
             return self._read_store(observed, owner, memory, first)
         except StoreError as error:
@@ -110,6 +114,7 @@ class SweepReconciler:
             observed,
             manifest=storage.manifest(uri, first.manifest),
             ledger=storage.ledger(uri, first.ledger),
+            like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
             fit=self._newest_fit(owner, memory, uri),
             fit_running=fitter.is_running(owner.uid),
         )

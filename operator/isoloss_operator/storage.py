@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -26,6 +26,9 @@ MAX_PROGRESS_BYTES = 64 * 2**10
 MAX_RESULT_BYTES = 2**20
 MAX_LEDGER_BYTES = 64 * 2**20
 MAX_LAWS_BYTES = 64 * 2**20
+MODEL_CONFIG = "config.json"
+MODEL_CONFIG_SECONDS = 60.0
+"""A checkpoint's config hardly ever changes: it is not read again before this long."""
 PROGRESS_SECONDS = 5.0
 """Progress is for display: it is not read again before this long."""
 
@@ -81,6 +84,7 @@ class Storage:
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
         self._ledgers: Recent[tuple[str, str], Ledger] = Recent(256)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
+        self._model_configs: Recent[str, tuple[float, dict[str, Any]]] = Recent(256)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
 
     # --------------------------------------------------------------------------------- reading
@@ -96,6 +100,22 @@ class Storage:
         found = self._read_record(uri, path, DataManifest, "manifest")
         if isinstance(found, DataManifest):
             self._manifests.put((uri, path), found)
+        return found
+
+    def model_config(self, checkpoint: str) -> dict[str, Any] | StoreError:
+        """A checkpoint's config.json, a minute old at most; NotFound or BadRecord where there is none.
+
+        Raises StoreUnavailable where the store can not be asked.
+        """
+        kept = self._model_configs.get(checkpoint)
+        if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
+            return kept[1]
+        store = self._store(checkpoint)
+        try:
+            found = self._timed("model", lambda: store.read_json_object(MODEL_CONFIG))
+        except (NotFound, BadRecord) as error:
+            return error
+        self._model_configs.put(checkpoint, (self._clock(), found))
         return found
 
     def ledger(self, uri: str, path: str) -> Ledger | StoreError | None:

@@ -20,7 +20,7 @@ from isoloss.ledger import Ledger, PointState
 from isoloss.observation import FitOutcome, ObservedPod, ObservedSweep, SweepPlan
 from isoloss.outcomes import CLAIMED_ELSEWHERE_CODE
 from isoloss.specs import parse_sweep_spec, prepare_config
-from isoloss.store import BadRecord, StoreUnavailable
+from isoloss.store import BadRecord, NotFound, StoreUnavailable
 from tests.support.builders import (
     NOW,
     STORE,
@@ -40,10 +40,17 @@ from tests.support.builders import (
     words,
 )
 from tests.support.planted_laws import fitted_laws
+from tests.support.published_configs import TOY_CHECKPOINT
 
 README = Path(__file__).parents[2] / "operator" / "README.md"
 POINTS = points()
 FIRST = POINTS[0]
+CHECKPOINT = "s3://bucket/models/target"
+LIKE = {
+    "name": "alike",
+    "model": {"like": {"checkpoint": CHECKPOINT, "parameters": 1_000_000}},
+    "tokens": 1_000_000,
+}
 PREPARE_KEY = prepare_config(parse_sweep_spec(sweep_spec())).key
 
 
@@ -120,6 +127,26 @@ ROWS: dict[str, Row] = {
         stalled=True,
         also={"Accepted": ("False", "InvalidSpec")},
         says="spec.grid.learningRates[0]: is a number and must be a string: quote it",
+    ),
+    "a proxy like a checkpoint without a config.json stalls and names the field": Row(
+        lambda: observed(
+            spec_with(proxies=[LIKE]),
+            manifest=manifest(),
+            like_configs={CHECKPOINT: NotFound(f"{CHECKPOINT}/config.json: not found")},
+        ),
+        ("False", "InvalidSpec"),
+        stalled=True,
+        also={"Accepted": ("False", "InvalidSpec")},
+        says=f"spec.proxies[0].model.like.checkpoint: {CHECKPOINT}/config.json: not found",
+    ),
+    "a proxy like a checkpoint trains once its config.json is read": Row(
+        lambda: observed(
+            spec_with(proxies=[LIKE]),
+            manifest=manifest(),
+            like_configs={CHECKPOINT: TOY_CHECKPOINT},
+        ),
+        ("False", "Training"),
+        creates=3,
     ),
     "storage that the namespace may not use stalls": Row(
         lambda: observed(storage_refusal="namespace research may use s3://other/ only"),

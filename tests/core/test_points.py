@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoloss import runs
+from isoloss.architectures_like import proxy_like
 from isoloss.points import (
     decimal_label,
     job_name,
@@ -17,8 +18,17 @@ from isoloss.points import (
     repeated_domains,
     template_digest,
 )
-from isoloss.specs import WARMUP_MULTIPLE, InvalidSpec, parse_sweep_spec
+from isoloss.resources import ScalingSweepSpec
+from isoloss.specs import (
+    WARMUP_MULTIPLE,
+    InvalidSpec,
+    like_checkpoints,
+    parse_sweep_spec,
+    with_likenesses,
+)
+from isoloss.store import BadRecord, NotFound
 from tests.support.builders import domain, manifest, points, sweep_spec
+from tests.support.published_configs import TOY_CHECKPOINT
 
 
 def complaints(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
@@ -107,6 +117,74 @@ def test_points_are_counted_before_the_corpus_is_prepared() -> None:
     assert planned[0].flops > 0
     with pytest.raises(ValueError, match="not prepared yet"):
         _ = planned[0].config
+
+
+LIKE = {
+    "name": "alike",
+    "model": {"like": {"checkpoint": "s3://bucket/models/x", "parameters": 1_000_000}},
+    "tokens": 1_000_000,
+}
+
+
+def alike(found: Any, **changes: Any) -> ScalingSweepSpec:
+    """A sweep with one proxy like a checkpoint whose config.json is `found`."""
+    spec = parse_sweep_spec(sweep_spec(proxies=[LIKE, sweep_spec()["proxies"][0]], **changes))
+    return with_likenesses(spec, {"s3://bucket/models/x": found})
+
+
+def test_a_likeness_is_the_same_run_as_its_configuration_written_out() -> None:
+    """Its points depend on the model, not on how it was asked for."""
+    spec = alike(TOY_CHECKPOINT)
+    config = proxy_like(TOY_CHECKPOINT, 1_000_000)
+    written = [{**LIKE, "model": {"config": config}}, sweep_spec()["proxies"][0]]
+    keys = [point.key for point in plan_points(spec, manifest())]
+    assert keys == [point.key for point in points(sweep_spec(proxies=written))]
+    assert len(set(keys)) == 8
+
+
+def test_a_spec_names_the_checkpoints_whose_config_it_needs() -> None:
+    """By the field to blame; a sweep without any needs none and is left as it is."""
+    spec = parse_sweep_spec(sweep_spec(proxies=[sweep_spec()["proxies"][0], LIKE]))
+    field = "spec.proxies[1].model.like.checkpoint"
+    assert like_checkpoints(spec) == {field: "s3://bucket/models/x"}
+    plain = parse_sweep_spec(sweep_spec())
+    assert like_checkpoints(plain) == {}
+    assert with_likenesses(plain, {}) is plain
+
+
+@pytest.mark.parametrize(
+    ("found", "field", "says"),
+    [
+        (NotFound("s3://bucket/models/x/config.json: not found"), "checkpoint", "not found"),
+        (BadRecord("s3://bucket/models/x/config.json: not JSON: x"), "checkpoint", "not JSON"),
+        (None, "checkpoint", "was not read"),
+        ({"model_type": "gpt2"}, "checkpoint", "'gpt2' is not supported; use one of llama"),
+        ({**TOY_CHECKPOINT, "vocab_size": 50_000}, "parameters", "the nearest has"),
+        (
+            {k: v for k, v in TOY_CHECKPOINT.items() if k != "max_position_embeddings"},
+            "checkpoint",
+            "max_position_embeddings: must be set",
+        ),
+    ],
+)
+def test_a_checkpoint_that_nothing_can_be_like_is_blamed_by_field(
+    found: Any, field: str, says: str
+) -> None:
+    """Before anything is trained."""
+    with pytest.raises(InvalidSpec) as refusal:
+        alike(found)
+    (error,) = refusal.value.errors
+    assert error.field == f"spec.proxies[0].model.like.{field}"
+    assert says in error.message
+
+
+def test_a_likeness_must_have_the_positions_and_the_vocabulary() -> None:
+    """As any other model."""
+    with pytest.raises(InvalidSpec, match="128 is more than the 64 positions of proxy alike"):
+        alike({**TOY_CHECKPOINT, "max_position_embeddings": 64})
+    small = alike({**TOY_CHECKPOINT, "vocab_size": 512})
+    with pytest.raises(InvalidSpec, match="a vocabulary of 512 is smaller"):
+        plan_points(small, manifest())
 
 
 def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:

@@ -70,6 +70,33 @@ def test_read_many_answers_every_path_with_a_record_or_an_error(store: Store) ->
     assert isinstance(answers["absent"], NotFound)
 
 
+def test_a_json_object_is_read_as_it_is(store: Store) -> None:
+    store.write("config.json", b'{"model_type": "llama", "rope": [1e6, null]}')
+    assert store.read_json_object("config.json") == {"model_type": "llama", "rope": [1e6, None]}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"3", "not a JSON object"),
+        (b'{"a": NaN}', "not JSON"),
+        (b'{"a": 1} {}', "not JSON"),
+        (b'{"a": "\xff"}', "not JSON"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "not JSON"),
+        (b'{"a": "' + b"x" * 2**20 + b'"}', "larger than 1048576 bytes"),
+    ],
+    ids=["empty", "list", "number", "NaN", "two objects", "invalid UTF-8", "deep", "large"],
+)
+def test_what_is_no_json_object_is_a_bad_record(store: Store, content: bytes, says: str) -> None:
+    store.write("config.json", content)
+    with pytest.raises(BadRecord, match=says):
+        store.read_json_object("config.json")
+    with pytest.raises(NotFound):
+        store.read_json_object("absent.json")
+
+
 @pytest.mark.parametrize("uri", ["http://x/y", "s3://", "s3:///x", "file:///a/../b", "dense"])
 def test_an_unusable_uri_is_refused(uri: str) -> None:
     with pytest.raises(BadStoreUri):

@@ -114,6 +114,7 @@ def grid(batch_sizes: int, learning_rates: int) -> Manifest:
 _PATTERN = "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH"
 _SEGMENTS = "must not contain empty, '.' or '..' path segments"
 _FIRST = {"evaluation.firstTokens": 1}
+LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 
 GRIDS = (
     _sweep("a grid of one batch size", {"grid.batchSizes": [4]}, "at least 2 items"),
@@ -244,12 +245,49 @@ REST_OF_SWEEP = (
     _sweep(
         "both preset and config",
         {"proxies.0.model.config": {"model_type": "llama"}},
-        "set exactly one of preset and config",
+        "set exactly one of preset, config and like",
     ),
     _sweep(
-        "neither preset nor config",
+        "neither preset nor config nor like",
         {"proxies.0.model": {}},
-        "set exactly one of preset and config",
+        "set exactly one of preset, config and like",
+    ),
+    _sweep(
+        "both preset and like",
+        {"proxies.0.model.like": LIKE},
+        "set exactly one of preset, config and like",
+    ),
+    _sweep(
+        "preset, config and like at once",
+        {
+            "proxies.0.model": {
+                "preset": "dense-tiny",
+                "config": {"model_type": "llama"},
+                "like": LIKE,
+            }
+        },
+        "set exactly one of preset, config and like",
+    ),
+    _sweep(
+        "a like without a size",
+        {"proxies.0.model": {"like": {"checkpoint": LIKE["checkpoint"]}}},
+        "like.parameters: Required value",
+        "Field required",
+    ),
+    _sweep(
+        "a like of no size to speak of",
+        {"proxies.0.model": {"like": {**LIKE, "parameters": 999}}},
+        "should be greater than or equal to 1000",
+    ),
+    _sweep(
+        "a like of a model hub's checkpoint",
+        {"proxies.0.model": {"like": {**LIKE, "checkpoint": "hf://org/model"}}},
+        _PATTERN,
+    ),
+    _sweep(
+        "a like of many checkpoints",
+        {"proxies.0.model": {"like": {**LIKE, "checkpoint": "s3://bucket/models/*"}}},
+        "must name one folder, not a pattern",
     ),
     _sweep(
         "a model config without its type",
@@ -429,6 +467,7 @@ ACCEPTED = {
             }
         }
     ),
+    "a proxy like a checkpoint": sweep({"proxies.0.model": {"like": LIKE}}),
     "betas and decay of zero": sweep(
         {"optimizer": {"beta1": "0", "beta2": "0.0", "weightDecay": "0"}}
     ),

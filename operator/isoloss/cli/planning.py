@@ -25,7 +25,8 @@ from isoloss.report import numbers
 from isoloss.report.content import saving_sentence
 from isoloss.resources import API_VERSION, SWEEP_KIND, ScalingSweepSpec
 from isoloss.savings import SearchCost, direct_grid_cost
-from isoloss.specs import parse_sweep_spec
+from isoloss.specs import like_checkpoints, parse_sweep_spec, with_likenesses
+from isoloss.store import Store, StoreError
 from isoloss.yaml_text import read_documents
 
 MAX_MANIFEST_BYTES = 4 * 2**20
@@ -84,7 +85,7 @@ def plan(
         raise BadInput(f"--utilisation: {utilisation:g} is more than everything")
     if (target_params is None) != (target_tokens is None):
         raise BadInput("give --target-params and --target-tokens together")
-    spec = read_manifest(manifest)
+    spec = _with_likenesses(read_manifest(manifest))
     sizes = _sizes(spec)
     pace = _Pace(tokens_per_second, utilisation * peak_flops)
     cost = _cost(sizes, target_params, target_tokens)
@@ -96,7 +97,10 @@ def plan(
 
 
 def read_manifest(path: Path) -> ScalingSweepSpec:
-    """The spec of the one ScalingSweep in a YAML file. Raises BadInput or InvalidSpec."""
+    """The spec of the one ScalingSweep in a YAML file. Raises BadInput or InvalidSpec.
+
+    Models that are to be like a checkpoint stay open: nothing but the file is read.
+    """
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
@@ -114,6 +118,19 @@ def read_manifest(path: Path) -> ScalingSweepSpec:
     if not isinstance(spec, dict):
         raise BadInput(f"{path}: spec: missing")
     return parse_sweep_spec(spec)
+
+
+def _with_likenesses(spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    """The spec with its models known; reads config.json of the checkpoints they are to be like."""
+    uris = like_checkpoints(spec).values()
+    return with_likenesses(spec, {uri: _model_config(uri) for uri in uris})
+
+
+def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
+    try:
+        return Store(checkpoint).read_json_object("config.json")
+    except StoreError as error:
+        return error
 
 
 def _is_sweep(item: dict[str, Any]) -> bool:

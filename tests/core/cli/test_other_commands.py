@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from isoloss.published import PUBLISHED
 from tests.support.command_line import Isoloss
+from tests.support.published_configs import LLAMA_3_8B
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
 
@@ -108,6 +110,43 @@ def test_a_manifest_that_is_none_is_bad_input(
     ended = isoloss("plan", path, "--json")
     assert ended.code == 2
     assert says in ended.document["error"]["message"]
+
+
+def alike(tmp_path: Path, config: object | None) -> Path:
+    """A manifest whose first proxy is like a checkpoint with that config.json."""
+    checkpoint = tmp_path / "models" / "llama"
+    checkpoint.mkdir(parents=True)
+    if config is not None:
+        (checkpoint / "config.json").write_text(json.dumps(config))
+    like = f'like: {{checkpoint: "{checkpoint.as_uri()}", parameters: 100000000}}'
+    path = tmp_path / "sweep.yaml"
+    path.write_text(EXAMPLE.read_text().replace("preset: dense-100m", like))
+    return path
+
+
+def test_a_plan_reads_the_checkpoint_that_a_proxy_is_to_be_like(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    document = isoloss("plan", alike(tmp_path, LLAMA_3_8B), "--json").document
+    assert document["sizes"][0]["params"] == pytest.approx(100e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (None, "llama/config.json: not found"),
+        ([], "not a JSON object"),
+        ({"model_type": "gemma3"}, "'gemma3' is not supported"),
+    ],
+)
+def test_a_plan_names_the_field_of_a_checkpoint_that_nothing_can_be_like(
+    isoloss: Isoloss, tmp_path: Path, config: object | None, says: str
+) -> None:
+    ended = isoloss("plan", alike(tmp_path, config), "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith("spec.proxies[0].model.like.checkpoint: ")
+    assert says in message
 
 
 @pytest.mark.parametrize(
