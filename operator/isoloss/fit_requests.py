@@ -8,8 +8,8 @@ from isoloss import layout
 from isoloss.bookkeeping import done_records
 from isoloss.contract import content_key
 from isoloss.laws.model import FitOptions
-from isoloss.ledger import Ledger, PointRecord, PointState
-from isoloss.observation import FitOutcome, FitPoint, FitRequest, ObservedSweep
+from isoloss.ledger import DONE, Ledger, PointRecord, PointState
+from isoloss.observation import FitOutcome, FitPoint, FitRequest, MissingPoint, ObservedSweep
 from isoloss.points import PlannedPoint
 from isoloss.resources import ScalingSweepSpec
 
@@ -61,6 +61,7 @@ def fit_request(
         ledger_sha256=ledger.digest,
         laws_path=layout.sweep_laws(observed.name, observed.uid),
         report_path=layout.sweep_report(observed.name, observed.uid),
+        missing=tuple(_missing_point(r) for r in ledger.points if r.state not in DONE),
     )
 
 
@@ -83,4 +84,15 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
         trajectory_path=layout.point_trajectory(record.key),
         trajectory_sha256=record.trajectory_sha256,
         diverged=record.state is PointState.DIVERGED,
+    )
+
+
+def _missing_point(record: PointRecord) -> MissingPoint:
+    failures = record.attempts.failures
+    return MissingPoint(
+        name=record.name,
+        batch_size=record.batch_size,
+        learning_rate=record.learning_rate,
+        state=str(record.state),
+        reason=failures[-1].message if failures else record.attempts.last_failure,
     )

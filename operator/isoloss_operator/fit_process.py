@@ -13,7 +13,7 @@ from isoloss.laws.fit import fit_laws
 from isoloss.laws.model import Run
 from isoloss.laws.results import Laws
 from isoloss.observation import FitOutcome, FitPoint
-from isoloss.report import render_report
+from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss.store import (
     BadRecord,
@@ -114,12 +114,30 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
 def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> bool:
     """Whether the report page was written. One that can not be drawn is no reason to have no laws."""
     try:
-        page = render_report(laws, runs, title=job.title, facts=_facts(job, runs))
+        rows = (*point_rows(runs, laws), *_missing_rows(job))
+        page = render_report(laws, runs, title=job.title, facts=_facts(job, runs), points=rows)
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False
     store.write(job.request.report_path, page.encode())
     return True
+
+
+def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:
+    """The points without a run: failed ones with their last words, others still to come."""
+    return tuple(
+        PointRow(
+            name=point.name,
+            params=None,
+            batch_size=point.batch_size,
+            learning_rate=point.learning_rate,
+            tokens=None,
+            loss=None,
+            state=point.state,
+            note=point.reason,
+        )
+        for point in job.request.missing
+    )
 
 
 def _facts(job: FitJob, runs: list[Run]) -> dict[str, str]:
