@@ -21,6 +21,7 @@ from isoloss.resources import (
     ScalingSweepSpec,
     VariantStatus,
 )
+from isoloss.savings import SearchCost
 
 EIGHTY_PERCENT: Final = 1.2816
 """Standard errors to either side that hold 80 % of a normal distribution."""
@@ -33,6 +34,7 @@ ANSWER: Final[Mapping[str, Any]] = {
     "learning_rate": None,
     "batch_size": None,
     "batch_size_tokens": "",
+    "search_cost": "",
     "extrapolation": "",
     "variants": (),
     "second_opinions": (),
@@ -99,6 +101,7 @@ def answered(
         "learning_rate": interval_status(prediction.learning_rate, rate),
         "batch_size": interval_status(prediction.batch_size, sequences),
         "batch_size_tokens": sequences(prediction.batch_size_tokens.value),
+        "search_cost": search_cost(sweep, prediction.cpt_flops),
         "extrapolation": f"{number(distance)} times the largest compute of the sweep",
         "variants": tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
@@ -110,6 +113,22 @@ def answered(
         "laws_sha256": fit.laws_sha256,
         "ledger_sha256": fit.ledger_sha256,
     }
+
+
+def search_cost(sweep: ObservedReference, cpt_flops: float | None) -> str:
+    """The sweep's compute beside its own grid trained on the target; empty where either is unknown."""
+    try:
+        proxies = float(sweep.status.get("plannedFlops", ""))
+        grid = sweep.spec["grid"]
+        points = len(grid["batchSizes"]) * len(grid["learningRates"])
+        cost = SearchCost(direct_flops=points * float(cpt_flops or 0), proxy_flops=proxies)
+    except (KeyError, TypeError, ValueError):
+        return ""
+    words = f"{100 * cost.saving:.1f} % saved" if cost.saving > 0 else "nothing saved"
+    return (
+        f"{number(proxies)} FLOPs for the sweep, {number(cost.direct_flops)} for {points} runs of the "
+        f"target with the planned budget: {words}"
+    )
 
 
 def sequences(value: float | None) -> str:

@@ -175,8 +175,6 @@ class ScalingSweepStatus(StatusType):
     """A few of the failed points."""
     warnings: tuple[StatusText, ...] = Field(default=(), max_length=8)
     """What the fit warns of."""
-    search_cost: StatusText = ""
-    """Compute of the sweep against a grid on the target, where a prediction names one."""
     data_digest: StatusText = ""
     """Digest of the tokenised corpus."""
     ledger: LedgerReference | None = None
@@ -228,6 +226,8 @@ class HyperparamPredictionStatus(StatusType):
     """The predicted batch size in sequences."""
     batch_size_tokens: StatusText = ""
     """The same in tokens."""
+    search_cost: StatusText = ""
+    """What the sweep's compute saves against its grid trained on the target with the planned budget."""
     extrapolation: StatusText = ""
     """C_total over the largest compute of the sweep."""
     variants: tuple[VariantStatus, ...] = Field(default=(), max_length=4)

@@ -193,7 +193,7 @@ def read(cluster: Cluster, owner: Owner) -> dict[str, Any]:
 def test_a_status_is_applied_whole_and_again_without_a_trace(
     cluster: Cluster, owner: Owner
 ) -> None:
-    status = {"progress": "1/2", "searchCost": "x"}
+    status = {"progress": "1/2", "dataDigest": "x"}
     first = cluster.apply_status(SWEEP, read(cluster, owner), status)
     again = cluster.apply_status(SWEEP, read(cluster, owner), status)
     assert first["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
