@@ -1,6 +1,6 @@
 """Jobs per second: the operator against a bare loop of the same API calls.
 
-    python -m benchmarks.bench_operator [--points 500] [--parallelism 50] [--rounds 3]
+    python -m benchmarks.bench_operator [--points 500] [--parallelism 100] [--rounds 3]
 
 Both drive the same 500 Jobs of a sweep on the same control plane, 16 calls at once, never more than
 `parallelism` unfinished. A simulated node ends every pod at once and writes the point's result.
@@ -16,12 +16,14 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.instant_node import PREPARE_KIND
 from devcluster.control_plane import ControlPlane
@@ -148,6 +151,7 @@ class Bench:
                 user.apply_sweep(sweep)
                 measured = Creations(self.cluster, namespace, self.points).wait(started)
                 self._check(user)
+                print(f"round {number + 1}: {work_done(operator, self.points)}", flush=True)
             return measured, train_jobs(self.cluster, namespace)
         finally:
             operator.stop()
@@ -209,6 +213,25 @@ class Bench:
             process.wait()
 
 
+def work_done(operator: OperatorProcess, points: int) -> str:
+    """What the operator's own metrics say of its work."""
+    with urllib.request.urlopen(f"{operator.url()}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    totals: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+    passes = totals["isoloss_reconcile_duration_seconds_count"]
+    seconds = totals["isoloss_reconcile_duration_seconds_sum"]
+    return (
+        f"{passes:.0f} passes of {seconds / passes:.2f} s, "
+        f"{totals['isoloss_api_calls_total'] / points:.2f} API calls and "
+        f"{totals['isoloss_store_duration_seconds_count'] / points:.2f} store calls a point, "
+        f"{totals['process_cpu_seconds_total'] / points * 1000:.0f} ms of CPU a point, "
+        f"{totals['process_resident_memory_bytes'] / 2**20:.0f} MiB"
+    )
+
+
 def rival_body(job: Json, owner: Json, namespace: str) -> Json:
     """The body that the operator sent, for the rival's namespace and owner."""
     metadata = job["metadata"]
@@ -259,6 +282,7 @@ def main() -> None:
     parser.add_argument("--parallelism", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is reached
     folder = Path(tempfile.mkdtemp(prefix="isoloss-bench-"))
     bench = Bench(folder, options.points, options.parallelism)
     operator, bare = [], []

@@ -46,7 +46,7 @@ def end_pod(api: client.CoreV1Api, namespace: str, pod: dict[str, Any]) -> None:
     text = next(each["value"] for each in container["env"] if each["name"] == "ISOLOSS_TASK")
     task = json.loads(text)
     point = task["point"]
-    key = planted_trainer.canonical_key(point)
+    key = planted_trainer.point_key(point)
     step_tokens = point["batch_size"] * point["sequence_length"]
     wanted = -(-task["tokens"] // step_tokens) * step_tokens
     store = planted_trainer.Store(task["store_uri"])
@@ -67,7 +67,7 @@ def main() -> None:
     def end(pod: dict[str, Any]) -> None:
         try:
             end_pod(api, namespace, pod)
-        except Exception:
+        except Exception:  # noqa: BLE001
             # A pool would keep it to itself, and the benchmark would wait for ever.
             traceback.print_exc()
             os._exit(1)

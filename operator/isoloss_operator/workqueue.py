@@ -2,7 +2,7 @@
 
 A key waiting twice is worked once, by one worker at a time; a key added while it is worked comes
 back afterwards; a key can be added with a delay; a failing key comes back after growing delays; and
-however many events arrive, a key rests as long as its last run took, and for a minimum interval.
+however many events arrive, a key rests half as long as its last run took, and a minimum interval.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ class WorkQueue(Generic[Key]):
         return None
 
     def _let_rest(self, key: Key) -> None:
-        """Work on one key takes at most half of the time, so that slow ones do not starve others."""
+        """Work on one key takes two thirds of the time at most: slow ones must not starve others."""
         now, started = self._clock(), self._started.pop(key)
-        self._rested[key] = max(started + self._minimum_interval, now + (now - started))
+        self._rested[key] = max(started + self._minimum_interval, now + (now - started) / 2)
         if len(self._rested) > 2 * len(self._due) + KEPT_RESTS:
             self._rested = {each: until for each, until in self._rested.items() if until > now}
 

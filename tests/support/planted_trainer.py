@@ -114,6 +114,14 @@ def canonical_key(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def point_key(point: dict) -> str:
+    """contract.PointConfig.key."""
+    content = dict(point)
+    if content.get("initial_weights") is None:
+        content.pop("initial_weights", None)
+    return canonical_key(content)
+
+
 # ---------------------------------------------------------------------------------------- ending
 
 
@@ -215,7 +223,7 @@ def counts(model: dict) -> dict:
 def train(task: dict) -> None:
     """Walk through the trajectory in STEPS steps, resuming where an earlier attempt stopped."""
     point, store = task["point"], Store(task["store_uri"])
-    key = canonical_key(point)
+    key = point_key(point)
     folder = f"points/{key}"
     step_tokens = point["batch_size"] * point["sequence_length"]
     wanted = -(-task["tokens"] // step_tokens) * step_tokens
