@@ -20,11 +20,14 @@ _PLAIN: Final[Mapping[str, str]] = {
 }
 
 
-def spec_field(field: str, *, domains: Sequence[str] = (), proxy: int | None = None) -> str:
+def spec_field(
+    field: str, *, domains: Sequence[str] = (), proxy: int | None = None, model: str = "config"
+) -> str:
     """The field of the manifest behind a field of the task, as `domains.math.text_field`.
 
-    `domains` are the names in the spec's order, `proxy` the index of the size at fault. A field that has
-    no counterpart is passed on as it is.
+    `domains` are the names in the spec's order, `proxy` the index of the size at fault and `model` how
+    its model is given: only a `config` has the keys that the trainer speaks of. A field that has no
+    counterpart is passed on as it is.
     """
     head, _, rest = field.partition(".")
     if head in ("domains", "mixture"):
@@ -32,8 +35,10 @@ def spec_field(field: str, *, domains: Sequence[str] = (), proxy: int | None = N
         if name in domains:
             return _joined(f"spec.data.domains[{domains.index(name)}]", leaf)
     if head == "model" and proxy is not None:
-        model = f"spec.proxies[{proxy}].model"
-        return f"{model}.config.{rest}" if rest else model
+        given = f"spec.proxies[{proxy}].model"
+        if not rest:
+            return given
+        return f"{given}.config.{rest}" if model == "config" else f"{given}.{model}"
     return _joined(_PLAIN[head], rest) if head in _PLAIN else field
 
 

@@ -106,6 +106,12 @@ def record_preparation(
     return ledger
 
 
+def _model_is_given_by(observed: ObservedSweep, proxy: int) -> str:
+    """preset, config or like, as the manifest has it: the spec was found valid before."""
+    given: str = next(iter(observed.spec["proxies"][proxy]["model"]))
+    return given
+
+
 def _configuration_error(
     ledger: Ledger, generation: int, where: str, verdict: Verdict, field: str
 ) -> ConfigurationError | None:
@@ -161,6 +167,7 @@ def record_points(
                     outcome.verdict.field,
                     domains=list(point.config.mixture),
                     proxy=point.proxy.index,
+                    model=_model_is_given_by(observed, point.proxy.index),
                 ),
             )
         records.append(settled(outcome.record, point, retries))

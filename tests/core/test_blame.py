@@ -26,3 +26,10 @@ from isoloss.blame import spec_field
 def test_field(field: str, expected: str) -> None:
     """What has no counterpart is passed on as it is."""
     assert spec_field(field, domains=["general", "math"], proxy=2) == expected
+
+
+@pytest.mark.parametrize("given", ["preset", "like"])
+def test_only_a_config_has_the_keys_of_a_model(given: str) -> None:
+    """Nobody can mend a key that they did not write."""
+    found = spec_field("model.vocab_size", proxy=2, model=given)
+    assert found == f"spec.proxies[2].model.{given}"

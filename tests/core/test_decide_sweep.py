@@ -336,7 +336,7 @@ ROWS: dict[str, Row] = {
         ("False", "BadConfiguration"),
         stalled=True,
         also={"Accepted": ("False", "BadConfiguration")},
-        says="spec.proxies[0].model.config.num_heads: must divide 64",
+        says="spec.proxies[0].model.preset: must divide 64",
     ),
     "a bad configuration is forgotten once the spec changes": Row(
         lambda: known(
