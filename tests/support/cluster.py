@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -116,14 +116,15 @@ def namespace(api_client: client.ApiClient) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     core = client.CoreV1Api(api_client)
     annotations = {NODE_SELECTOR: f"{NODE_LABEL}={name}"}
-    core.create_namespace({"metadata": {"name": name, "annotations": annotations}})
+    body: Any = {"metadata": {"name": name, "annotations": annotations}}
+    core.create_namespace(body)
     wait_until(lambda: _has_default_account(core, name), "the default service account")
     yield name
     core.delete_namespace(name)
 
 
 def _has_default_account(core: client.CoreV1Api, namespace: str) -> bool:
-    accounts = core.list_namespaced_service_account(namespace).items
+    accounts: Any = core.list_namespaced_service_account(namespace).items
     return any(account.metadata.name == "default" for account in accounts)
 
 

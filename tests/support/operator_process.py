@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kubernetes import client
 
@@ -33,7 +33,7 @@ def apply_account(
 ) -> None:
     """The operator's service account with the chart's rights in the `watched` namespaces."""
     core, rbac = client.CoreV1Api(api_client), client.RbacAuthorizationV1Api(api_client)
-    create: dict[str, Callable[[str, Json], Any]] = {
+    create: dict[str, Callable[..., Any]] = {
         "ServiceAccount": core.create_namespaced_service_account,
         "Role": rbac.create_namespaced_role,
         "RoleBinding": rbac.create_namespaced_role_binding,
@@ -169,10 +169,10 @@ class User:
         return self._get(plural, manifest["metadata"]["name"])
 
     def _get(self, plural: str, name: str) -> Json:
-        found: Json = self.custom.get_namespaced_custom_object(
+        found: Any = self.custom.get_namespaced_custom_object(
             GROUP, VERSION, self.namespace, plural, name
         )
-        return found
+        return cast("Json", found)
 
     def sweep(self, name: str) -> Json:
         """GET a sweep."""
@@ -200,11 +200,11 @@ class User:
         """Reasons of the events about objects of these names."""
         # Through the core group: the client can not parse others' events of events.k8s.io.
         listed = client.CoreV1Api(self.api_client).list_namespaced_event(self.namespace).items
-        return [event.reason for event in listed if event.involved_object.name in names]
+        return [str(event.reason) for event in listed if event.involved_object.name in names]
 
     def create_secret(self, name: str, values: Mapping[str, str]) -> None:
         """A Secret of plain values."""
-        body = {"metadata": {"name": name}, "stringData": dict(values)}
+        body: Any = {"metadata": {"name": name}, "stringData": dict(values)}
         client.CoreV1Api(self.api_client).create_namespaced_secret(self.namespace, body)
 
     def wait_for(

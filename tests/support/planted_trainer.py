@@ -23,6 +23,9 @@ import time
 import urllib.parse
 import uuid
 from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
 
 STEPS = 10
 VOCABULARY = 64
@@ -42,7 +45,7 @@ def planted_loss(params: float, tokens: float, batch: float, rate: float) -> flo
     best_rate, best_batch = optimum(params, tokens)
     x, y = math.log(rate / best_rate), math.log(batch / best_batch)
     useful = tokens / (1 + CURVATURE_LR * x * x + CURVATURE_B * y * y)
-    return IRREDUCIBLE + A * params**-ALPHA + D * useful**-BETA
+    return float(IRREDUCIBLE + A * params**-ALPHA + D * useful**-BETA)
 
 
 # ----------------------------------------------------------------------------------------- store
@@ -114,7 +117,7 @@ def canonical_key(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def point_key(point: dict) -> str:
+def point_key(point: Json) -> str:
     """contract.PointConfig.key."""
     content = dict(point)
     if content.get("initial_weights") is None:
@@ -132,7 +135,7 @@ def end(code: int, name: str, message: str, field: str = "") -> None:
     sys.exit(code)
 
 
-def act_out_failures(task: dict) -> None:
+def act_out_failures(task: Json) -> None:
     """Fail as PLANTED_FAILURES says.
 
     Each failure has `exit` (a code, or "kill" for SIGKILL, or "silent" for success without a
@@ -155,7 +158,7 @@ def act_out_failures(task: dict) -> None:
         end(failure["exit"], *words, failure.get("field", ""))
 
 
-def leave_trace(what: str, content: dict) -> None:
+def leave_trace(what: str, content: Json) -> None:
     """A file per start and end of a run, for tests that count them."""
     if folder := os.environ.get("PLANTED_LOG"):
         name = f"{what}-{uuid.uuid4().hex[:12]}.json"
@@ -167,7 +170,7 @@ def leave_trace(what: str, content: dict) -> None:
 # ----------------------------------------------------------------------------------------- tasks
 
 
-def prepare(task: dict) -> None:
+def prepare(task: Json) -> None:
     """A manifest of a corpus that nobody will read."""
     config = task["config"]
     key = canonical_key(config)
@@ -203,7 +206,7 @@ def prepare(task: dict) -> None:
     store.put(f"data/{key}/manifest.json", json.dumps(manifest).encode())
 
 
-def counts(model: dict) -> dict:
+def counts(model: Json) -> Json:
     """contract.ParameterCounts of a llama configuration."""
     hidden, layers = model["hidden_size"], model["num_hidden_layers"]
     width = model.get("head_dim") or hidden // model["num_attention_heads"]
@@ -220,7 +223,7 @@ def counts(model: dict) -> dict:
     }
 
 
-def train(task: dict) -> None:
+def train(task: Json) -> None:
     """Walk through the trajectory in STEPS steps, resuming where an earlier attempt stopped."""
     point, store = task["point"], Store(task["store_uri"])
     key = point_key(point)
@@ -256,12 +259,13 @@ def train(task: dict) -> None:
     leave_trace("end", about)
 
 
-def write_result(store: Store, folder: str, key: str, task: dict, wanted: int) -> None:
+def write_result(store: Store, folder: str, key: str, task: Json, wanted: int) -> None:
     """The trajectory, then the result that names it."""
     point = task["point"]
     parameters = counts(point["model"])
     params = parameters["body_active"] + parameters["head"]
-    rows, evaluation = [], point["evaluation"]
+    rows: list[Json] = []
+    evaluation = point["evaluation"]
     step_tokens = point["batch_size"] * point["sequence_length"]
     index = 0
     while True:
@@ -299,7 +303,7 @@ def write_result(store: Store, folder: str, key: str, task: dict, wanted: int) -
     store.put(f"{folder}/result.json", json.dumps(result).encode())
 
 
-def evaluate(task: dict) -> None:
+def evaluate(task: Json) -> None:
     """The initial loss of a checkpoint: it is written in the last part of its URI, as in .../loss-2.4."""
     config, store = task["config"], Store(task["store_uri"])
     key = canonical_key(config)
