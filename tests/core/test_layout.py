@@ -7,7 +7,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("path", ["operator/__init__.py", "tests/operator", "operator/operator.py"])
+@pytest.mark.parametrize(
+    "path", ["operator/__init__.py", "tests/operator", "operator/operator.py"]
+)
 def test_nothing_shadows_the_standard_library_operator_module(path: str) -> None:
     """A package or module named operator on the path would replace the standard library's."""
     assert not (ROOT / path).exists()
