@@ -302,7 +302,11 @@ def real_run(tokens: int) -> None:
         evaluation = EvaluationConfig(
             first_tokens=tokens // 10, per_decade=8, sequences_per_domain=32
         )
-        options: dict[str, Any] = {"model": config, "sequence_length": 128, "evaluation": evaluation}
+        options: dict[str, Any] = {
+            "model": config,
+            "sequence_length": 128,
+            "evaluation": evaluation,
+        }
         start = builders.train_task(manifest, store, tokens=512, seed=1, **options)
         print(f"  start to the end of a one-step run: {_run(start)[0]:.1f} s")
         _, events = _run(builders.train_task(manifest, store, tokens=tokens, **options))

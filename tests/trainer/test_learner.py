@@ -207,7 +207,7 @@ def test_a_toy_model_beats_a_bigram_model_on_the_same_tokens(
         model=wider,
         batch_size=16,
         learning_rate=6e-3,
-        tokens=300_000,
+        tokens=150_000,
         evaluation=EvaluationConfig(first_tokens=10**9, sequences_per_domain=64),
     )
     steps = run.wanted_steps

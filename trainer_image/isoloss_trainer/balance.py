@@ -1,8 +1,9 @@
 """Keeps the experts of a mixture-of-experts model evenly loaded, and measures how well.
 
 transformers computes routing but balances nothing: DeepSeek-V3's correction bias stays zero there.
-Models with that bias get it moved by a fixed amount per step towards underloaded experts (Wang et
-al. 2408.15664); others get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a
+Models with that bias get it moved a little per step towards underloaded experts (Wang et al.
+2408.15664), more the more uneven the load is: at their fixed rate a run of few large steps would never
+get balanced where one of many small steps does, and batch size would be blamed for it. Others get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a
 loss per micro-batch does not depend on how a batch is cut.
 """
 
@@ -14,7 +15,9 @@ import torch
 from torch import nn
 
 BIAS_RATE = 1e-3
-"""Added to or taken from an expert's routing score after each step."""
+"""Added to or taken from an expert's routing score after each step under an even load …"""
+MAX_HASTE = 10.0
+"""… and at most this many times as much under an uneven one."""
 BIAS_NAME = "e_score_correction_bias"
 
 
@@ -77,7 +80,9 @@ class ExpertBalance:
         """After the counts of all processes are summed: move the biases, note the load."""
         for router, count, load in zip(self._routers, self.counts, self._loads, strict=True):
             if hasattr(router, BIAS_NAME):
-                getattr(router, BIAS_NAME).add_(torch.sign(count.mean() - count), alpha=BIAS_RATE)
+                haste = (count.max() / count.mean().clamp(min=1e-9)).clamp(max=MAX_HASTE)
+                direction = torch.sign(count.mean() - count)
+                getattr(router, BIAS_NAME).add_(direction * haste, alpha=BIAS_RATE)
             load += count
             count.zero_()
 
