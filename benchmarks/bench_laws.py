@@ -95,7 +95,7 @@ def _vertex(
 
     centre = np.array([x.mean(), y.mean()])
     fit, _ = curve_fit(parabola, np.stack([x - centre[0], y - centre[1]]), z)
-    found = minimize(lambda p: parabola(p, *fit), np.zeros(2), method="BFGS")
+    found = minimize(lambda p, *_: float(parabola(p, *fit)), [0.0, 0.0], method="BFGS")
     if not found.success or np.abs(found.x).max() > 3.0:
         return None
     return found.x[0] + centre[0], found.x[1] + centre[1], found.fun + np.log(6.0 * params)

@@ -124,7 +124,8 @@ def paper_route(runs: Sequence[Run]) -> Answer:
         curves[key].append((float(np.log(run.losses[0])), float(np.log(run.tokens[0]))))
     losses = np.log([run.losses[0] for run in runs])
     optima = []
-    for level in np.linspace(*np.quantile(losses, [0.02, 0.6]), 12):
+    lowest, highest = (float(q) for q in np.quantile(losses, [0.02, 0.6]))
+    for level in np.linspace(lowest, highest, 12):
         reached = [(*_tokens_at(c, level), key) for key, c in curves.items()]
         cheapest = min(
             ((d + np.log(6 * key[0]), key) for d, ok, key in reached if ok), default=None

@@ -32,21 +32,19 @@ class Planted:
 
     def rate(self, n: float, d: float) -> float:
         value, of_n, of_d = self.rate_at
-        return value * (n / 2e8) ** of_n * (d / 8e9) ** of_d
+        return float(value * (n / 2e8) ** of_n * (d / 8e9) ** of_d)
 
     def batch(self, n: float, d: float) -> float:
         value, of_n, of_d = self.batch_at
-        return value * (n / 2e8) ** of_n * (d / 8e9) ** of_d
+        return float(value * (n / 2e8) ** of_n * (d / 8e9) ** of_d)
 
-    def loss(self, n, d, b, lr):  # type: ignore[no-untyped-def]
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
         x, y = np.log(lr / self.rate(n, d)), np.log(b / self.batch(n, d))
         xx, xy, yy = self.curvature
         q = 0.5 * xx * x * x + xy * x * y + 0.5 * yy * y * y
-        return (
-            self.irreducible
-            + self.size_coefficient * n**-self.size_exponent
-            + self.token_coefficient * (d * np.exp(-q)) ** -self.token_exponent
-        )
+        size = self.size_coefficient * n**-self.size_exponent
+        tokens = self.token_coefficient * (d * np.exp(-q)) ** -self.token_exponent
+        return float(self.irreducible + size + tokens)
 
     def best_size(self, flops: float) -> tuple[float, float]:
         """(N, D) of least loss at 6 N D = flops."""
