@@ -159,8 +159,11 @@ def hugging_face_trainer(setting: Setting) -> Round:
     class Clock(TrainerCallback):
         """Times the steps after the first, scaled to the whole round."""
 
-        def on_step_end(self, _arguments: Any, state: Any, _control: Any, **_: Any) -> None:
-            self.times = [*getattr(self, "times", []), _now(setting)]
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.times.append(_now(setting))
 
     def run() -> float:
         with tempfile.TemporaryDirectory() as folder:
