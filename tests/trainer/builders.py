@@ -203,7 +203,7 @@ class StopAfter(Interruption):
         self._count = count
 
     @property
-    def requested(self) -> bool:  # type: ignore[override]
+    def requested(self) -> bool:  # type: ignore[override, unused-ignore]
         self._count -= 1
         return self._count < 0
 
