@@ -85,12 +85,21 @@ def _widened(laws: Laws, route: Route, answer: tuple[Array, Array], total: Array
     beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
     share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
     rng = np.random.default_rng([laws.options.seed, 5])
+    forms = _form_errors(laws, route)
     widened = []
-    for draws, error, form in zip(answer, unexplained, FORM_ERRORS, strict=True):
+    for draws, error, form in zip(answer, unexplained, forms, strict=True):
         noise = np.hypot(form, share * error) * rng.standard_normal(len(draws))
         noise[0] = 0.0
         widened.append(draws + noise)
     return widened
+
+
+def _form_errors(laws: Laws, route: Route) -> tuple[float, float]:
+    """Of ln LR and ln B: how far an optimum strays from the law, as the sweep's own cells do."""
+    scatter = laws.surface.scatter
+    if route == "iso-loss" or scatter is None:
+        return FORM_ERRORS
+    return float(np.hypot(FORM_ERRORS[0], scatter[0])), float(np.hypot(FORM_ERRORS[1], scatter[1]))
 
 
 def _point(laws: Laws, route: Route, found: tuple[Array, Array], total: Array) -> Point:

@@ -192,6 +192,8 @@ class SurfaceLaw:
     flops_per_token_per_param: float = 6.0
     cells: int = 0
     points: int = 0
+    scatter: Array | None = None
+    """(2,) standard deviations of ln LR and ln B of single (N, D) cells about the law, noise apart."""
     refusal: Refusal | None = None
 
     def optimum(self, log_params: float | Array, log_tokens: float | Array) -> tuple[Array, Array]:

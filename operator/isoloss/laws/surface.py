@@ -14,14 +14,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.cells import Cell
+from isoloss.laws.form_error import (
+    Residuals,
+    Scatter,
+    coefficient_covariance,
+    scatter,
+    window_error,
+)
 from isoloss.laws.model import Array, Flags, Indices, Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.trajectories import Trajectory
 
 WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""
+NARROW = 0.2
+"""The window of a second fit, to see whether the valley is a parabola."""
+WINDOW_DRAWS = 40
 SHAPE = 9
 """Coefficients besides the cells' levels."""
+PER_QUANTITY = 3
+"""Coefficients of the law of one hyperparameter: constant, ln N, ln D."""
 NARROWEST_SPREAD = 0.05
 """Root mean square of ln N, ln D across their common line, below which they are one variable."""
 
@@ -36,6 +48,8 @@ class SurfaceFit:
     """(9,): H entries (xx, xy, yy), then x (1, n, d), y (1, n, d)."""
     solver: Array
     """(9, points)."""
+    narrow_solver: Array
+    """(9, points), of the narrower window."""
     runs: Indices
     """(points,) trajectory behind each point."""
     residuals: Array
@@ -44,7 +58,28 @@ class SurfaceFit:
     """(points,) token slope of the point's cell."""
     unknowns: float
     """Coefficients that were fitted, the cells' levels included."""
-    sizes: int
+    positions: Array
+    """(points, 2): ln LR and ln B, centred."""
+    cell: Indices
+    """(points,)"""
+    sizes: tuple[float, ...]
+    """ln N per cell."""
+
+    @property
+    def hessian(self) -> Array:
+        """(2, 2) of ln D over (ln LR, ln B)."""
+        xx, xy, yy = self.coefficients[:3]
+        return np.array([[xx, xy], [xy, yy]])
+
+    def scatter(self) -> Scatter:
+        """How far cells and sizes stray from the law."""
+        return scatter(self.left_over(), self.sizes, self.hessian, PER_QUANTITY)
+
+    def left_over(self) -> Residuals:
+        """The residuals, cell by cell."""
+        variance = float((self.weights * self.residuals**2).sum())
+        variance /= max(len(self.residuals) - self.unknowns, 1.0)
+        return Residuals(self.positions, self.cell, self.residuals, self.weights, variance)
 
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
@@ -55,25 +90,65 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
     x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
     excess = z - best[cell]
-    weights = np.where(excess < 3 * WINDOW, 1.0 / (1.0 + (excess / (0.3 * WINDOW)) ** 2), 1e-6)
+    weights = _window(excess, WINDOW)
     centre = np.array([np.average(v, weights=weights) for v in (x, y, n, d)])
     x, y, n, d = x - centre[0], y - centre[1], n - centre[2], d - centre[3]
     columns = [0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d]
     design = np.concatenate([np.stack(columns, axis=1), np.eye(len(cells))[cell]], axis=1)
     root = np.sqrt(weights)
-    full = np.linalg.pinv(design * root[:, None], rcond=1e-10) * root
+    full = _solver(design, weights)
+    narrow = _solver(design, _window(excess, NARROW))
     solution = full @ z
     return SurfaceFit(
         centre=centre,
         coefficients=solution[:SHAPE],
         solver=full[:SHAPE],
+        narrow_solver=narrow[:SHAPE],
         runs=runs.astype(np.intp),
         residuals=z - design @ solution,
         weights=weights,
         scale=scale,
         unknowns=float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8)),
-        sizes=len({c.log_params for c in cells}),
+        positions=np.stack([x, y], axis=1),
+        cell=cell.astype(np.intp),
+        sizes=tuple(c.log_params for c in cells),
     )
+
+
+def _window(excess: Array, width: float) -> Array:
+    """Weights of points by the ln D that they waste against their cell's best."""
+    near = 1.0 / (1.0 + (excess / (0.3 * width)) ** 2)
+    return np.where(excess < 3 * width, near, 1e-6)
+
+
+def _solver(design: Array, weights: Array) -> Array:
+    root = np.sqrt(weights)
+    return np.asarray(np.linalg.pinv(design * root[:, None], rcond=1e-10) * root, dtype=float)
+
+
+def _window_error(fit: SurfaceFit) -> Array:
+    """(2,) of ln LR and ln B in mid-data: see form_error.window_error."""
+    left_over = fit.left_over()
+    rng = np.random.default_rng(6)
+    errors = rng.standard_normal((WINDOW_DRAWS + 1, len(fit.weights)))
+    errors *= np.sqrt(left_over.variance / fit.weights)
+    errors[0] = 0.0
+    # A solver repeats the pooled fit's own values: only what is left over moves the coefficients.
+    wide, convex = _in_mid_data(fit.coefficients + errors @ fit.solver.T, fit.centre)
+    narrow, also = _in_mid_data(
+        fit.coefficients + (fit.residuals + errors) @ fit.narrow_solver.T, fit.centre
+    )
+    good = convex & also
+    if not good[0] or good.sum() < WINDOW_DRAWS // 2:
+        return np.zeros(2)
+    moved = (narrow - wide)[good]
+    return window_error(moved[0], moved[1:] - moved[0])
+
+
+def _in_mid_data(coefficients: Array, centre: Array) -> tuple[Array, Flags]:
+    """(optimum (draws, 2) at the centre of ln N and ln D, convex (draws,))."""
+    rate, batch, convex = optimum_coefficients(coefficients, centre)
+    return np.stack([rate[:, 0], batch[:, 0]], axis=1), convex
 
 
 def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
@@ -131,7 +206,10 @@ def optimum_coefficients(coefficients: Array, centre: Array) -> tuple[Array, Arr
 
 
 def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> Array:
-    """(draws, 9); draw 0 is the estimate. Points of one run share a part of their error."""
+    """(draws, 9); draw 0 is the estimate. Points of one run share a part of their error.
+
+    The cells' scatter about the law blurs the coefficients beside the noise.
+    """
     root = np.sqrt(fit.weights)
     scaled = fit.residuals * root
     _, member = np.unique(fit.runs, return_inverse=True)
@@ -141,18 +219,27 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     pairs = float((np.bincount(member, minlength=count) ** 2).sum() - len(scaled))
     shared = float((sums**2).sum() - (scaled**2).sum()) / pairs if pairs > 0 else 0.0
     # Nine coefficients and a level per size were fitted to the errors that whole runs share.
-    freedom = max(float(count - SHAPE - fit.sizes), 2.0)
+    freedom = max(float(count - SHAPE - len(set(fit.sizes))), 2.0)
     shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
     total = max(total, shared)
     gain = fit.solver / root
     runs = np.zeros((SHAPE, count))
     np.add.at(runs.T, member, gain.T)
     covariance = shared * runs @ runs.T + (total - shared) * gain @ gain.T
+    if _is_convex(fit.hessian):
+        left_over = fit.left_over()
+        covariance = covariance + coefficient_covariance(
+            fit.solver, left_over, fit.sizes, fit.hessian, fit.scatter()
+        )
     values, vectors = np.linalg.eigh(covariance)
     errors = rng.standard_normal((draws, SHAPE)) * np.sqrt(np.clip(values, 0.0, None))
     errors = errors @ vectors.T * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
     errors[0] = 0.0
     return np.asarray(fit.coefficients + errors, dtype=float)
+
+
+def _is_convex(hessian: Array) -> bool:
+    return bool(np.linalg.eigvalsh(hessian)[0] > 1e-9)
 
 
 def surface_law(
@@ -184,6 +271,7 @@ def surface_law(
         flops_per_token_per_param=float(np.median(per_param)),
         cells=len(cells),
         points=len(fit.runs),
+        scatter=np.hypot(fit.scatter().total, _window_error(fit)),
     )
     return law, np.concatenate([rate, batch], axis=1)[convex]
 
@@ -208,29 +296,34 @@ def _judge(
         ("learning_rate", rate[0], np.log([t.learning_rate for t in trajectories])),
         ("batch_size", batch[0], np.log([t.batch_size for t in trajectories])),
     ):
-        above, below = _outside(fit, trajectories, cells, law, values)
-        if max(above, below) > 0.5:
+        sides = _sides(fit, trajectories, cells, law, values)
+        above, below = float((sides > 0).mean()), float((sides < 0).mean())
+        if max(above, below) > 0.5 or _sizes_inside(fit, sides) < 2:
             return _outside_refusal(quantity, values, above > below, max(above, below))
     return None
 
 
-def _outside(
+def _sides(
     fit: SurfaceFit,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
     law: Array,
     values: Array,
-) -> tuple[float, float]:
-    """Shares of the cells whose optimum lies above and below the lines their size was tried on."""
+) -> Array:
+    """(cells,) 1 where the optimum lies above the lines that the size was tried on, -1 below, else 0."""
     params = np.log([t.params for t in trajectories])
-    above = below = 0
-    for cell in cells:
+    sides = np.zeros(len(cells))
+    for i, cell in enumerate(cells):
         tried = values[np.abs(params - cell.log_params) < 1e-9]
         n, d = cell.log_params - fit.centre[2], cell.log_tokens - fit.centre[3]
         optimum = law[0] + law[1] * n + law[2] * d
-        above += int(optimum > tried.max())
-        below += int(optimum < tried.min())
-    return above / len(cells), below / len(cells)
+        sides[i] = float(optimum > tried.max()) - float(optimum < tried.min())
+    return sides
+
+
+def _sizes_inside(fit: SurfaceFit, sides: Array) -> int:
+    """Sizes whose optimum lies inside their grid in some cell: a trend over sizes needs two."""
+    return len({size for size, side in zip(fit.sizes, sides, strict=True) if side == 0})
 
 
 def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
