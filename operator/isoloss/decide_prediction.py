@@ -50,6 +50,7 @@ from isoloss.prediction_status import (
     measured,
     previous_prediction,
     published_data,
+    route_words,
 )
 from isoloss.resources import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec, prepare_config
@@ -427,7 +428,8 @@ def _in_words(prediction: Prediction) -> str:
     lr, batch = prediction.learning_rate, prediction.batch_size
     return (
         f"Learning rate {rate(lr.value)} ({rate(lr.low)} to {rate(lr.high)}), batch size "
-        f"{batch.value:.0f} ({batch.low:.0f} to {batch.high:.0f}) sequences."
+        f"{batch.value:.0f} ({batch.low:.0f} to {batch.high:.0f}) sequences, by the "
+        f"{route_words(prediction)}."
     )
 
 

@@ -46,6 +46,8 @@ ANSWER: Final[Mapping[str, Any]] = {
 }
 """The fields of an answer, as they are without one."""
 
+ROUTES: Final = ("iso-loss", "surface")
+
 MEASUREMENT: Final[Mapping[str, Any]] = {
     "initial_loss": None,
     "domain_losses": {},
@@ -129,6 +131,13 @@ def search_cost(sweep: ObservedReference, cpt_flops: float | None) -> str:
         f"{number(proxies)} FLOPs for the sweep, {number(cost.direct_flops)} for {points} runs of the "
         f"target with the planned budget: {words}"
     )
+
+
+def route_words(prediction: Prediction) -> str:
+    """Which estimate answered, and that it is alone where the other one was refused."""
+    name = {"iso-loss": "iso-loss laws", "surface": "joint surface"}[prediction.route]
+    alone = len(prediction.routes) < len(ROUTES)
+    return f"{name} alone (see status.warnings)" if alone else name
 
 
 def sequences(value: float | None) -> str:

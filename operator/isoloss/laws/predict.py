@@ -16,6 +16,7 @@ from isoloss.laws.answers import (
     with_estimate,
 )
 from isoloss.laws.bootstrap import interval
+from isoloss.laws.foundation import contradicted, foundation
 from isoloss.laws.model import Array, Interval, Refusal, RefusalReason, Route
 from isoloss.laws.prediction import (
     Extrapolation,
@@ -58,9 +59,9 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     compute = _compute(laws, query)
     if isinstance(compute, Refusal):
         return Refused((compute,), laws.warnings)
-    too_far = _refuse_distance(laws, query, compute)
-    if too_far is not None:
-        return Refused((too_far,), laws.warnings)
+    doubt = contradicted(laws) or _refuse_distance(laws, query, compute)
+    if doubt is not None:
+        return Refused((doubt,), laws.warnings)
     return _answer(laws, query, compute)
 
 
@@ -129,7 +130,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
     level = laws.options.interval
-    warnings = (*laws.warnings, *_warnings(laws, query, routes, route))
+    warnings = (*foundation(laws, route), *laws.warnings, *_warnings(laws, query, routes, route))
     return Prediction(
         learning_rate=chosen.learning_rate,
         batch_size=batch,

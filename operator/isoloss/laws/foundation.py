@@ -1,0 +1,69 @@
+"""What an answer rests on, in words: the route that gave it, what was refused, and what nobody could see."""
+
+from __future__ import annotations
+
+from isoloss.laws.form_error import USUAL
+from isoloss.laws.model import Refusal, RefusalReason, Route
+from isoloss.laws.query_refusals import law_figures
+from isoloss.laws.results import Laws
+
+FEWEST_SIZES = 3
+"""Sizes needed to see how far a size strays from a trend over sizes."""
+PERCENT = 100.0
+NO_MINIMUM = frozenset(
+    {
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        RefusalReason.SURFACE_NOT_CONVEX,
+    }
+)
+"""Why the joint surface was refused: the runs taken together show no optimum inside the grid."""
+
+
+def contradicted(laws: Laws) -> Refusal | None:
+    """Refuse iso-loss laws where all runs together show no optimum inside the grid.
+
+    Single levels then still have a vertex by chance, and those that have one are the wrong sample.
+    """
+    refusal = laws.surface.refusal
+    if refusal is None or refusal.reason not in NO_MINIMUM:
+        return None
+    return Refusal(
+        RefusalReason.LAW_REFUSED,
+        f"Some loss levels have an optimum, all runs together have none: {refusal.message}",
+        law_figures(refusal),
+    )
+
+
+def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
+    """Sentences about an answer by `route`; none where both routes stand and sizes were compared."""
+    found = [*_missing_route(laws, route)]
+    sizes = len(laws.data.sizes)
+    if 0 < sizes < FEWEST_SIZES:
+        found.append(
+            f"{sizes} sizes can not show how far a size strays from the trend: the intervals hold noise "
+            f"and what the sweep itself shows. In published sweeps optima stray by another "
+            f"{PERCENT * USUAL:.0f} % or more."
+        )
+    return tuple(found)
+
+
+def _missing_route(laws: Laws, route: Route) -> list[str]:
+    if route == "surface":
+        parts: tuple[tuple[str, Refusal | None], ...] = (
+            ("learning rate's law", laws.learning_rate.refusal),
+            ("batch size's law", laws.batch_size.refusal),
+            ("loss-compute law", laws.loss_compute.refusal),
+        )
+        answers = "The joint surface alone answers"
+    else:
+        parts = (("joint surface", laws.surface.refusal),)
+        answers = "The iso-loss laws alone answer"
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for words, refusal in parts:
+        if refusal is not None:
+            by_reason.setdefault((refusal.reason.value, refusal.message), []).append(words)
+    return [
+        f"{answers}; refused: {', '.join(words)} ({reason}: {message})"
+        for (reason, message), words in by_reason.items()
+    ]
