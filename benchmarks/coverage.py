@@ -77,8 +77,11 @@ class NoiseFloor:
         )
 
     def _best(self, n: float, d: float) -> tuple[float, float]:
+        def loss(v: np.ndarray) -> float:
+            return self.loss(n, d, float(np.exp(v[1])), float(np.exp(v[0])))
+
         found = minimize(
-            lambda v: self.loss(n, d, float(np.exp(v[1])), float(np.exp(v[0]))),
+            loss,
             np.log([2e-4, 128.0]),
             method="Nelder-Mead",
             options={"xatol": 1e-5, "fatol": 1e-12, "maxiter": 2000},
@@ -175,9 +178,9 @@ def sweep_runs(scenario: Scenario, sweep: Sweep, rng: np.random.Generator) -> li
         for lr in sweep.rates:
             for b in sweep.batches:
                 exact = np.array([scenario.surface.loss(n, t, b, lr) for t in tokens])
-                noise = scenario.run_noise * rng.standard_normal()
-                noise = noise + scenario.evaluation_noise * rng.standard_normal(count)
-                run = Run(f"n{n:.3g}-lr{lr:g}-b{b:g}", n, b, 2048, lr, tokens, exact + noise)
+                offset = scenario.run_noise * rng.standard_normal()
+                losses = exact + offset + scenario.evaluation_noise * rng.standard_normal(count)
+                run = Run(f"n{n:.3g}-lr{lr:g}-b{b:g}", n, b, 2048, lr, tokens, losses)
                 diverges = scenario.diverged and lr == sweep.rates[-1] and b == sweep.batches[0]
                 runs.append(_halved(run) if diverges else run)
     return runs
@@ -210,7 +213,8 @@ class Tally:
         """Enough answers, of which too many miss."""
         if self.answers < FEWEST_ANSWERS:
             return False
-        return min(np.mean(self.rate_held), np.mean(self.batch_held)) < LEAST_COVERAGE
+        least = min(sum(self.rate_held), sum(self.batch_held))
+        return least < LEAST_COVERAGE * self.answers
 
     def add(self, laws: Laws, surface: Surface, flops: float) -> None:
         """Ask once and compare with the truth."""

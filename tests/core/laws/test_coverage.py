@@ -1,0 +1,100 @@
+"""Sweeps as users run them: an answer's intervals hold the truth, or there is no answer."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.coverage import GRIDS, SCENARIOS, Scenario, Tally, probe, sweep_runs, usual
+from isoloss.laws import FitOptions, PredictionQuery, Refused, fit_laws, predict
+from isoloss.laws.form_error import Residuals, scatter
+from isoloss.laws.foundation import foundation
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+OPTIONS = FitOptions(bootstrap_samples=60)
+
+
+def runs_of(scenario: Scenario, grid: str, seed: int = 0):  # type: ignore[no-untyped-def]
+    return sweep_runs(scenario, GRIDS[grid], np.random.default_rng([seed, 11]))
+
+
+@pytest.mark.parametrize("name", ["a inside the grid", "g one diverged row", "h 8 evaluations"])
+def test_intervals_hold_the_truth_over_seeds(name):
+    pooled = Tally()
+    for grid in ("two-3x3", "two-3x4"):
+        for tally in probe(BY_NAME[name], GRIDS[grid], range(8), 60).values():
+            pooled.rate_held += tally.rate_held
+            pooled.batch_held += tally.batch_held
+            pooled.seeds += tally.seeds
+    assert pooled.answers == pooled.seeds
+    assert np.mean(pooled.rate_held) >= 0.7
+    assert np.mean(pooled.batch_held) >= 0.7
+
+
+@pytest.mark.parametrize("grid", ["two-3x3", "two-3x4"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("b LR above the edge", "OptimumOnLearningRateEdge"),
+        ("b LR below the edge", "OptimumOnLearningRateEdge"),
+        ("c B below the edge", "OptimumOnBatchSizeEdge"),
+    ],
+)
+def test_an_optimum_beyond_the_edge_is_refused_by_name(name, reason, grid):
+    for seed in range(3):
+        laws = fit_laws(runs_of(BY_NAME[name], grid, seed), OPTIONS)
+        found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+        assert isinstance(found, Refused)
+        assert {r.figures["law_reason"] for r in found.refusals} == {reason}
+
+
+def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():
+    """The smaller size's optimum lies far above the grid, the larger one's inside."""
+    scenario = Scenario("one size outside", usual(rate_at=(5e-4, -0.9, 0.05)), 0.0005)
+    laws = fit_laws(runs_of(scenario, "two-3x3"), OPTIONS)
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].figures["law_reason"] == "OptimumOnLearningRateEdge"
+
+
+def test_refused_fits_print_no_numpy_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for name in ("b LR above the edge", "c B below the edge", "d flat in B"):
+            for seed in range(3):
+                laws = fit_laws(runs_of(BY_NAME[name], "two-3x3", seed), OPTIONS)
+                predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+
+
+def test_an_answer_by_one_route_names_what_was_refused():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "three-4x4"), OPTIONS)
+    assert foundation(laws, "surface") == ()
+    refused = fit_laws([], OPTIONS).learning_rate
+    (sentence,) = foundation(replace(laws, learning_rate=refused), "surface")
+    assert "joint surface alone answers" in sentence
+    assert "TooFewRuns: There are no runs." in sentence
+    surface = replace(laws.surface, status="refused", refusal=refused.refusal)
+    (sentence,) = foundation(replace(laws, surface=surface), "iso-loss")
+    assert "iso-loss laws alone answer" in sentence
+
+
+def test_two_sizes_can_not_vouch_for_a_third_and_say_so():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert any("2 sizes can not show" in w for w in found.warnings)
+
+
+@pytest.mark.parametrize("stray", [0.0, 0.1, 0.3])
+def test_the_scatter_of_cells_about_the_law_is_found(stray):
+    """Cells whose optimum strays by a known amount, each seen through 25 noisy points."""
+    rng = np.random.default_rng(0)
+    hessian = np.array([[0.9, 0.2], [0.2, 0.6]])
+    sizes = np.repeat([19.0, 20.0, 21.0, 22.0], 4)
+    cell = np.repeat(np.arange(len(sizes)), 25)
+    positions = rng.uniform(-1.0, 1.0, (len(cell), 2))
+    shifts = stray * rng.standard_normal((len(sizes), 2))
+    values = -(positions * (shifts @ hessian)[cell]).sum(1) + 0.02 * rng.standard_normal(len(cell))
+    residuals = Residuals(positions, cell, values, np.ones(len(cell)), 0.02**2)
+    found = scatter(residuals, sizes.tolist(), hessian, 0)
+    assert found.total == pytest.approx(stray, rel=0.4, abs=0.01)
