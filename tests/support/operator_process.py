@@ -25,7 +25,14 @@ PROJECT = Path(__file__).parents[2]
 PLANTED_TRAINER = Path(__file__).parent / "planted_trainer.py"
 STORE_SECRET = "store"
 """Secret with the credentials of the store, in the user's namespace."""
-PLANTED_COMMAND = [sys.executable, "-S", "-E", str(PLANTED_TRAINER)]
+# As text: a path of its own would be rewritten where the checkout lies under a pod's /tmp.
+PLANTED_COMMAND = [
+    "python",
+    "-S",
+    "-E",
+    "-c",
+    f"import runpy; runpy.run_path({str(PLANTED_TRAINER)!r}, run_name='__main__')",
+]
 
 
 def apply_account(
