@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from demo.operator_process import OperatorProcess
 from demo.watching import DemoFailed, View, read_view, watch
 from devcluster.build import kubectl_path
 from devcluster.cluster import DevCluster
-from devcluster.locking import exclusive
 from isoloss.store import Store, StoreError
 from isoloss_operator.rbac import account
 
@@ -44,7 +45,7 @@ class Demo:
     def up(self) -> None:
         """Everything from nothing to the prediction. Raises DemoFailed, RuntimeError, OSError."""
         started = time.monotonic()
-        with exclusive(places.STATE / "up.lock"):
+        with _alone(places.STATE / "up.lock"):
             self._start_cluster()
             store = self._provide_store()
             self._install()
@@ -176,6 +177,18 @@ class Demo:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with this process. Raises DemoFailed where another holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoFailed("another `make demo` of this checkout runs at this moment") from None
+        yield
 
 
 def _namespaces() -> list[dict[str, Any]]:

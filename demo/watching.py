@@ -157,8 +157,10 @@ def _print_lines() -> Callable[[View], None]:
             for name, tokens, loss in active_points(view)
         )
         line = headline(view) + (f" [{points}]" if points else "")
-        if line != last and (time.monotonic() >= due or view.is_ready):
-            due, last = time.monotonic() + LINE_SECONDS, line
+        # The time left alone is no news.
+        news = f"{headline(view).partition(', about')[0]} {points}"
+        if news != last and (time.monotonic() >= due or view.is_ready):
+            due, last = time.monotonic() + LINE_SECONDS, news
             sys.stdout.write(f"    {line}\n")
             sys.stdout.flush()
 
