@@ -222,7 +222,7 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     freedom = max(float(count - SHAPE - len(set(fit.sizes))), 2.0)
     shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
     total = max(total, shared)
-    gain = fit.solver / root
+    gain = fit.solver * np.sqrt(_variances(fit, total) / total)
     runs = np.zeros((SHAPE, count))
     np.add.at(runs.T, member, gain.T)
     covariance = shared * runs @ runs.T + (total - shared) * gain @ gain.T
@@ -236,6 +236,18 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     errors = errors @ vectors.T * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
     errors[0] = 0.0
     return np.asarray(fit.coefficients + errors, dtype=float)
+
+
+def _variances(fit: SurfaceFit, scaled: float) -> Array:
+    """(points,) of ln D, from that of points scaled to weight 1.
+
+    Weights fall with the distance from the optimum because the parabola errs there. Noise does not fall
+    towards the optimum, though: no point is better known than those near it prove to be.
+    """
+    taken = len(fit.weights) - fit.unknowns
+    near = float((fit.weights * fit.residuals**2).sum() / fit.weights.sum())
+    near *= len(fit.weights) / max(taken, 1.0)
+    return np.maximum(scaled / fit.weights, near)
 
 
 def _is_convex(hessian: Array) -> bool:
