@@ -29,6 +29,7 @@ SKIPPED_FOLDERS = frozenset(
 )
 GENERAL_PACKAGES = ("matplotlib", "numpy")
 MATH_PACKAGES = ("mpmath", "scipy", "sympy")
+PROJECT = "isoloss"
 DOMAIN_BYTES = {"general": 8_000_000, "math": 2_500_000, "code": 2_500_000}
 """At most this much text per domain: preparing more would cost time and change nothing."""
 SHORTEST = 80
@@ -104,9 +105,9 @@ def _code() -> Iterator[str]:
 
 
 def _readmes() -> Iterator[str]:
-    """Long descriptions of the installed distributions, by name."""
+    """Long descriptions of the installed distributions but this one, by name."""
     named = {(d.metadata["Name"] or "").lower(): d for d in metadata.distributions()}
-    for name in sorted(named):
+    for name in sorted(named.keys() - {PROJECT}):
         body = named[name].metadata.json.get("description")
         if isinstance(body, str):
             yield body.strip()

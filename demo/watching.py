@@ -126,7 +126,7 @@ def headline(view: View) -> str:
         return f"sweep: {ready.get('reason', 'waits for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
     active = points.get("active", 0)
-    return f"points {done}/{total}, {active} active, {ready.get('reason', '')}{left}"
+    return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
 
 
 def active_points(view: View) -> list[tuple[str, str, str]]:

@@ -1,0 +1,122 @@
+"""The demo's own parts: what it trains on, and how it reads the resources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from demo import corpus
+from demo.tokenizer import END, VOCABULARY, train_tokenizer
+from demo.watching import View, active_points, headline
+from isoloss.contract import DomainSource
+from isoloss_trainer.corpus import find_files, read_documents
+
+SOURCE = '''"""Module docstring."""
+
+import os
+
+
+class Thing:
+    """Class docstring
+    of two lines."""
+
+    def method(self):
+        "Docstring in plain quotes."
+        return """no docstring"""
+'''
+TEXTS = ["first\ndocument " * 10, "zweites Dokument, größer " * 10]
+Json = dict[str, Any]
+
+
+def test_docstrings_leave_the_code_and_other_strings_stay() -> None:
+    left = corpus.without_docstrings(SOURCE)
+    assert "ocstring in" not in left
+    assert "two lines" not in left
+    assert 'return """no docstring"""' in left
+    assert corpus.without_docstrings("def broken(:") == ""
+
+
+def test_long_texts_are_cut_between_paragraphs_and_nothing_is_lost() -> None:
+    text = "\n\n".join(f"{number} " * 200 for number in range(20))
+    parts = list(corpus.pieces(text))
+    assert "\n\n".join(parts) == text
+    assert len(parts) > 5
+    assert all(len(part) < 2 * corpus.LONGEST for part in parts)
+
+
+def test_documents_are_distinct_of_some_length_and_the_same_every_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(corpus.DOMAIN_BYTES, "code", 100_000)
+    found = corpus.documents("code")
+    assert found == corpus.documents("code")
+    assert len(set(found)) == len(found)
+    assert min(map(len, found)) >= corpus.SHORTEST
+    assert 100_000 <= sum(len(text.encode()) for text in found) < 150_000
+
+
+def test_the_trainer_reads_back_every_format_that_the_demo_writes(tmp_path: Path) -> None:
+    files = corpus.write_corpus({"general": TEXTS, "math": TEXTS, "code": TEXTS}, tmp_path)
+    assert len({path.suffix for path in files}) == 3
+    for path, field in zip(files, ("text", "text", "content"), strict=True):
+        source = DomainSource(name="domain", uri=f"file://{path}", text_field=field)
+        filesystem, (file,) = find_files(source)
+        assert isinstance(filesystem, fsspec.AbstractFileSystem)
+        assert list(read_documents(filesystem, file, field)) == TEXTS
+
+
+def test_the_tokenizer_is_the_same_every_time_and_loses_nothing(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    texts = corpus.package_prose(["mpmath"], 200_000)
+    for name in ("one", "two"):
+        train_tokenizer([texts], tmp_path / name)
+    content = [(tmp_path / name / "tokenizer.json").read_text() for name in ("one", "two")]
+    assert content[0] == content[1]
+    tokenizer = Tokenizer.from_str(content[0])
+    assert tokenizer.get_vocab_size() == VOCABULARY
+    assert tokenizer.token_to_id(END) is not None
+    assert tokenizer.decode(tokenizer.encode(TEXTS[1]).ids) == TEXTS[1]
+
+
+def resource(generation: int = 1, **conditions: tuple[str, str, int]) -> Json:
+    """An object whose conditions are (status, reason, the generation they speak of)."""
+    listed = [
+        {"type": t, "status": s, "reason": r, "message": "", "observedGeneration": g}
+        for t, (s, r, g) in conditions.items()
+    ]
+    return {"metadata": {"generation": generation}, "status": {"conditions": listed}}
+
+
+def test_the_demo_is_done_when_both_resources_are_ready_for_their_present_spec() -> None:
+    ready = resource(Ready=("True", "Fitted", 1))
+    answered = resource(Ready=("True", "Predicted", 1))
+    assert View(ready, answered).is_ready
+    assert not View(resource(2, Ready=("True", "Fitted", 1)), answered).is_ready
+    assert not View(resource(Ready=("False", "Training", 1)), answered).is_ready
+    stale = resource(Ready=("True", "Predicted", 1), Stale=("True", "SweepChanged", 1))
+    assert not View(ready, stale).is_ready
+    assert not View({}, {}).is_ready
+
+
+def test_the_demo_gives_up_only_where_a_resource_says_that_it_is_stuck() -> None:
+    stuck = resource(Stalled=("True", "OptimumOnBatchSizeEdge", 1))
+    assert View(stuck, {}).stalled["reason"] == "OptimumOnBatchSizeEdge"
+    assert View({}, stuck).stalled
+    assert not View(resource(2, Stalled=("True", "BadData", 1)), {}).stalled
+    assert not View(resource(Ready=("False", "StorageUnreachable", 1)), {}).stalled
+
+
+def test_progress_is_told_in_one_line() -> None:
+    sweep = resource(Ready=("False", "Training", 1))
+    sweep["status"] |= {
+        "points": {"total": 21, "succeeded": 4, "diverged": 1, "active": 2},
+        "active": [{"name": "demo-tiny-b2", "tokens": 1234567, "loss": "4.2"}],
+    }
+    view = View(sweep, {})
+    assert headline(view) == "points 5/21, 2 active, Training"
+    assert active_points(view) == [("demo-tiny-b2", "1,234,567", "4.2")]
+    assert headline(View({}, {})) == "sweep: waits for the operator"
