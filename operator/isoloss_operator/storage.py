@@ -236,7 +236,8 @@ class Storage:
     def _store(self, uri: str) -> Store:
         store = self._stores.get(uri)
         if store is None:
-            store = Store(uri)
+            # The library tries again by itself, and so does the pass: more would only delay the news.
+            store = Store(uri, attempts=1)
             self._stores.put(uri, store)
         return store
 

@@ -119,9 +119,10 @@ def test_creating_twice_creates_once(cluster: Cluster, owner: Owner, writer: Job
 
 
 def test_a_namesake_that_is_not_ours_is_left_alone(
-    cluster: Cluster, owner: Owner, writer: JobWriter
+    user: User, owner: Owner, writer: JobWriter
 ) -> None:
-    stranger = Owner(SWEEP, owner.namespace, "stranger", "11111111-0000-4000-8000-000000000000")
+    other = user.apply_sweep(sweep_manifest("stranger", "s3://bucket/stranger"))
+    stranger = Owner(SWEEP, owner.namespace, "stranger", other["metadata"]["uid"])
     writer.create(stranger, [request("taken")])
     with pytest.raises(CreateRefused, match="does not belong"):
         writer.create(owner, [request("taken")])

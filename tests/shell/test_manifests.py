@@ -88,8 +88,10 @@ def container(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_whole_job_is_the_golden_one() -> None:
-    """Regenerate by writing the left side to the file after looking at the difference."""
+    """The task's own text is left out: it is the contract's, and read back in the next test."""
     job = job_manifest(request(), OWNER, DEFAULTS)
+    task = next(each for each in container(job)["env"] if each["name"] == "ISOLOSS_TASK")
+    task["value"] = "(the task)"
     assert job == json.loads((GOLDEN / "train_job.json").read_text())
 
 
