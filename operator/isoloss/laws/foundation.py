@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from isoloss.laws.form_error import USUAL
 from isoloss.laws.model import Refusal, RefusalReason, Route
+from isoloss.laws.prediction import Point
 from isoloss.laws.query_refusals import law_figures
 from isoloss.laws.results import Laws
 
 FEWEST_SIZES = 3
 """Sizes needed to see how far a size strays from a trend over sizes."""
 PERCENT = 100.0
+WIDEST_ANSWER = 10.0
+"""Widest interval, high over low, of an answer: wider says nothing that a guess does not."""
+SMALLEST = 1e-300
 NO_MINIMUM = frozenset(
     {
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
@@ -33,6 +37,24 @@ def contradicted(laws: Laws) -> Refusal | None:
         f"Some loss levels have an optimum, all runs together have none: {refusal.message}",
         law_figures(refusal),
     )
+
+
+def too_vague(answer: Point) -> Refusal | None:
+    """Refuse an interval so wide that its middle is only a number."""
+    for words, found in (
+        ("learning rate", answer.learning_rate),
+        ("batch size", answer.batch_size),
+    ):
+        width = found.high / max(found.low, SMALLEST)
+        if width > WIDEST_ANSWER:
+            return Refusal(
+                RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
+                f"The best {words} is known only to lie between {found.low:.2g} and {found.high:.2g}: "
+                f"a factor of {width:.2g} apart, the limit is {WIDEST_ANSWER:.0f}. The surface is too flat "
+                "or the target too far for this sweep's noise. Add runs, or lower the noise.",
+                {"low": found.low, "high": found.high, "limit": WIDEST_ANSWER},
+            )
+    return None
 
 
 def foundation(laws: Laws, route: Route) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from isoloss.laws.answers import (
     with_estimate,
 )
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.foundation import contradicted, foundation
+from isoloss.laws.foundation import contradicted, foundation, too_vague
 from isoloss.laws.model import Array, Interval, Refusal, RefusalReason, Route
 from isoloss.laws.prediction import (
     Extrapolation,
@@ -126,6 +126,9 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         )
     route = laws.default_route if laws.default_route in routes else next(iter(routes))
     chosen = routes[route]
+    vague = too_vague(chosen)
+    if vague is not None:
+        return Refused((vague,), laws.warnings)
     raw = chosen.batch_size.value
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)

@@ -64,14 +64,18 @@ def select_route(
     scores = tuple(_score(r, predictors[r], cells) for r in available if r in predictors)
     if not scores:
         return Selection(fallback, f"{words}, but no estimate could be made from the rest")
-    best = min(scores, key=lambda score: score.regret_mean)
+    default = min(scores, key=lambda score: score.regret_mean).route
+    if fallback == "surface" and len(scores) < len(available):
+        # Winning without a rival proves nothing: the surface is the better guess outside the data.
+        default = fallback
+        words += ", but only one estimate could be made from the rest"
     if "surface" in available and len({t.params for t in trajectories}) < FEWEST_SIZES:
         # Later tokens say nothing about another size; the surface at least tells N from D.
-        best = next((score for score in scores if score.route == "surface"), best)
+        default = "surface"
         words += "; with two sizes that can not decide, and the joint surface answers"
     most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
     distance = float(np.mean([c.log_flops for c in cells]) - most)
-    return Selection(best.route, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
+    return Selection(default, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
 
 
 def split(

@@ -9,7 +9,7 @@ The optimum is a log-linear law of N and D.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ WINDOW = 0.5
 NARROW = 0.2
 """The window of a second fit, to see whether the valley is a parabola."""
 WINDOW_DRAWS = 40
+DOUBTFUL = 0.2
+"""Share of the bootstrap with its optimum in mid-data beyond one edge: as for single vertices."""
 SHAPE = 9
 """Coefficients besides the cells' levels."""
 PER_QUANTITY = 3
@@ -312,6 +314,11 @@ def _judge(
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
         if max(above, below) > 0.5 or _sizes_inside(fit, sides) < 2:
             return _outside_refusal(quantity, values, above > below, max(above, below))
+        found = (rate if quantity == "learning_rate" else batch)[convex, 0]
+        above = float((found > values.max()).mean())
+        below = float((found < values.min()).mean())
+        if max(above, below) > DOUBTFUL:
+            return _doubtful_refusal(quantity, values, above > below, max(above, below))
     return None
 
 
@@ -336,6 +343,17 @@ def _sides(
 def _sizes_inside(fit: SurfaceFit, sides: Array) -> int:
     """Sizes whose optimum lies inside their grid in some cell: a trend over sizes needs two."""
     return len({size for size, side in zip(fit.sizes, sides, strict=True) if side == 0})
+
+
+def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
+    known = _outside_refusal(quantity, values, larger, share)
+    words = quantity.replace("_", " ")
+    return replace(
+        known,
+        message=f"The best {words} on the joint surface is so poorly known that it lies beyond the grid's "
+        f"edge, {known.figures['edge']:.4g}, in {share:.0%} of the bootstrap: extend the grid to "
+        f"{known.figures['direction']} values, or lower the noise.",
+    )
 
 
 def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:

@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 
 from benchmarks.coverage import GRIDS, SCENARIOS, Scenario, Tally, probe, sweep_runs, usual
-from isoloss.laws import FitOptions, PredictionQuery, Refused, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Interval,
+    Point,
+    PredictionQuery,
+    Refusal,
+    RefusalReason,
+    Refused,
+    SurfaceLaw,
+    fit_laws,
+    predict,
+)
 from isoloss.laws.form_error import Residuals, scatter
-from isoloss.laws.foundation import foundation
+from isoloss.laws.foundation import foundation, too_vague
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -98,3 +109,21 @@ def test_the_scatter_of_cells_about_the_law_is_found(stray):
     residuals = Residuals(positions, cell, values, np.ones(len(cell)), 0.02**2)
     found = scatter(residuals, sizes.tolist(), hessian, 0)
     assert found.total == pytest.approx(stray, rel=0.4, abs=0.01)
+
+
+def test_an_interval_wider_than_a_factor_of_ten_is_no_answer():
+    wide = Point(Interval(2e-4, 1.8e-4, 2.2e-4), Interval(100.0, 20.0, 500.0), 1e20)
+    refusal = too_vague(wide)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
+    assert "batch size" in refusal.message
+    assert too_vague(replace(wide, batch_size=Interval(100.0, 80.0, 120.0))) is None
+
+
+def test_iso_loss_laws_do_not_answer_where_all_runs_together_show_no_optimum():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    edge = Refusal(RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "beyond 256", {"edge": 256.0})
+    laws = replace(laws, surface=SurfaceLaw("refused", refusal=edge))
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].figures["law_reason"] == "OptimumOnBatchSizeEdge"
