@@ -13,6 +13,7 @@ from isoloss.flops import six_nd
 from isoloss.ledger import DONE, Attempts, PointRecord, PointState
 from isoloss.observation import (
     LABEL_ATTEMPT,
+    LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_OWNER_UID,
@@ -157,7 +158,14 @@ def store_label(store_uri: str) -> str:
 
 
 def labels(
-    *, owner: str, uid: str, kind: JobKind, key: str, attempt: int, store_uri: str
+    *,
+    owner: str,
+    uid: str,
+    kind: JobKind,
+    key: str,
+    attempt: int,
+    store_uri: str,
+    generation: int,
 ) -> dict[str, str]:
     """All labels by which Jobs are found again."""
     found = {
@@ -166,6 +174,7 @@ def labels(
         LABEL_KEY: key,
         LABEL_ATTEMPT: str(attempt),
         LABEL_STORE: store_label(store_uri),
+        LABEL_GENERATION: str(generation),
     }
     return found | ({LABEL_SWEEP: owner} if len(owner) <= MAX_LABEL else {})
 
@@ -208,6 +217,7 @@ def train_request(
             key=point.key,
             attempt=attempt,
             store_uri=uri,
+            generation=observed.generation,
         ),
         pod_templates=tuple(template for template in templates if template),
         secret_name=spec.storage.secret_name or "",
@@ -233,6 +243,7 @@ def prepare_request(
             key=config.key,
             attempt=attempt,
             store_uri=uri,
+            generation=observed.generation,
         ),
         pod_templates=(spec.pod_template,) if spec.pod_template else (),
         secret_name=spec.storage.secret_name or "",

@@ -163,6 +163,7 @@ def evaluate_request(evaluation: Evaluation) -> JobRequest:
             key=key,
             attempt=attempt,
             store_uri=uri,
+            generation=observed.generation,
         ),
         pod_templates=tuple(template for template in templates if template),
         secret_name=sweep.storage.secret_name or "",

@@ -44,6 +44,8 @@ LABEL_KEY = "isoloss.dev/key"
 LABEL_ATTEMPT = "isoloss.dev/attempt"
 LABEL_STORE = "isoloss.dev/store"
 """Hash of the store's URI: a Job that writes elsewhere is not this sweep's any more."""
+LABEL_GENERATION = "isoloss.dev/generation"
+"""Generation of the spec that asked for the Job."""
 LABEL_SWEEP = "isoloss.dev/sweep"
 """Name of the owner where it fits a label; for people."""
 
@@ -104,6 +106,8 @@ class ObservedJob:
     unfinished_pods: int = 0
     """Pods neither Succeeded nor Failed, terminating ones included."""
     pod: ObservedPod | None = None
+    generation: int = 0
+    """LABEL_GENERATION; 0: not known."""
 
     @property
     def is_finished(self) -> bool:

@@ -100,7 +100,9 @@ def record_preparation(
                 "preparation": attempts,
                 "configuration_error": _configuration_error(
                     ledger, observed.generation, "prepare", verdict, field
-                ),
+                )
+                if _is_of_present_spec(job, observed)
+                else ledger.configuration_error,
             }
         )
     return ledger
@@ -110,6 +112,11 @@ def _model_is_given_by(observed: ObservedSweep, proxy: int) -> str:
     """preset, config or like, as the manifest has it: the spec was found valid before."""
     given: str = next(iter(observed.spec["proxies"][proxy]["model"]))
     return given
+
+
+def _is_of_present_spec(job: ObservedJob, observed: ObservedSweep) -> bool:
+    """Whether a complaint about the configuration can be about the spec as it is now."""
+    return job.generation in (0, observed.generation)
 
 
 def _configuration_error(
@@ -268,6 +275,8 @@ class _PointRecorder:
                 now=self.observed.now,
                 halvable=(self.point.batch_size - 1).bit_length(),
             )
+        if not _is_of_present_spec(ended[-1], self.observed):
+            last = None
         return _Outcome(record.model_copy(update={"attempts": attempts}), (), last)
 
 

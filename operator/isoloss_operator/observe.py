@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from isoloss.observation import (
     LABEL_ATTEMPT,
+    LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_STORE,
@@ -62,6 +63,7 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
     attempt = labels.get(LABEL_ATTEMPT, "")
     if kind not in get_args(JobKind) or not attempt.isdecimal():
         return None
+    generation = labels.get(LABEL_GENERATION, "")
     ended = _ending(status)
     return ObservedJob(
         name=metadata["name"],
@@ -81,6 +83,7 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
         expires=spec.get("ttlSecondsAfterFinished") is not None,
         unfinished_pods=max(sum(not _has_ended(pod) for pod in pods), _counted(status, ended)),
         pod=_observe_pod(_newest(pods)) if pods else None,
+        generation=int(generation) if generation.isdecimal() else 0,
     )
 
 
