@@ -220,7 +220,7 @@ class User:
         condition: str,
         status: str = "True",
         reason: str = "",
-        seconds: float = 90,
+        seconds: float = 180,
     ) -> Json:
         """As `kubectl wait --for=condition`; fails with all conditions as they are."""
         deadline = time.monotonic() + seconds
