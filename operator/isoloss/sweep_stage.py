@@ -192,8 +192,26 @@ def _laws_finding(laws: Laws, points: int, *, final: bool) -> Finding:
         message = refusal.message if refusal else "The data do not support the laws."
         return Finding.false(reason, message if final else f"So far: {message}")
     if final:
-        return Finding.true(Reason.FITTED, f"The laws are fitted to {points} points.")
-    return Finding.true(Reason.PROVISIONAL, f"The laws are fitted to the first {points} points.")
+        return Finding.true(Reason.FITTED, f"The laws are fitted to {points} points.{_but(laws)}")
+    message = f"The laws are fitted to the first {points} points.{_but(laws)}"
+    return Finding.true(Reason.PROVISIONAL, message)
+
+
+def _but(laws: Laws) -> str:
+    """Which laws are refused although another route answers; empty where none is."""
+    named = {
+        "learning rate": laws.learning_rate,
+        "batch size": laws.batch_size,
+        "loss over compute": laws.loss_compute,
+    }
+    refused = [name for name, law in named.items() if law.status == "refused"]
+    if not refused:
+        return ""
+    reasons = " ".join(refusal.message for refusal in laws.refusals)
+    return (
+        f" Of the iso-loss laws, those of {', '.join(refused)} are refused: {reasons} "
+        "Answers rest on the joint surface alone where they need them."
+    )
 
 
 def warnings(stage: Stage) -> tuple[str, ...]:
