@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,9 +141,26 @@ def build(names: Iterable[str] = DEFAULT, report: Report = print_line) -> dict[s
         total = sum(tool.seconds for tool in missing)
         listed = ", ".join(tool.name for tool in missing)
         report(f"building {listed}: about {total} s from cold on two cores, once per machine")
-    for tool in missing:
-        _build_once(tool, report)
+        find_go(report)
+        _build_wrappers(missing, report)
     return {tool.name: tool.path for tool in tools}
+
+
+def _build_wrappers(tools: Sequence[Tool], report: Report) -> None:
+    """Build two wrappers at a time: while one downloads or links, another compiles.
+
+    Tools of one wrapper share most packages, so they follow one another.
+    """
+    wrappers = dict.fromkeys(tool.wrapper for tool in tools)
+    groups = [[tool for tool in tools if tool.wrapper == wrapper] for wrapper in wrappers]
+    groups.sort(key=lambda group: -sum(tool.seconds for tool in group))
+
+    def build_group(group: Sequence[Tool]) -> None:
+        for tool in group:
+            _build_once(tool, report)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(build_group, groups))
 
 
 def tool_path(name: str) -> Path:
