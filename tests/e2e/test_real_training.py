@@ -78,7 +78,7 @@ def operator(
     environment = {
         **object_storage.environment(),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps({user.namespace: [store.uri]}),
-        "ISOLOSS_TRAINER_COMMAND": json.dumps([sys.executable, "-m", "isoloss_trainer"]),
+        "ISOLOSS_TRAINER_COMMAND": json.dumps(["python", "-m", "isoloss_trainer"]),
     }
     process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     yield process
