@@ -200,11 +200,11 @@ def _laws_finding(laws: Laws, points: int, *, final: bool) -> Finding:
 def _but(laws: Laws) -> str:
     """Which laws are refused although another route answers; empty where none is."""
     named = {
-        "learning rate": laws.learning_rate,
-        "batch size": laws.batch_size,
-        "loss over compute": laws.loss_compute,
+        "learning rate": laws.learning_rate.status,
+        "batch size": laws.batch_size.status,
+        "loss over compute": laws.loss_compute.status,
     }
-    refused = [name for name, law in named.items() if law.status == "refused"]
+    refused = [name for name, status in named.items() if status == "refused"]
     if not refused:
         return ""
     reasons = " ".join(refusal.message for refusal in laws.refusals)
