@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast check lint format types contracts generate \
+.PHONY: help setup demo demo-down test test-fast test-versions check lint format types contracts generate \
 	bench-operator bench-laws bench-trainer step-law lock clean
 
 help: ## List the commands
@@ -28,6 +28,9 @@ test: setup ## Run every test, with a real API server and a real S3 server
 
 test-fast: setup ## Run the tests that need neither cluster nor S3
 	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/core tests/shell tests/trainer tests/deploy
+
+test-versions: ## Run the trainer's tests at the corners of its supported range (downloads much)
+	@./scripts/test-versions.sh
 
 check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
 
