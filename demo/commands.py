@@ -17,6 +17,7 @@ from demo import places
 from demo.inputs import provide_checkpoint, provide_corpus
 from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
+from demo.report import read_evaluation, report_arguments, write_report
 from demo.watching import DemoFailed, View, read_view, watch
 from devcluster.build import kubectl_path
 from devcluster.cluster import DevCluster
@@ -134,13 +135,15 @@ class Demo:
         ):
             command(f"kubectl {' '.join(words)}")
             console.print(self.kubectl.run(*words).rstrip(), markup=False)
-        self._save_report(store, read_view(self.kubectl))
+        self._write_report(store, read_view(self.kubectl))
 
-    def _save_report(self, store: Store, view: View) -> None:
-        uri = view.sweep["status"].get("reportUri", "")
-        if uri.startswith(f"{store.uri}/"):
-            self.report.write_bytes(store.read(uri.removeprefix(f"{store.uri}/")))
-            console.print(f"\nReport with the iso-loss plots: [bold]{self.report}[/]")
+    def _write_report(self, store: Store, view: View) -> None:
+        evaluation = read_evaluation(store, view.prediction)
+        arguments = report_arguments(view.sweep, view.prediction, evaluation)
+        page = self.report.relative_to(places.REPOSITORY)
+        command(f"isoloss {' '.join(arguments)} --out={page}")
+        write_report(arguments, self.report)
+        console.print(f"Report with the iso-loss plots: [bold]{self.report}[/]")
 
     def explain_failure(self) -> None:
         """What went wrong, as far as the resources tell, and where to look further."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,16 @@ import fsspec
 import pytest
 
 from demo import corpus
+from demo.report import read_evaluation, report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
-from demo.watching import View, active_points, headline
-from isoloss.contract import DomainSource
+from demo.watching import DemoFailed, View, active_points, headline
+from isoloss import layout
+from isoloss.contract import DomainSource, EvaluationResult, ParameterCounts
+from isoloss.laws import fit_laws, laws_to_json
+from isoloss.store import Store
 from isoloss_trainer.corpus import find_files, read_documents
+from tests.support.planted_runs import planted_runs
+from tests.support.stored_sweep import UID, write_sweep
 
 SOURCE = '''"""Module docstring."""
 
@@ -120,3 +127,47 @@ def test_progress_is_told_in_one_line() -> None:
     assert headline(view) == "points 5/21, 2 active, Training"
     assert active_points(view) == [("demo-tiny-b2", "1,234,567", "4.2")]
     assert headline(View({}, {})) == "sweep: waits for the operator"
+
+
+def evaluated(store: Store) -> Json:
+    """A prediction whose checkpoint was evaluated, the result written to the store."""
+    result = EvaluationResult(
+        key="e" * 32,
+        loss=2.9,
+        loss_standard_error=0.002,
+        domains={},
+        nats_per_byte=0.8,
+        evaluated_tokens=12_288,
+        parameters=ParameterCounts(body_active=10**9, body_total=10**9, head=0, embedding=0),
+        model_type="llama",
+        tokenizer_digest=None,
+        same_tokenizer=True,
+        accelerator_seconds=1.0,
+    )
+    path = f"evaluations/{result.key}/result.json"
+    store.write_record(path, result)
+    return {
+        "spec": {"budget": {"tokens": 10**9}, "pretrainingTokens": 10**9},
+        "status": {"evaluationUri": f"{store.uri}/{path}"},
+    }
+
+
+def test_the_report_places_the_prediction_on_the_laws_of_the_sweep(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    write_sweep(store)
+    laws = layout.sweep_laws("dense", UID)
+    store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
+    prediction = evaluated(store)
+    sweep = {"status": {"lawsUri": f"{store.uri}/{laws}"}}
+    arguments = report_arguments(sweep, prediction, read_evaluation(store, prediction))
+    write_report(arguments, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Prediction" in page
+    assert "No prediction" not in page
+
+
+def test_a_report_that_can_not_be_written_ends_the_demo_in_the_commands_own_words(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(DemoFailed, match="nothing-here"):
+        write_report(["report", f"file://{tmp_path}/nothing-here"], tmp_path / "report.html")

@@ -28,6 +28,8 @@ from isoloss.report import numbers
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
 
 CURVE_POINTS = 160
+READABLE = 5.0
+"""Intervals are drawn up to this factor beyond the points and the law."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def _hyperparameter_panels(
     _curve(top, curve_x, curve, band, (float(x.min()), float(x.max())))
     _scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
     _mark_hyperparameter(top, law, placed, by_loss)
+    _keep_readable(top, np.concatenate([y, curve, _place_y(placed, law)]))
     fitted = _hyperparameter_curve(laws, law, x)[0]
     _residuals(bottom, x, 100 * (y / fitted - 1), "residual (%)")
     _y_ticks(top, law.quantity == "learning_rate")
@@ -136,8 +139,16 @@ def _mark_hyperparameter(
     axes: Axes, law: HyperparameterLaw, placed: PlacedPrediction | None, by_loss: bool
 ) -> None:
     for x in _place_x(placed, by_loss):
-        value = getattr(placed.answer if placed else None, law.quantity)
-        _star(axes, x, value.value, (value.low, value.high))
+        low, value, high = _place_y(placed, law)
+        _star(axes, x, value, (low, high))
+
+
+def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[float]:
+    """Low, value and high of the prediction, or nothing."""
+    if placed is None:
+        return []
+    value = getattr(placed.answer, law.quantity)
+    return [value.low, value.value, value.high]
 
 
 # ----------------------------------------------------------------------------------- loss law
@@ -251,6 +262,15 @@ def _errorbars(axes: Axes, x: Array, y: Array, log_errors: Array, level: float) 
         capsize=1.5,
         zorder=3,
     )
+
+
+def _keep_readable(axes: Axes, values: Array) -> None:
+    """Cut off bars and bands far from the points and the law: one wild interval would hide all else."""
+    low, high = axes.get_ylim()
+    reach = values.max() * READABLE
+    if axes.get_yscale() == "log":
+        low = max(low, values.min() / READABLE)
+    axes.set_ylim(low, min(high, reach))
 
 
 def _range(x: Array, marks: Sequence[float]) -> tuple[float, float]:

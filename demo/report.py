@@ -1,0 +1,52 @@
+"""The demo's report: the laws with the prediction placed on them, by isoloss' own command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from demo.watching import DemoFailed
+from isoloss.contract import EvaluationResult
+from isoloss.store import Store
+
+Resource = Mapping[str, Any]
+
+
+def report_arguments(
+    sweep: Resource, prediction: Resource, evaluation: EvaluationResult
+) -> list[str]:
+    """`isoloss report` with the very question that the prediction resource asks."""
+    spec = prediction["spec"]
+    return [
+        "report",
+        str(sweep["status"]["lawsUri"]).removesuffix("/laws.json"),
+        f"--initial-loss={evaluation.loss:.6g}",
+        f"--initial-loss-standard-error={evaluation.loss_standard_error:.4g}",
+        f"--cpt-tokens={spec['budget']['tokens']}",
+        f"--params={evaluation.parameters.active}",
+        f"--pretraining-tokens={spec['pretrainingTokens']}",
+    ]
+
+
+def read_evaluation(store: Store, prediction: Resource) -> EvaluationResult:
+    """The loss of the checkpoint, from where the prediction's status says it lies."""
+    key = str(prediction["status"]["evaluationUri"]).removeprefix(f"{store.uri}/")
+    return store.read_record(key, EvaluationResult)
+
+
+def write_report(arguments: Sequence[str], page: Path) -> None:
+    """Run the command line; the store's credentials are in the environment.
+
+    Raises DemoFailed with the command's own words.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "isoloss", *arguments, f"--out={page}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DemoFailed(f"isoloss report ended with {done.returncode}: {done.stderr.strip()}")
