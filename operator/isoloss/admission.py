@@ -51,17 +51,22 @@ class Spending:
 
     flops: float
     accelerator_seconds: float
-
-    @property
-    def seconds_per_flop(self) -> float | None:
-        """Measured on the points done; None before the first."""
-        return self.accelerator_seconds / self.flops if self.flops > 0 else None
+    seconds_per_flop: float | None
+    """Measured on the points done, with what was lost on the way to them; None before the first."""
 
 
-def spending(records: Iterable[PointRecord]) -> Spending:
-    """What the done points of this sweep cost."""
-    own = [record for record in records if record.state in DONE and not record.adopted]
-    return Spending(sum(r.flops for r in own), sum(r.accelerator_seconds for r in own))
+def spending(records: Sequence[PointRecord]) -> Spending:
+    """What all attempts of this sweep that ended cost, those in vain included."""
+    done = [record for record in records if record.state in DONE and not record.adopted]
+    seconds, flops = _sums(done)
+    all_seconds, all_flops = _sums(records)
+    return Spending(all_flops, all_seconds, seconds / flops if flops > 0 else None)
+
+
+def _sums(records: Sequence[PointRecord]) -> tuple[float, float]:
+    """Accelerator seconds and FLOPs."""
+    seconds = sum(record.spent_accelerator_seconds for record in records)
+    return seconds, sum(record.spent_flops for record in records)
 
 
 def slots_taken(observed: ObservedSweep) -> int:
@@ -109,10 +114,15 @@ def admit(
 
 
 def remaining_flops(point: PlannedPoint, record: PointRecord) -> float:
-    """FLOPs that a point still needs; a continued run has some behind it."""
+    """FLOPs that a point still needs; a continued run has some behind it.
+
+    Work that was interrupted counts as kept: a checkpoint nearly always holds it, and a point that was
+    preempted at its end must not look as expensive as a new one.
+    """
     if record.state in DONE:
         return 0.0
-    return max(0.0, point.flops - six_nd(point.proxy.parameters, record.tokens))
+    behind = max(six_nd(point.proxy.parameters, record.tokens), record.unfinished_flops)
+    return max(0.0, point.flops - behind)
 
 
 def _within_budget(
@@ -125,7 +135,7 @@ def _within_budget(
     budget = spec.budget
     if budget is None:
         return list(pending), [], ""
-    spent = spending(records.values())
+    spent = spending(tuple(records.values()))
     rate = spent.seconds_per_flop or 0.0
     flops_left = float(budget.flops) - spent.flops if budget.flops else float("inf")
     seconds_left = (

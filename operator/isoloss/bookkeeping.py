@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from isoloss.conditions import parse_timestamp, shortened, timestamp
-from isoloss.contract import Outcome, PointResult
+from isoloss.contract import Outcome, PointProgress, PointResult
 from isoloss.flops import six_nd
 from isoloss.ledger import (
     DONE,
@@ -100,8 +100,14 @@ def after_failure(
             "last_failure": str(verdict.failure),
             "last_code": verdict.code,
             "last_ended_at": timestamp(now),
+            "accelerator_seconds": _seconds_with(attempts, job, now),
         }
     )
+
+
+def _seconds_with(attempts: Attempts, job: ObservedJob, now: datetime) -> float:
+    """Accelerator seconds of all attempts up to and including `job`."""
+    return attempts.accelerator_seconds + job.accelerator_seconds(now)
 
 
 def _exhausted(attempts: Attempts, verdict: Verdict, template: str, halvable: int) -> Verdict:
@@ -165,6 +171,7 @@ def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
             "idle_interruptions": 0,
             "last_failure": str(FailureClass.INTERRUPTED),
             "last_ended_at": timestamp(now),
+            "accelerator_seconds": _seconds_with(attempts, job, now),
         }
     )
 
@@ -283,6 +290,18 @@ def with_partial_result(record: PointRecord, result: PointResult) -> PointRecord
     )
 
 
+def with_unfinished_work(
+    record: PointRecord, job: ObservedJob, point: PlannedPoint, progress: PointProgress | None
+) -> PointRecord:
+    """The record once `job` ended without a result, with the FLOPs that it reported last."""
+    if progress is None or progress.claimant.attempt != job.attempt:
+        return record
+    flops = six_nd(point.proxy.parameters, progress.tokens)
+    if flops <= record.unfinished_flops:
+        return record
+    return record.model_copy(update={"unfinished_flops": flops})
+
+
 def ended_with_result(record: PointRecord, job: ObservedJob, now: datetime) -> PointRecord:
     """The record once a Job of a point with a result has ended."""
     attempts = record.attempts
@@ -296,6 +315,7 @@ def ended_with_result(record: PointRecord, job: ObservedJob, now: datetime) -> P
                     "last_failure": "",
                     "last_code": "",
                     "last_ended_at": timestamp(now),
+                    "accelerator_seconds": _seconds_with(attempts, job, now),
                     "idle_interruptions": 0,
                 }
             )
@@ -316,6 +336,8 @@ def taken_back(record: PointRecord, verdict: Verdict, template: str) -> PointRec
         update={
             "state": PointState.PENDING,
             "adopted": False,
+            # What others spent on it is not to become this sweep's own.
+            **({"flops": 0.0, "accelerator_seconds": 0.0} if record.adopted else {}),
             "trained_for": 0,
             "trajectory_sha256": "",
             "taken_back": record.taken_back + 1,

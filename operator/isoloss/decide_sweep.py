@@ -93,6 +93,13 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
     known = {record.key: record for record in known_ledger(observed)[0].points}
     working = {j.key for js in view.train_jobs.values() for j in js if not j.is_finished}
     ended = {j.key for js in view.train_jobs.values() for j in js if j.is_finished}
+    # How far an attempt came that failed is read once, before the ledger knows of its end.
+    lost = {
+        job.key
+        for jobs in view.train_jobs.values()
+        for job in jobs
+        if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
+    }
     return SweepReads(
         results=tuple(
             point.key
@@ -100,7 +107,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
             if not _is_done(point, known.get(point.key))
             and (point.key in ended or (point.key in stored and point.key not in working))
         ),
-        progress=tuple(p.key for p in points if p.key in working)[:MAX_PROGRESS_READS],
+        progress=tuple(p.key for p in points if p.key in lost | working)[:MAX_PROGRESS_READS],
     )
 
 
@@ -178,7 +185,7 @@ def _decide_points(
     is_blocked = books.ledger.configuration_error is not None or stage.too_many_failed
     starts = () if is_blocked or spec.suspend else admission.starts
     delete, stopped = _deletions(stage)
-    ledger = record_stops(books.ledger, stopped, observed)
+    ledger = record_stops(books.ledger, stopped, observed, by_key)
     final = stage.is_complete and not is_blocked
     create = tuple(
         train_request(

@@ -66,6 +66,8 @@ class Attempts(Record):
     """The last so many attempts were interrupted before they could do much: slows the next start."""
     vanished: int = Field(default=0, ge=0)
     """Attempts whose pod was gone before anyone could ask it."""
+    accelerator_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Of all attempts that ended, whatever came of them, as their pods' start and end show."""
     template: str = Field(default="", max_length=64)
     """Digest of the pod template that charges and halvings belong to: a changed one starts anew."""
     charged: dict[str, int] = Field(default_factory=dict)
@@ -94,8 +96,12 @@ class PointRecord(Record):
     """Last evaluation of the raw weights, nats per token, where it is known."""
     averaged_loss: Finite | None = None
     flops: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Spent: 6 * active parameters * tokens."""
+    """Of the result: 6 * active parameters * tokens."""
+    unfinished_flops: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Of the farthest attempt that ended without a result, by its last report. A checkpoint may hold
+    that work, so it is not added to the result's."""
     accelerator_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """As the result states it, for all attempts that its checkpoints carried on."""
     trajectory_sha256: str = Field(default="", max_length=64)
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
@@ -103,6 +109,17 @@ class PointRecord(Record):
     """How often a fit found the trajectory of a result unreadable: part of what a fit depends on, since
     the repeated run writes the very same bytes."""
     attempts: Attempts = Field(default_factory=Attempts)  # a plain default is copied deeply
+
+    @property
+    def spent_flops(self) -> float:
+        """Of this sweep's own attempts: what others trained cost it nothing."""
+        return max(0.0 if self.adopted else self.flops, self.unfinished_flops)
+
+    @property
+    def spent_accelerator_seconds(self) -> float:
+        """Of this sweep's own attempts: as seen from outside, or by the result where that knows of more."""
+        stated = 0.0 if self.adopted else self.accelerator_seconds
+        return max(stated, self.attempts.accelerator_seconds)
 
 
 class ConfigurationError(Record):

@@ -108,6 +108,32 @@ class ObservedJob:
     pod: ObservedPod | None = None
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
+    accelerators: int = 1
+    """Devices that its pod holds; 1 where it asks for none: the processor."""
+    ended: datetime | None = None
+    """When it became complete or failed."""
+    worked_seconds: float = 0.0
+    """From start to end of the trainer containers that are known to have ended, summed."""
+    working_since: datetime | None = None
+    """Start of the trainer container that runs now."""
+
+    def accelerator_seconds(self, now: datetime) -> float:
+        """Seconds times devices that its pods held until `now`, as far as the API server knows.
+
+        Pods that a Job replaced and that are gone can not be counted. Where none at all is left of a
+        failed Job, its own times stand in: some of them may have been spent waiting for a node.
+        """
+        seconds = self.worked_seconds
+        if self.working_since is not None:
+            seconds += (now - self.working_since).total_seconds()
+        if (
+            self.failed
+            and self.pod is None
+            and self.started is not None
+            and self.ended is not None
+        ):
+            seconds = (self.ended - self.started).total_seconds()
+        return self.accelerators * max(0.0, seconds)
 
     @property
     def is_finished(self) -> bool:

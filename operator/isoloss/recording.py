@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from isoloss import layout
 from isoloss.blame import in_words, spec_field
@@ -19,9 +20,10 @@ from isoloss.bookkeeping import (
     unusable,
     with_partial_result,
     with_result,
+    with_unfinished_work,
 )
 from isoloss.conditions import shortened
-from isoloss.contract import PointResult
+from isoloss.contract import PointProgress, PointResult
 from isoloss.ledger import DONE, Attempts, ConfigurationError, Ledger, PointRecord
 from isoloss.observation import ObservedJob, ObservedSweep, SetAside
 from isoloss.outcomes import FailureClass, Verdict, classify
@@ -277,6 +279,9 @@ class _PointRecorder:
             )
         if not _is_of_present_spec(ended[-1], self.observed):
             last = None
+        record = with_unfinished_work(
+            record, ended[-1], self.point, own_progress(self.observed, self.point.key)
+        )
         return _Outcome(record.model_copy(update={"attempts": attempts}), (), last)
 
 
@@ -306,17 +311,25 @@ def take_back_unreadable(
     return Books(ledger, tuple(set_aside), books.unknown)
 
 
+def own_progress(observed: ObservedSweep, key: str) -> PointProgress | None:
+    """What an attempt of this very sweep reported last of a point."""
+    progress = observed.progress.get(key)
+    is_own = progress is not None and progress.claimant.sweep_uid == observed.uid
+    return progress if is_own else None
+
+
 def record_stops(
-    ledger: Ledger, stopped: Iterable[ObservedJob], observed: ObservedSweep
+    ledger: Ledger,
+    stopped: Iterable[ObservedJob],
+    observed: ObservedSweep,
+    points: Mapping[str, PlannedPoint] = MappingProxyType({}),
 ) -> Ledger:
-    """The ledger once the operator stops these unfinished Jobs."""
-    by_key = {job.key: job for job in stopped if job.kind == "train"}
+    """The ledger once the operator stops these unfinished Jobs; `points` are the planned ones by key."""
+    by_key = {job.key: job for job in stopped if job.kind == "train" and job.key in points}
     records = tuple(
         record
         if record.key not in by_key
-        else record.model_copy(
-            update={"attempts": after_stop(record.attempts, by_key[record.key], observed.now)}
-        )
+        else _stopped(record, by_key[record.key], observed, points[record.key])
         for record in ledger.points
     )
     preparation = ledger.preparation
@@ -324,6 +337,14 @@ def record_stops(
         if job.kind == "prepare" and job.key == ledger.prepare_key:
             preparation = after_stop(preparation, job, observed.now)
     return ledger.model_copy(update={"points": records, "preparation": preparation})
+
+
+def _stopped(
+    record: PointRecord, job: ObservedJob, observed: ObservedSweep, point: PlannedPoint
+) -> PointRecord:
+    attempts = after_stop(record.attempts, job, observed.now)
+    record = with_unfinished_work(record, job, point, own_progress(observed, record.key))
+    return record.model_copy(update={"attempts": attempts})
 
 
 def by_attempt(jobs: Iterable[ObservedJob]) -> list[ObservedJob]:

@@ -156,9 +156,11 @@ class ScalingSweepStatus(StatusType):
     planned_flops: StatusText = ""
     """Of the whole grid, by 6 * active parameters * tokens."""
     spent_flops: StatusText = ""
-    """Of the points done."""
+    """By this sweep's own attempts that ended, also those that came to nothing; an attempt without a
+    result counts as far as it reported."""
     accelerator_hours: StatusText = ""
-    """Of the points done."""
+    """Of this sweep's own attempts that ended, also those that came to nothing: from start to end of
+    their pods times the accelerators these held."""
     estimated_completion: StatusText = ""
     """RFC 3339, from the speed so far."""
     learning_rate_law: LawStatus | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -21,6 +22,8 @@ from isoloss_operator.manifests import CONTAINER
 Object = Mapping[str, Any]
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
+ACCELERATOR = re.compile(r"gpu|/(mig-|tpu|neuron|gaudi|npu|ascend)")
+"""Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, …"""
 
 
 def is_owned_by(thing: Object, uid: str) -> bool:
@@ -65,6 +68,7 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
         return None
     generation = labels.get(LABEL_GENERATION, "")
     ended = _ending(status)
+    times = [_work(pod) for pod in pods]
     return ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -84,7 +88,33 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
         unfinished_pods=max(sum(not _has_ended(pod) for pod in pods), _counted(status, ended)),
         pod=_observe_pod(_newest(pods)) if pods else None,
         generation=int(generation) if generation.isdecimal() else 0,
+        accelerators=_accelerators(spec),
+        ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
+        worked_seconds=sum((end - start).total_seconds() for start, end in times if start and end),
+        working_since=max((start for start, end in times if start and not end), default=None),
     )
+
+
+def _accelerators(spec: Object) -> int:
+    """Devices that a pod of the Job holds, whoever makes them; 1 where it asks for none."""
+    containers = spec.get("template", {}).get("spec", {}).get("containers") or ()
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
+    counts = [
+        int(quantity)
+        for each in limits
+        for name, quantity in each.items()
+        if ACCELERATOR.search(name.lower()) and str(quantity).isdecimal()
+    ]
+    return max(1, sum(counts))
+
+
+def _work(pod: Object) -> tuple[datetime | None, datetime | None]:
+    """Start and end of a pod's trainer container; None: not yet, or nobody knows."""
+    state = _container_status(pod.get("status") or {}).get("state") or {}
+    ended = state.get("terminated") or {}
+    start = ended.get("startedAt") or (state.get("running") or {}).get("startedAt")
+    end = ended.get("finishedAt")
+    return _time(start) if start else None, _time(end) if end else None
 
 
 def _counted(status: Object, ended: Object) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
 from isoloss.observation import (
+    LABEL_KIND,
     LABEL_OWNER_UID,
     Event,
     ObservedJob,
@@ -25,6 +26,9 @@ from isoloss_operator.resource_keys import ResourceKey
 from isoloss_operator.services import Services
 
 Object = Mapping[str, Any]
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+JOBS_PER_LIST = 50
+"""Names that one request selects by: they are part of its URL."""
 
 
 @dataclass
@@ -84,12 +88,31 @@ def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
         for job in services.cluster.list(JOB, owner.namespace, labels=labels)
         if is_owned_by(job, owner.uid)
     ]
-    # Succeeded pods have nothing to tell that their Job does not, and they are most of all pods.
+    # Succeeded pods are most of all pods; all they tell is how long they ran, and that once.
     unsuccessful = "status.phase!=Succeeded"
     pods = list(services.cluster.list(POD, owner.namespace, labels=labels, fields=unsuccessful))
+    pods += _pods_of_newly_complete(services, owner, jobs)
     versions = {job["metadata"]["uid"]: job["metadata"]["resourceVersion"] for job in jobs}
     services.watchdog.read((key, JOB.kind), versions)
     return LiveJobs(observe_jobs(jobs, pods), loose_pods(jobs, pods))
+
+
+def _pods_of_newly_complete(
+    services: Services, owner: Owner, jobs: Sequence[Object]
+) -> Iterator[dict[str, Any]]:
+    """The pods of train Jobs that succeeded and are not in the ledger yet: recorded ones expire."""
+    names = [
+        job["metadata"]["name"]
+        for job in jobs
+        if (job.get("status") or {}).get("completionTime")
+        and job["spec"].get("ttlSecondsAfterFinished") is None
+        and job["metadata"].get("labels", {}).get(LABEL_KIND) == "train"
+    ]
+    for start in range(0, len(names), JOBS_PER_LIST):
+        some = ",".join(names[start : start + JOBS_PER_LIST])
+        labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
+        succeeded = "status.phase=Succeeded"
+        yield from services.cluster.list(POD, owner.namespace, labels=labels, fields=succeeded)
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:

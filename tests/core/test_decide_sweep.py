@@ -695,6 +695,25 @@ def test_the_estimate_of_completion_comes_from_the_speed_of_the_running_points()
     assert plan.status.estimated_completion == expected.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def test_a_point_preempted_at_its_end_still_fits_into_a_tight_budget() -> None:
+    """Its checkpoint holds the work: it is neither paid for twice nor given up."""
+    flops = sum(point.flops for point in POINTS)
+    spec = sweep_spec(budget={"flops": f"{flops:.6e}"})
+    lost = failed(POINTS[0], 137, pod_disruption="PreemptionByScheduler")
+    reached = {POINTS[0].key: progress(POINTS[0], int(0.9 * POINTS[0].tokens))}
+    plan = decide_sweep(observed(spec, jobs=(lost,), progress=reached))
+    assert POINTS[0].key in [request.labels["isoloss.dev/key"] for request in plan.create]
+    assert condition(plan, "Progressing")[1] == "Training"
+
+
+def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
+    """Crashes that ate the whole budget: nothing more is started."""
+    spec = sweep_spec(budget={"gpuHours": 1})
+    plan = decide_sweep(observed(spec, jobs=(failed(POINTS[0], worked_seconds=3601.0),)))
+    assert not plan.create
+    assert condition(plan, "Progressing")[1] == "BudgetExhausted"
+
+
 def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
     """Four tiny points took 900 s each: 1 h is spent, so nothing more starts under a cap of 1 h."""
     spec = sweep_spec(budget={"gpuHours": 1})

@@ -9,17 +9,20 @@ import pytest
 
 from isoloss.bookkeeping import after_failure, planned_record
 from isoloss.contract import ExitCode
-from isoloss.decide_sweep import decide_sweep
+from isoloss.decide_sweep import decide_sweep, sweep_reads
+from isoloss.flops import six_nd
 from isoloss.law_status import law_statuses, loss_text, number, optimum_statuses, rate, texts
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason
 from isoloss.laws.refusals import refused_laws
 from isoloss.ledger import Attempts, Ledger
 from isoloss.observation import FitOutcome
-from isoloss.outcomes import FailureClass, Verdict
+from isoloss.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass, Verdict
 from isoloss.resources import ScalingSweepStatus
 from isoloss.store import MAX_RECORD_BYTES, parse_record
 from tests.support.builders import (
     NOW,
+    after,
+    complete,
     failed,
     job,
     manifest,
@@ -122,6 +125,79 @@ def test_numbers_are_sums_over_the_ledger() -> None:
     assert done.status.accelerator_hours == number(record.accelerator_seconds / 3600)
     assert done.status.planned_flops == number(sum(p.flops for p in planned))
     assert record.loss == 4.25
+
+
+def test_attempts_in_vain_are_paid_for_and_stay_paid_for_without_their_jobs() -> None:
+    """A crash of 30 minutes on 8 devices, then a success of 15: six hours, not two."""
+    planned = points()
+    crashed = failed(planned[0], accelerators=8, worked_seconds=1800.0)
+    first = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
+    lost = decide_sweep(first)
+    assert lost.status.accelerator_hours == number(4.0)
+    assert lost.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+    gone = after(first, lost, jobs=(), progress={})
+    assert decide_sweep(gone).status.accelerator_hours == number(4.0)
+    done = complete(planned[0], attempt=2, accelerators=8, worked_seconds=900.0)
+    found = {planned[0].key: result(planned[0], accelerator_seconds=7000.0)}
+    ended = decide_sweep(replace(gone, jobs=(done,), results=found))
+    assert ended.status.accelerator_hours == number(6.0)
+    assert ended.status.spent_flops == number(planned[0].flops)
+
+
+def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> None:
+    """Pods that a Job replaced are gone; their checkpoints carried their time on."""
+    planned = points()
+    done = complete(planned[0], worked_seconds=600.0)
+    found = {planned[0].key: result(planned[0], accelerator_seconds=1800.0)}
+    status = decide_sweep(observed(jobs=(done,), results=found)).status
+    assert status.accelerator_hours == number(0.5)
+
+
+def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
+    """Half an hour lost before another sweep finished the point."""
+    planned = points()
+    crashed = failed(
+        planned[0],
+        worked_seconds=1800.0,
+        pod_exit_code=int(ExitCode.INTERRUPTED),
+        pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another sweep"),
+    )
+    found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
+    plan = decide_sweep(observed(jobs=(crashed,), results=found))
+    assert plan.status.points.adopted == 1
+    assert plan.status.accelerator_hours == number(0.5)
+    assert plan.status.spent_flops == number(0.0)
+
+
+def test_a_stop_is_paid_for_until_now() -> None:
+    """Suspending an attempt that has run for an hour on two devices."""
+    planned = points()
+    running = job(planned[0], accelerators=2, working_since=NOW - timedelta(hours=1))
+    world = observed(
+        sweep_spec(suspend=True),
+        jobs=(running,),
+        progress={planned[0].key: progress(planned[0], 400_000)},
+    )
+    plan = decide_sweep(world)
+    assert plan.status.accelerator_hours == number(2.0)
+    assert plan.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+
+
+def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
+    """Attempt 2 failed before it reported anything; what lies there is of attempt 1."""
+    planned = points()
+    crashed = failed(planned[0], attempt=2)
+    world = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
+    assert decide_sweep(world).status.spent_flops == number(0.0)
+
+
+def test_the_last_report_of_a_failed_attempt_is_read_once() -> None:
+    """Until the ledger knows of its end."""
+    planned = points()
+    world = observed(jobs=(failed(planned[0]),))
+    assert sweep_reads(world, frozenset()).progress == (planned[0].key,)
+    recorded = after(world, decide_sweep(world))
+    assert sweep_reads(recorded, frozenset()).progress == ()
 
 
 def test_failed_points_are_shown_with_their_last_words() -> None:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from isoloss.observation import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
 from isoloss_operator.observe import is_owned_by, loose_pods, observe_jobs
 
@@ -166,3 +168,61 @@ def test_expiry_suspension_and_deletion_are_seen() -> None:
         [job(suspend=True, ttlSecondsAfterFinished=0, metadata={"deletionTimestamp": "x"})], []
     )
     assert (seen.suspended, seen.expires, seen.deleting) == (True, True, True)
+
+
+def ran(seconds: int, **more: Any) -> dict[str, Any]:
+    times = {
+        "startedAt": "2026-01-02T03:04:10Z",
+        "finishedAt": f"2026-01-02T03:04:{10 + seconds}Z",
+    }
+    return ended(0, **times) | more
+
+
+def test_the_time_of_all_pods_that_ended_is_summed_and_that_of_the_running_one_told_apart() -> (
+    None
+):
+    running = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
+    pods = [
+        pod(name="a", **ran(20)),
+        pod(name="b", **ran(30)),
+        pod(name="c", containerStatuses=[running]),
+    ]
+    (seen,) = observe_jobs([job()], pods)
+    assert seen.worked_seconds == 50
+    assert seen.working_since == datetime(2026, 1, 2, 3, 5, tzinfo=UTC)
+    assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 60
+
+
+def test_times_that_nobody_knows_are_not_counted() -> None:
+    lost = ended(137, startedAt=None, finishedAt=None, reason="ContainerStatusUnknown")
+    (seen,) = observe_jobs([job()], [pod(**lost)])
+    assert (seen.worked_seconds, seen.working_since) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "devices"),
+    [
+        ({}, 1),
+        ({"cpu": "16", "memory": "64Gi", "rdma/hca": "1"}, 1),
+        ({"nvidia.com/gpu": "8", "cpu": "64"}, 8),
+        ({"nvidia.com/gpu": 4}, 4),
+        ({"nvidia.com/mig-1g.10gb": "2"}, 2),
+        ({"amd.com/gpu": "3"}, 3),
+        ({"gpu.intel.com/i915": "1"}, 1),
+        ({"google.com/tpu": "4"}, 4),
+    ],
+)
+def test_devices_are_counted_whoever_makes_them(limits: dict[str, Any], devices: int) -> None:
+    containers = [{"name": "trainer", "resources": {"limits": limits}}, {"name": "sidecar"}]
+    (seen,) = observe_jobs([job(template={"spec": {"containers": containers}})], [pod(**ran(20))])
+    assert seen.accelerators == devices
+    assert seen.accelerator_seconds(datetime.now(UTC)) == 20 * devices
+
+
+def test_a_failed_job_without_a_pod_is_told_by_its_own_times() -> None:
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-02T03:04:36Z"}
+    status = {"startTime": "2026-01-02T03:04:06Z"}
+    (seen,) = observe_jobs([job(conditions=[failed], status=status)], [])
+    assert seen.accelerator_seconds(datetime.now(UTC)) == 30
+    (seen,) = observe_jobs([job(conditions=[failed], status=status)], [pod(**ran(20))])
+    assert seen.accelerator_seconds(datetime.now(UTC)) == 20

@@ -301,9 +301,13 @@ def test_a_preempted_pod_resumes_and_is_not_charged(
     ended = finished(user)
     starts = [trace for trace in place.traces.read("start") if trace["key"] == key]
     assert [trace["from"] > 0 for trace in starts] == [False, True]
-    record = next(record for record in place.ledger(ended).points if record.key == key)
-    assert not record.attempts.charged
-    assert record.state is PointState.SUCCEEDED
+    records = {record.key: record for record in place.ledger(ended).points}
+    assert not records[key].attempts.charged
+    assert records[key].state is PointState.SUCCEEDED
+    seen = [
+        records[trace["key"]].attempts.accelerator_seconds for trace in place.traces.read("end")
+    ]
+    assert max(seen) >= 3, "the time of pods that succeeded is seen from outside, too"
 
 
 def test_failures_are_retried_then_counted_then_end_the_sweep(
@@ -312,7 +316,7 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     """One point crashes once and recovers, one runs out of memory for good: more than allowed."""
     operator.start()
     failures = [
-        {"batch_size": 4, "learning_rate": 2e-3, "attempts": [1], "exit": 1},
+        {"batch_size": 4, "learning_rate": 2e-3, "attempts": [1], "exit": 1, "after": 2},
         {"batch_size": 8, "learning_rate": 4e-3, "exit": 43, "message": "needs 99 GiB"},
     ]
     user.apply_sweep(sweep(place, failures=failures))
@@ -333,7 +337,8 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     ended = finished(user)
     assert ended["status"]["points"]["failed"] == 2
     recovered = [r for r in place.ledger(ended).points if r.state is PointState.SUCCEEDED]
-    assert any(r.attempts.charged == {"Crashed": 1} for r in recovered)
+    (crashed, *_) = [r for r in recovered if r.attempts.charged == {"Crashed": 1}]
+    assert crashed.attempts.accelerator_seconds >= 1, "paid for, too, though it came to nothing"
 
 
 def test_a_bad_configuration_stops_the_sweep_and_names_the_field(

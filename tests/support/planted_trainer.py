@@ -140,7 +140,7 @@ def act_out_failures(task: Json) -> None:
 
     Each failure has `exit` (a code, or "kill" for SIGKILL, or "silent" for success without a
     result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
-    match or say.
+    match or say, and `after`, the seconds before it happens.
     """
     point, attempt = task.get("point", {}), task.get("claimant", {}).get("attempt", 1)
     seen = {"kind": task["kind"], **{k: point.get(k) for k in ("batch_size", "learning_rate")}}
@@ -150,6 +150,7 @@ def act_out_failures(task: Json) -> None:
             continue
         if attempt not in failure.get("attempts", [attempt]):
             continue
+        time.sleep(failure.get("after", 0))
         if failure["exit"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if failure["exit"] == "silent":
