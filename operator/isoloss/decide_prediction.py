@@ -35,7 +35,6 @@ from isoloss.laws.model import RefusalReason
 from isoloss.laws.prediction import Prediction, PredictionQuery
 from isoloss.laws.results import Laws
 from isoloss.observation import (
-    ConfigMapRequest,
     FitOutcome,
     ObservedPrediction,
     ObservedReference,
@@ -49,9 +48,9 @@ from isoloss.prediction_status import (
     given,
     measured,
     previous_prediction,
-    published_data,
     route_words,
 )
+from isoloss.publication import publication, withdrawals
 from isoloss.resources import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec, prepare_config
 from isoloss.store import BadRecord, StoreError
@@ -456,7 +455,8 @@ def _plan(observed: ObservedPrediction, verdict: _Verdict) -> PredictionPlan:
         delete=step.delete if step else (),
         expire=step.expire if step else (),
         create=step.create if step else (),
-        publish=_publication(observed, published_data(status)),
+        publish=publication(observed, status),
+        withdraw=withdrawals(observed),
         events=events(turned(conditions, previous), _ANNOUNCED, stalled=verdict.stalled),
         requeue_after=verdict.requeue_after if step is None else step.requeue_after,
     )
@@ -476,14 +476,3 @@ def _findings(verdict: _Verdict) -> dict[str, Finding]:
         if creates
         else Finding.false(Reason.UP_TO_DATE, "All that can run does."),
     }
-
-
-def _publication(observed: ObservedPrediction, data: dict[str, str]) -> ConfigMapRequest | None:
-    """The ConfigMap to publish; None where none is wanted, or its name is someone else's."""
-    if observed.config_map_foreign:
-        return None
-    try:
-        publish = parse_prediction_spec(observed.spec).publish
-    except InvalidSpec:
-        return None
-    return ConfigMapRequest(publish.config_map_name, data) if publish else None

@@ -388,6 +388,8 @@ class ObservedPrediction:
     """For PredictionReads.evaluation; None: not written yet."""
     config_map_foreign: bool = False
     """A ConfigMap of the wanted name exists and is not this prediction's."""
+    published: Mapping[str, str] = field(default_factory=dict)
+    """Name and uid of every ConfigMap that is this prediction's, under whatever name."""
     create_error: str = ""
 
 
@@ -409,6 +411,15 @@ class ConfigMapRequest:
 
 
 @dataclass(frozen=True)
+class ConfigMapDeletion:
+    """A ConfigMap of this prediction to delete: it was published under a former name."""
+
+    name: str
+    uid: str
+    """Precondition: never delete a namesake."""
+
+
+@dataclass(frozen=True)
 class PredictionPlan:
     """What is to be done about a prediction now; same order as a sweep's plan."""
 
@@ -418,5 +429,7 @@ class PredictionPlan:
     expire: tuple[JobExpiry, ...] = ()
     create: tuple[JobRequest, ...] = ()
     publish: ConfigMapRequest | None = None
+    withdraw: tuple[ConfigMapDeletion, ...] = ()
+    """After the publication, so that a reader who knows both names always finds one."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0

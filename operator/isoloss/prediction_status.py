@@ -8,7 +8,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from isoloss import layout
-from isoloss.conditions import READY, STALE
 from isoloss.contract import EvaluationResult
 from isoloss.law_status import MAX_ENTRIES, interval_status, loss_text, number, rate, texts
 from isoloss.laws.model import Interval
@@ -174,31 +173,3 @@ def _variant(name: str, point: Point) -> VariantStatus:
         batch_size=sequences(point.batch_size.value),
         total_flops=number(point.total_flops),
     )
-
-
-def published_data(status: HyperparamPredictionStatus) -> dict[str, str]:
-    """The ConfigMap's data: the answer for the next step of a pipeline, or why there is none.
-
-    Without an answer no number is there: a step that reads one can not go on with a withdrawn one.
-    """
-    conditions = {condition.type: condition for condition in status.conditions}
-    ready, stale = conditions[READY], conditions[STALE]
-    data = {
-        "ready": "true" if ready.status == "True" else "false",
-        "reason": ready.reason,
-        "message": ready.message,
-    }
-    rate_status, batch = status.learning_rate, status.batch_size
-    if ready.status != "True" or rate_status is None or batch is None:
-        return data
-    return data | {
-        "stale": "true" if stale.status == "True" else "false",
-        "learningRate": rate_status.value or "",
-        "learningRateLow": rate_status.low or "",
-        "learningRateHigh": rate_status.high or "",
-        "batchSize": batch.value or "",
-        "batchSizeLow": batch.low or "",
-        "batchSizeHigh": batch.high or "",
-        "batchSizeTokens": status.batch_size_tokens,
-        "lawsSha256": status.laws_sha256,
-    }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss.contract import SCRATCH_VARIABLE, TASK_VARIABLE, TERMINATION_VARIABLE, ExitCode
-from isoloss.observation import ConfigMapRequest, JobRequest
+from isoloss.observation import LABEL_OWNER_UID, ConfigMapRequest, JobRequest
 from isoloss_operator.cluster import CONFIG_MAP, JOB, Kind
 from isoloss_operator.podtemplates import BadPodTemplate, merge, violations
 
@@ -106,7 +106,7 @@ def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
         "metadata": {
             "name": request.name,
             "namespace": owner.namespace,
-            "labels": dict(MANAGED_BY),
+            "labels": {**MANAGED_BY, LABEL_OWNER_UID: owner.uid},
             "ownerReferences": [owner.reference()],
         },
         "data": dict(request.data),

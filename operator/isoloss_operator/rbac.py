@@ -34,7 +34,8 @@ RULES = (
     _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
     _rule("batch", ["jobs"], "get", "list", "watch", "create", "patch", "delete"),
     _rule("", ["pods"], "get", "list", "watch"),
-    _rule("", ["configmaps"], "get", "create", "patch"),
+    # Deleted is only what a prediction published itself, once its spec names another.
+    _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
     _rule("events.k8s.io", ["events"], "create", "patch"),
 )
 """In every namespace that is served."""

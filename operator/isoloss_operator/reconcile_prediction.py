@@ -9,7 +9,7 @@ from typing import Any
 
 from isoloss.decide_prediction import decide_prediction, evaluation_path, prediction_reads
 from isoloss.observation import (
-    ConfigMapRequest,
+    LABEL_OWNER_UID,
     FitOutcome,
     ObservedPrediction,
     ObservedReference,
@@ -94,6 +94,7 @@ class PredictionReconciler:
             jobs=read_jobs(self._services, owner, key).jobs,
             sweep=self._sweep(owner.namespace, spec),
             config_map_foreign=config_map is not None and not is_owned_by(config_map, owner.uid),
+            published=self._published(owner),
             create_error=create_error(memory, generation),
         )
         reads = prediction_reads(observed)
@@ -154,6 +155,16 @@ class PredictionReconciler:
             return None
         return self._services.cluster.get(CONFIG_MAP, owner.namespace, name)
 
+    def _published(self, owner: Owner) -> dict[str, str]:
+        """Name and uid of what this prediction published: its label, and its owner reference."""
+        labels = f"{LABEL_OWNER_UID}={owner.uid}"
+        found = self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
+        return {
+            each["metadata"]["name"]: each["metadata"]["uid"]
+            for each in found
+            if is_owned_by(each, owner.uid)
+        }
+
     # ----------------------------------------------------------------------------------- apply
 
     def _apply(
@@ -174,9 +185,12 @@ class PredictionReconciler:
         services.jobs.create(owner, plan.create)
         if plan.create:
             memory.create_error = ""
-        if plan.publish is not None and not _says(config_map, plan.publish):
+        if plan.publish is not None:
             body = config_map_manifest(plan.publish, owner)
-            services.cluster.apply(CONFIG_MAP, owner.namespace, plan.publish.name, body)
+            if not _says(config_map, body):
+                services.cluster.apply(CONFIG_MAP, owner.namespace, plan.publish.name, body)
+        for former in plan.withdraw:
+            services.cluster.delete(CONFIG_MAP, owner.namespace, former.name, former.uid)
 
     def _forget(self, key: ResourceKey) -> None:
         self._services.metrics.statuses.drop_prediction((key.namespace, key.name))
@@ -185,5 +199,9 @@ class PredictionReconciler:
         self._memories.forget(key)
 
 
-def _says(config_map: Object | None, request: ConfigMapRequest) -> bool:
-    return config_map is not None and config_map.get("data", {}) == dict(request.data)
+def _says(config_map: Object | None, wanted: Object) -> bool:
+    """Whether it has the data, and the label by which it is found again under a former name."""
+    if config_map is None or config_map.get("data", {}) != wanted["data"]:
+        return False
+    labels = config_map["metadata"].get("labels") or {}
+    return bool(wanted["metadata"]["labels"].items() <= labels.items())

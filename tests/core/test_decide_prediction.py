@@ -395,6 +395,33 @@ def test_what_is_published_has_numbers_exactly_when_ready(name: str) -> None:
         assert plan.publish.data["stale"] == ROWS[name].stale.lower()
 
 
+@pytest.mark.parametrize(
+    ("changes", "gone"),
+    [
+        ({}, ["former"]),
+        ({"publish": {"configMapName": "former"}}, ["dense-8b-hyperparams"]),
+        ({"publish": None}, ["dense-8b-hyperparams", "former"]),
+        ({"publish": None, "sweepRef": {"name": "no such sweep"}}, []),
+    ],
+)
+def test_what_was_published_under_a_former_name_is_withdrawn(
+    changes: dict[str, Any], gone: list[str]
+) -> None:
+    """Nobody would update it any more; an invalid spec takes nothing away."""
+    published = {"former": "u1", "dense-8b-hyperparams": "u2"}
+    plan = decide_prediction(observed(prediction_spec(**changes), published=published))
+    assert [(each.name, each.uid) for each in plan.withdraw] == [
+        (name, published[name]) for name in gone
+    ]
+
+
+def test_a_wanted_name_that_is_anothers_does_not_keep_the_former_one() -> None:
+    """It would go stale without saying so."""
+    plan = decide_prediction(observed(config_map_foreign=True, published={"former": "u1"}))
+    assert plan.publish is None
+    assert [each.name for each in plan.withdraw] == ["former"]
+
+
 def test_an_answer_names_everything_it_rests_on() -> None:
     """Intervals, variants, second opinions, extrapolation and digests."""
     status = decide_prediction(observed(prediction_spec(pretrainingTokens=10**9))).status

@@ -50,8 +50,10 @@
     - configmaps
   verbs:
     - get
+    - list
     - create
     - patch
+    - delete
 - apiGroups:
     - events.k8s.io
   resources:
