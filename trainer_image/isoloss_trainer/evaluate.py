@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from isoloss import layout
-from isoloss.contract import DomainLoss, EvaluateTask, EvaluationResult
+from isoloss.contract import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss.store import BadRecord, NotFound, Store
 from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.evaluation import Loss, ValidationSet, bytes_per_token, mixed_loss
-from isoloss_trainer.foreign_model import FIELD, ForeignModel, fetch_directory, load_network
+from isoloss_trainer.foreign_model import (
+    FIELD,
+    ForeignModel,
+    fetch_once,
+    load_network,
+    load_shapes,
+)
 from isoloss_trainer.foreign_tokens import converted_loss, is_same_tokenizer
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
+from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.run import versions
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
@@ -31,6 +40,8 @@ from isoloss_trainer.world import World, join
 
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
+PATIENCE = timedelta(hours=6)
+"""Processes wait for one that fetches hundreds of gigabytes, and for those that hold a copy."""
 
 
 def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -46,7 +57,7 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
         message = f"{task.data_uri}: digest {data.manifest.digest} is not the task's"
         raise BadData("DataChanged", message, "data")
     interruption.check()
-    world = join()
+    world = join(PATIENCE)
     try:
         with preferred_kernels(world.device):
             result = measure(task, data, scratch, world, interruption, log)
@@ -70,32 +81,21 @@ def measure(
     interruption: Interruption,
     log: Log,
 ) -> EvaluationResult:
-    """Load the checkpoint and compute its loss; every process holds all of it and reads its share."""
+    """Load the checkpoint and compute its loss; every copy of it reads its share of the sequences."""
     started = time.monotonic()
     config = task.config
-    device = world.device
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    folder = fetch_directory(config.checkpoint, scratch)
-    network = load_network(folder, config.checkpoint, dtype)
+    folder = fetch_once(config.checkpoint, scratch, world)
+    interruption.check()
+    network, world = load_copies(folder, config, world, log)
     interruption.check()
     log.event("loaded", model_type=network.config.model_type, seconds=time.monotonic() - started)
-    model = ForeignModel(network.to(device).eval(), config.sequence_length)
+    model = ForeignModel(network, config.sequence_length)
     tokenizer = _tokenizer(folder)
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
     if same:
         _check_vocabulary(model, data, config.sequence_length)
     validation = ValidationSet(data, config.mixture, config.sequences_per_domain)
-    budget = CPU_MICRO_BATCH_TOKENS if device.type == "cpu" else MICRO_BATCH_TOKENS
-    size = max(1, budget // config.sequence_length)
-    if same:
-        loss, domains = validation.evaluate(model.token_losses, world, size)
-    else:
-        assert tokenizer is not None, "without a tokenizer there is nothing to differ"
-        domains = {
-            name: converted_loss(model, tokenizer, data, name, known.documents, world, size)
-            for name, known in validation.domains.items()
-        }
-        loss = mixed_loss(domains, config.mixture)
+    loss, domains = _losses(model, None if same else tokenizer, data, validation, world)
     error = _checked_error(loss, config.checkpoint)
     return EvaluationResult(
         key=config.key,
@@ -111,9 +111,46 @@ def measure(
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,
-        accelerator_seconds=(time.monotonic() - started) * world.size,
+        accelerator_seconds=(time.monotonic() - started) * max(world.size, world.devices_per_copy),
         versions=versions(),
     )
+
+
+def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) -> tuple[Any, World]:
+    """The network where this process holds a copy, its shapes elsewhere, and the world that says so.
+
+    Raises BadData and OutOfMemory.
+    """
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    shapes = load_shapes(folder, config.checkpoint, dtype)
+    placement = place(shapes, *room_for_weights(world.device, world.size))
+    world = world.with_copies_on(placement.devices)
+    log.event("placed", bytes=weight_bytes(shapes), devices_per_copy=placement.devices)
+    if not world.holds_copy:
+        return shapes, world
+    on_cpu = world.device.type == "cpu"
+    devices = None if on_cpu else placement.device_map(world.device.index)
+    return load_network(folder, config.checkpoint, dtype, devices).eval(), world
+
+
+def _losses(
+    model: ForeignModel,
+    tokenizer: TextTokenizer | None,
+    data: PreparedData,
+    validation: ValidationSet,
+    world: World,
+) -> tuple[Loss, dict[str, Loss]]:
+    """Loss of the mixture and of each domain; with a tokenizer, converted from its tokens."""
+    length = data.manifest.sequence_length
+    budget = CPU_MICRO_BATCH_TOKENS if world.device.type == "cpu" else MICRO_BATCH_TOKENS
+    size = max(1, budget // length)
+    if tokenizer is None:
+        return validation.evaluate(model.token_losses, world, size)
+    domains = {
+        name: converted_loss(model, tokenizer, data, name, known.documents, world, size)
+        for name, known in validation.domains.items()
+    }
+    return mixed_loss(domains, validation.mixture), domains
 
 
 def _tokenizer(folder: Path) -> TextTokenizer | None:

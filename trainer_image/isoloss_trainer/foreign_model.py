@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,32 @@ import torch
 
 from isoloss.store import NotFound, Store
 from isoloss_trainer import attention
+from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, load_model_class
-from isoloss_trainer.termination import BadData
+from isoloss_trainer.termination import BadData, OutOfMemory
+from isoloss_trainer.world import World
 
 FIELD = "checkpoint.uri"
-HUB = "hf://"
+LOCAL = "file://"
+FILES = ("*.json", "*.safetensors")
 PROBE_TOKENS = 64
+
+
+def fetch_once(uri: str, scratch: Path, world: World) -> Path:
+    """fetch_directory for processes that share `scratch`: the first fetches, the others wait."""
+    if world.is_first:
+        folder = fetch_directory(uri, scratch)
+        world.wait()
+        return folder
+    world.wait()
+    return _fetched(uri, scratch)
+
+
+def _fetched(uri: str, scratch: Path) -> Path:
+    if is_hub_name(uri):
+        return hub_snapshot(uri, FILES, fetch=False)
+    return Path(uri.removeprefix(LOCAL)) if uri.startswith(LOCAL) else scratch / "checkpoint"
 
 
 def fetch_directory(uri: str, scratch: Path) -> Path:
@@ -26,57 +47,74 @@ def fetch_directory(uri: str, scratch: Path) -> Path:
 
     Only what is needed is copied: safetensors and JSON. Raises BadData(NotACheckpoint).
     """
-    if uri.startswith(HUB):
-        from huggingface_hub import snapshot_download
-
-        name = uri.removeprefix(HUB)
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    if is_hub_name(uri):
+        folder = hub_snapshot(uri, FILES)
+        _check_names([path.name for path in folder.iterdir()], uri)
+        return folder
     store = Store(uri)
     names = [name for name in store.names("") if name.endswith((".json", ".safetensors"))]
+    _check_names(names, uri)
+    if uri.startswith(LOCAL):
+        return Path(uri.removeprefix(LOCAL))
+    folder = scratch / "checkpoint"
+    # What another checkpoint left there would be taken for a part of this one.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in names:
+        _copy(store, name, folder)
+    return folder
+
+
+def _check_names(names: list[str], uri: str) -> None:
     if "config.json" not in names:
         raise BadData("NotACheckpoint", f"{uri}: holds no config.json", FIELD)
     if not any(name.endswith(".safetensors") for name in names):
         raise BadData("NotACheckpoint", f"{uri}: holds no .safetensors file", FIELD)
-    if uri.startswith("file://"):
-        return Path(uri.removeprefix("file://"))
-    folder = scratch / "checkpoint"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        try:
-            with (
-                store.filesystem.open(
-                    f"{store.filesystem._strip_protocol(uri)}/{name}", "rb"
-                ) as source,
-                (folder / name).open("wb") as target,
-            ):
-                shutil.copyfileobj(source, target, 16 * 2**20)
-        except FileNotFoundError as error:
-            raise NotFound(f"{uri}/{name}: not found") from error
-    return folder
 
 
-def load_network(folder: Path, uri: str, dtype: torch.dtype) -> Any:
-    """The model in `folder`. Raises BadData naming `uri` where it is none or is broken."""
+def _copy(store: Store, name: str, folder: Path) -> None:
+    root = store.filesystem._strip_protocol(store.uri)
+    try:
+        with (
+            store.filesystem.open(f"{root}/{name}", "rb") as source,
+            (folder / name).open("wb") as target,
+        ):
+            shutil.copyfileobj(source, target, 16 * 2**20)
+    except FileNotFoundError as error:
+        raise NotFound(f"{store.uri}/{name}: not found") from error
+
+
+def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
+    """The model in `folder` without its weights, on the meta device. Raises BadData as load_network."""
+    model_class = load_model_class(_model_type(folder, uri))
+    from transformers import AutoConfig
+
+    with _named(uri), torch.device("meta"):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return model_class.from_config(config, dtype=dtype, trust_remote_code=False)
+
+
+def load_network(
+    folder: Path, uri: str, dtype: torch.dtype, device_map: dict[str, int] | None = None
+) -> Any:
+    """The model in `folder`, on the accelerators of `device_map` (module names to numbers) or the CPU.
+
+    Raises BadData naming `uri` where it is none or is broken, OutOfMemory where it does not fit.
+    """
     import transformers
 
-    model_type = _model_type(folder, uri)
-    model_class = load_model_class(model_type)
+    model_class = load_model_class(_model_type(folder, uri))
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
+    with _named(uri):
         network, report = model_class.from_pretrained(
             folder,
             dtype=dtype,
+            device_map=device_map,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        # Whatever transformers or safetensors trip over is a property of the checkpoint.
-        message = f"{uri}: {type(error).__name__}: {str(error)[:400]}"
-        raise BadData("NotACheckpoint", message, FIELD) from error
     broken = sorted(
         {*report.get("missing_keys", ()), *map(str, report.get("mismatched_keys", ()))}
     )
@@ -87,6 +125,18 @@ def load_network(folder: Path, uri: str, dtype: torch.dtype) -> Any:
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)
     return network
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Whatever transformers or safetensors trip over is a property of the checkpoint."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
+    except Exception as error:
+        message = f"{uri}: {type(error).__name__}: {str(error)[:400]}"
+        raise BadData("NotACheckpoint", message, FIELD) from error
 
 
 def load_weights(network: Any, uri: str, scratch: Path) -> None:
@@ -123,30 +173,47 @@ def _model_type(folder: Path, uri: str) -> str:
 
 class ForeignModel(LanguageModel):
     """A LanguageModel whose logits may be more than hidden states times a matrix (soft caps, scales):
-    where a probe shows that, its own logits are used, one sequence at a time."""
+    where a probe shows that, its own logits are used, one sequence at a time. On the meta device it
+    has shapes only."""
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         super().__init__(network, sequence_length)
         self._own_logits = False
-        if self.config.model_type not in attention.FAMILIES:
+        if self.config.model_type not in attention.FAMILIES and not self.head.is_meta:
             self._own_logits = not self._head_is_plain()
 
     @torch.no_grad()
     def _head_is_plain(self) -> bool:
-        device = self.head.device
+        device = self.network.get_input_embeddings().weight.device
         probe = torch.arange(PROBE_TOKENS, device=device)[None] % self.head.shape[0]
         theirs = self.network(probe, use_cache=False).logits.float().flatten(0, 1)
-        ours = (self.hidden(probe) @ self.head.T).float()
+        ours = (self.hidden(probe).to(self.head.device) @ self.head.T).float().to(theirs.device)
         return theirs.shape == ours.shape and torch.allclose(theirs, ours, rtol=1e-2, atol=1e-2)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of every token, float32 [batch, S]."""
+        """Loss of every token, float32 [batch, S]; in halves where memory runs out.
+
+        Raises OutOfMemory where not even one sequence fits.
+        """
+        try:
+            return self._losses_at_once(inputs, targets)
+        except torch.OutOfMemoryError as error:
+            if len(inputs) == 1:
+                message = f"not even one sequence of {inputs.shape[1]} tokens fits: {error}"
+                raise OutOfMemory("OutOfMemory", message[:400], FIELD) from error
+        # Not in the handler: until it ends, the error holds on to what the attempt had allocated.
+        half = len(inputs) // 2
+        parts = ((inputs[:half], targets[:half]), (inputs[half:], targets[half:]))
+        return torch.cat([self.token_losses(*part) for part in parts])
+
+    def _losses_at_once(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if not self._own_logits:
             return super().token_losses(inputs, targets)
         rows = []
         for row, wanted in zip(inputs, targets, strict=True):
             logits = self.network(row[None], use_cache=False).logits[0]
             chunk = chunk_tokens(logits.shape[-1], row.device)
+            wanted = wanted.to(logits.device)
             parts = zip(logits.split(chunk), wanted.split(chunk), strict=True)
             losses = [
                 torch.nn.functional.cross_entropy(part.float(), target, reduction="none")

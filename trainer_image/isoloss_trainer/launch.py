@@ -10,8 +10,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
+from isoloss.contract import SCRATCH_VARIABLE
 from isoloss_trainer.interruption import Interruption
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
@@ -48,7 +50,13 @@ def run_together(processes: int, arguments: list[str], interruption: Interruptio
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(processes),
+        # One folder for all: what one of them fetches, the others read.
+        SCRATCH_VARIABLE: os.environ.get(SCRATCH_VARIABLE) or tempfile.mkdtemp(prefix="isoloss-"),
+    }
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
     children = [
         subprocess.Popen(

@@ -53,9 +53,11 @@ class LanguageModel(nn.Module):
         return summed_loss(self.hidden(inputs), self.head, targets.flatten(), scale, chunk)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of every token, float32 [batch, S]."""
-        chunk = chunk_tokens(self.head.shape[0], inputs.device)
-        losses = token_losses(self.hidden(inputs), self.head, targets.flatten(), chunk)
+        """Loss of every token, float32 [batch, S], on the head's device: layers may lie on several."""
+        head = self.head
+        chunk = chunk_tokens(head.shape[0], head.device)
+        states = self.hidden(inputs).to(head.device)
+        losses = token_losses(states, head, targets.flatten().to(head.device), chunk)
         return losses.view(targets.shape)
 
 

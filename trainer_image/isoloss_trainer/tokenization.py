@@ -13,9 +13,11 @@ from tokenizers import Tokenizer
 
 from isoloss.contract import content_key
 from isoloss.store import BadRecord, NotFound, Store
+from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.termination import BadData
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
+FILES = ("*token*.json", "generation_config.json", "config.json")
 _BEHAVIOUR = ("model", "normalizer", "pre_tokenizer", "added_tokens")
 """Parts of tokenizer.json that decide how text becomes tokens; the rest is decoration."""
 
@@ -37,8 +39,8 @@ class TextTokenizer:
 
 
 def load_tokenizer(uri: str) -> TextTokenizer:
-    """Load `uri`/tokenizer.json. Raises BadData(TokenizerNotLoadable), StoreUnavailable."""
-    directory = Store(uri)
+    """Load `uri`/tokenizer.json. Raises BadData(TokenizerNotLoadable or NotOnHub), StoreUnavailable."""
+    directory = Store(f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri)
     try:
         content = directory.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
     except NotFound as error:

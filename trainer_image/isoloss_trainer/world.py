@@ -7,7 +7,8 @@ launcher (launch.py) sets the same ones.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import torch
 
@@ -19,6 +20,8 @@ class World:
     rank: int
     size: int
     device: torch.device
+    devices_per_copy: int = 1
+    """Where a model takes several accelerators, the first of as many processes works with them all."""
 
     @property
     def is_first(self) -> bool:
@@ -38,9 +41,31 @@ class World:
         self.sum(count)
         return bool(count.item())
 
+    def wait(self) -> None:
+        """Wait until every process has come here."""
+        self.any(False)
+
+    def with_copies_on(self, devices: int) -> World:
+        """The same processes where each copy of the model takes `devices` accelerators."""
+        return replace(self, devices_per_copy=devices)
+
+    @property
+    def _copies(self) -> int:
+        return max(1, self.size // self.devices_per_copy)
+
+    @property
+    def holds_copy(self) -> bool:
+        """Whether this process has the model; others only take part in sums."""
+        number, remainder = divmod(self.rank, self.devices_per_copy)
+        return remainder == 0 and number < self._copies
+
     def share(self, count: int) -> slice:
-        """This process's part of `count` items: contiguous, sizes differing by one at most."""
-        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+        """This process's part of `count` items: contiguous, sizes differing by one at most among the
+        processes that have the model, empty for others."""
+        if not self.holds_copy:
+            return slice(0, 0)
+        number, copies = self.rank // self.devices_per_copy, self._copies
+        return slice(count * number // copies, count * (number + 1) // copies)
 
     def leave(self) -> None:
         """Tear down what joining set up."""
@@ -48,8 +73,11 @@ class World:
             torch.distributed.destroy_process_group()
 
 
-def join() -> World:
-    """The world this process was started in, on its own accelerator where there is one."""
+def join(patience: timedelta | None = None) -> World:
+    """The world this process was started in, on its own accelerator where there is one.
+
+    `patience`: how long a process waits for the others' part of a sum; default: torch's minutes.
+    """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     cuda = torch.cuda.is_available()
     if not cuda:
@@ -58,5 +86,5 @@ def join() -> World:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if size > 1 and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if cuda else "gloo")
+        torch.distributed.init_process_group("nccl" if cuda else "gloo", timeout=patience)
     return World(rank, size, device)

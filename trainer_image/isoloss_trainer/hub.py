@@ -1,0 +1,48 @@
+"""Checkpoints and tokenizers by their name on the Hugging Face hub: `hf://owner/name`, with a
+revision as `hf://owner/name@revision`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from isoloss.store import StoreUnavailable
+from isoloss_trainer.termination import BadData
+
+SCHEME = "hf://"
+
+
+def is_hub_name(uri: str) -> bool:
+    """Whether `uri` names a model repository on the hub."""
+    return uri.startswith(SCHEME) and not uri.startswith(f"{SCHEME}datasets/")
+
+
+def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Path:
+    """A local folder with the files of a repository that match `patterns`; without `fetch`, what is here.
+
+    HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE are the hub's own variables. Raises
+    BadData(NotOnHub) where there is no such repository for us, StoreUnavailable where the hub is
+    not to be reached and its files are not here.
+    """
+    from huggingface_hub import errors, snapshot_download
+
+    name, _, revision = uri.removeprefix(SCHEME).partition("@")
+    absent = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+    try:
+        folder = snapshot_download(
+            name,
+            revision=revision or None,
+            allow_patterns=list(patterns),
+            local_files_only=not fetch,
+        )
+    except (*absent, errors.HFValidationError) as error:
+        words = str(error).strip().splitlines()[0][:300]
+        message = (
+            f"{uri}: no such repository or revision on the hub, or no right to read it: {words}"
+        )
+        raise BadData("NotOnHub", message) from error
+    except OSError as error:
+        # Without a network: LocalEntryNotFoundError, an OSError as all of the hub's own are.
+        detail = str(error).strip()[:300]
+        raise StoreUnavailable(f"{uri}: the hub could not be asked: {detail}") from error
+    return Path(folder)

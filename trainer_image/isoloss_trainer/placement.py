@@ -1,0 +1,100 @@
+"""Decides where a checkpoint's weights lie: a copy on every device where one device holds them, else
+layers spread over as few accelerators as hold them, else nowhere. Nothing is put on a disk: that
+would take days in silence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isoloss_trainer.termination import OutOfMemory
+
+USABLE_SHARE = 0.95
+"""Of a device's memory; the rest goes to contexts and gaps between allocations."""
+WORKING_BYTES = 10 * 2**30
+"""Kept free of weights on an accelerator: logits of one chunk (loss.CHUNK_BYTES) in both precisions,
+and what a layer makes of a micro-batch."""
+CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the modules of one copy lie: their names, to the number of the device within the copy."""
+
+    modules: dict[str, int]
+    devices: int
+    """How many devices one copy takes."""
+
+    def device_map(self, first: int) -> dict[str, int]:
+        """For a copy that begins on accelerator `first`, as transformers takes it."""
+        return {name: first + number for name, number in self.modules.items()}
+
+
+def place(shapes: Any, room: int, devices: int) -> Placement:
+    """The least spread placement of a model of `shapes` (transformers, on the meta device) on `devices`
+    equal devices with `room` bytes for weights each. Raises OutOfMemory where there is none."""
+    needed = weight_bytes(shapes)
+    if needed <= room:
+        return Placement({"": 0}, 1)
+    if needed <= room * devices:
+        for count in range(2, devices + 1):
+            modules = _spread(shapes, room, count)
+            if modules is not None:
+                return Placement(modules, count)
+    present = f"{devices} devices have {room:,} bytes" if devices > 1 else f"there are {room:,}"
+    message = f"the weights take {needed:,} bytes in {shapes.dtype}; {present} for weights"
+    words = f"{message} each" if devices > 1 else message
+    raise OutOfMemory("CheckpointTooLarge", words, "checkpoint.uri")
+
+
+def _spread(shapes: Any, room: int, count: int) -> dict[str, int] | None:
+    """Layers in order over `count` devices, each filled before the next; None where some are left over."""
+    from accelerate import infer_auto_device_map
+
+    found: dict[str, int | str] = infer_auto_device_map(
+        shapes,
+        max_memory=dict.fromkeys(range(count), room),
+        no_split_module_classes=list(shapes._no_split_modules or ()),
+    )
+    placed = {name: device for name, device in found.items() if isinstance(device, int)}
+    return placed if len(placed) == len(found) else None  # the others would go to a disk
+
+
+def weight_bytes(shapes: Any) -> int:
+    """Bytes of all weights and buffers, tied ones once."""
+    tensors = [*shapes.parameters(), *shapes.buffers()]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def room_for_weights(device: torch.device, processes: int) -> tuple[int, int]:
+    """Bytes for weights on the smallest device, and how many devices there are.
+
+    On a CPU every one of `processes` has its own copy in the host's memory.
+    """
+    if device.type == "cpu":
+        return int(USABLE_SHARE * host_bytes()) // processes, 1
+    count = torch.cuda.device_count()
+    sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(count)]
+    return max(0, int(USABLE_SHARE * min(sizes)) - WORKING_BYTES), count
+
+
+def host_bytes() -> int:
+    """Memory that this process may use: the machine's, or its container's limit."""
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_container_limits())
+
+
+def _container_limits() -> Iterator[int]:
+    yield 2**62
+    for path in CGROUP_LIMITS:
+        try:
+            yield int(path.read_text())
+        except (OSError, ValueError):
+            continue  # absent, or "max"
