@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from isoloss import layout
 from isoloss.bookkeeping import done_records
@@ -28,6 +29,10 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
     )
 
 
+def _weights(spec: ScalingSweepSpec) -> Literal["averaged", "raw"]:
+    return "averaged" if spec.fit.weights == "Averaged" else "raw"
+
+
 def fit_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord], *, final: bool) -> str:
     """Hash of all that a fit depends on."""
     done = [
@@ -45,10 +50,13 @@ def fit_request(
     *,
     final: bool,
 ) -> FitRequest | None:
-    """The fit to run now; None: what is there will do, or there is nothing to fit yet."""
+    """The fit to run now, in place of one that runs; None: what is there or running will do."""
     done = done_records(ledger.points)
     inputs = fit_inputs(spec, ledger.points, final=final)
-    if observed.fit_running or not done or is_fitted(observed.fit, inputs):
+    if not done or is_fitted(observed.fit, inputs):
+        return None
+    running = observed.fit_running
+    if running is not None and not _supersedes(running, spec, inputs, final=final):
         return None
     if not final and not _is_worth_it(observed.fit, len(done)):
         return None
@@ -56,13 +64,24 @@ def fit_request(
         inputs=inputs,
         points=tuple(_fit_point(record, points[record.key]) for record in done),
         options=fit_options(spec),
-        weights="averaged" if spec.fit.weights == "Averaged" else "raw",
+        weights=_weights(spec),
         provisional=not final,
         ledger_sha256=ledger.digest,
         laws_path=layout.sweep_laws(observed.name, observed.uid),
         report_path=layout.sweep_report(observed.name, observed.uid),
         missing=tuple(_missing_point(r) for r in ledger.points if r.state not in DONE),
     )
+
+
+def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:
+    """Whether a fit with these inputs is to end the one that runs, rather than wait for it.
+
+    More points do not end a provisional fit: where they come faster than fits end, none ever would.
+    """
+    if running.inputs == inputs:
+        return False
+    is_as_asked = (running.options, running.weights) == (fit_options(spec), _weights(spec))
+    return final or not running.provisional or not is_as_asked
 
 
 def is_fitted(fit: FitOutcome | None, inputs: str) -> bool:

@@ -203,7 +203,8 @@ class ObservedSweep:
     (NotFound), or it is no JSON object (BadRecord)."""
     fit: FitOutcome | None = None
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
-    fit_running: bool = False
+    fit_running: FitRequest | None = None
+    """What is being fitted now; a fit that only waits for its turn may still be another."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
     a create succeeded or the generation changed."""

@@ -24,7 +24,7 @@ from isoloss.store import (
     parse_record_lines,
 )
 from isoloss_operator.fitfiles import fit_document, fit_path, laws_document
-from isoloss_operator.fitting import Answer, FitJob, NotFitted, failed
+from isoloss_operator.fitjobs import Answer, FitJob, NotFitted, failed
 from isoloss_operator.storage import MAX_RESULT_BYTES
 
 READERS = 16

@@ -67,6 +67,11 @@ class Memories:
             memory = self._memories[key] = Memory(uid)
         return memory
 
+    def forget_other(self, key: ResourceKey, uid: str) -> Memory | None:
+        """What was remembered of a namesake with another uid, which is gone; None: nothing was."""
+        memory = self._memories.get(key)
+        return self.forget(key) if memory is not None and memory.uid != uid else None
+
     def forget(self, key: ResourceKey) -> Memory | None:
         """The resource is gone; what was remembered of it."""
         return self._memories.pop(key, None)

@@ -17,7 +17,7 @@ from isoloss.decide_sweep import decide_sweep, first_reads, sweep_reads
 from isoloss.observation import FirstReads, FitOutcome, ObservedSweep, SweepPlan
 from isoloss.store import BadRecord, StoreError
 from isoloss_operator.cluster import SWEEP
-from isoloss_operator.fitting import FitJob
+from isoloss_operator.fitjobs import FitJob
 from isoloss_operator.manifests import Owner
 from isoloss_operator.passes import (
     Memories,
@@ -50,6 +50,8 @@ class SweepReconciler:
         metadata = body["metadata"]
         owner = Owner(SWEEP, key.namespace, key.name, metadata["uid"])
         services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
+        if namesake := self._memories.forget_other(key, owner.uid):
+            services.fitter.forget(namesake.uid)
         memory = self._memories.of(key, owner.uid)
         had_trouble = bool(memory.create_error or memory.store_failure)
 
@@ -116,7 +118,7 @@ class SweepReconciler:
             ledger=storage.ledger(uri, first.ledger),
             like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
             fit=self._newest_fit(owner, memory, uri),
-            fit_running=fitter.is_running(owner.uid),
+            fit_running=fitter.running(owner.uid),
         )
         reads = sweep_reads(observed, self._stored_points(observed, memory, uri))
         return replace(

@@ -456,7 +456,7 @@ ROWS: dict[str, Row] = {
         also={"Progressing": ("False", "Finished")},
     ),
     "while the fit runs no second one is asked for": Row(
-        lambda: replace(all_done(), fit_running=True),
+        lambda: replace(all_done(), fit_running=decide_sweep(all_done()).fit),
         ("False", "Fitting"),
     ),
     "fitted laws make the sweep ready": Row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,8 @@ from isoloss.observation import FitOutcome, FitPoint, FitRequest, SetAside
 from isoloss.store import BadRecord, NotFound, StoreUnavailable
 from isoloss_operator.fit_process import fit
 from isoloss_operator.fitfiles import fit_document, fit_path, read_outcome
-from isoloss_operator.fitting import FitJob, Fitter, NotFitted, run_in_process
+from isoloss_operator.fitjobs import FitJob
+from isoloss_operator.fitting import run_in_process
 from isoloss_operator.storage import Storage
 from tests.support.planted_trainer import planted_loss
 
@@ -254,68 +255,9 @@ def test_laws_of_an_unknown_form_are_refused() -> None:
 
 
 def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
-    outcome = run_in_process(job(tmp_path), 120)
+    outcome = run_in_process(job(tmp_path), 120, threading.Event())
     assert isinstance(outcome, FitOutcome)
     assert outcome.points == 9
-
-
-def test_a_fit_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    outcome = run_in_process(job(tmp_path), 0.01)
-    assert isinstance(outcome, NotFitted)
-    assert "not done" in outcome.message
-
-
-def test_one_fit_per_resource_at_a_time_and_its_end_is_told(tmp_path: Path) -> None:
-    told: list[tuple[str, bool]] = []
-    ran: list[str] = []
-
-    def run(work: FitJob, _seconds: float) -> FitOutcome:
-        ran.append(work.request.inputs)
-        time.sleep(0.2)
-        return FitOutcome(inputs=work.request.inputs, laws=None)
-
-    fitter: Fitter[str] = Fitter(
-        processes=2,
-        timeout_seconds=1,
-        on_done=lambda key, _seconds, final: told.append((key, final)),
-        run=run,
-    )
-    work = job(tmp_path)
-    fitter.start("uid", "key", work)
-    fitter.start("uid", "key", work)
-    assert fitter.is_running("uid")
-    deadline = time.monotonic() + 10
-    while not told and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert ran == ["i"]
-    assert told == [("key", True)]
-    assert not fitter.is_running("uid")
-    assert fitter.outcome("uid") == FitOutcome(inputs="i", laws=None)
-    fitter.forget("uid")
-    assert fitter.outcome("uid") is None
-    fitter.close()
-
-
-def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(tmp_path: Path) -> None:
-    now = [0.0]
-    ended: list[str] = []
-    fitter: Fitter[str] = Fitter(
-        processes=1,
-        timeout_seconds=1,
-        on_done=lambda key, *_: ended.append(key),
-        run=lambda *_: NotFitted("the store is down"),
-        clock=lambda: now[0],
-    )
-    fitter.start("uid", "key", job(tmp_path))
-    deadline = time.monotonic() + 10
-    while not ended and time.monotonic() < deadline:
-        time.sleep(0.01)
-    outcome = fitter.outcome("uid")
-    assert outcome is not None
-    assert "store is down" in outcome.error
-    now[0] += 61
-    assert fitter.outcome("uid") is None
-    fitter.close()
 
 
 def test_the_record_of_a_fit_holds_no_laws_itself() -> None:
