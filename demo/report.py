@@ -23,6 +23,7 @@ def report_arguments(
     return [
         "report",
         str(sweep["status"]["lawsUri"]).removesuffix("/laws.json"),
+        f"--title={sweep['metadata']['name']}",
         f"--initial-loss={evaluation.loss:.6g}",
         f"--initial-loss-standard-error={evaluation.loss_standard_error:.4g}",
         f"--cpt-tokens={spec['budget']['tokens']}",

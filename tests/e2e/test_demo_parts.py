@@ -158,7 +158,7 @@ def test_the_report_places_the_prediction_on_the_laws_of_the_sweep(tmp_path: Pat
     laws = layout.sweep_laws("dense", UID)
     store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
     prediction = evaluated(store)
-    sweep = {"status": {"lawsUri": f"{store.uri}/{laws}"}}
+    sweep = {"metadata": {"name": "dense"}, "status": {"lawsUri": f"{store.uri}/{laws}"}}
     arguments = report_arguments(sweep, prediction, read_evaluation(store, prediction))
     write_report(arguments, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()

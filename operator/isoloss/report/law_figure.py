@@ -223,7 +223,7 @@ def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
     )
     arrow = {"arrowstyle": "->", "color": ACCENT, "linewidth": 1, "linestyle": ":"}
     axes.annotate("", (total, start), xytext=(before.value, start), arrowprops=arrow)
-    _label(axes, "$C_{pre}$", (before.value, start), (-9, -4), "right")
+    _label(axes, "$C_{pre}$", (before.value, start), (4, 6), "left")
     _label(axes, "+ $C_{cpt}$", (total, start), (0, 6), "center")
 
 
