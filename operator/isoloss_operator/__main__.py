@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 
 BAD_SETTINGS = 2
@@ -29,6 +30,8 @@ def run() -> int:
         print(error, file=sys.stderr)
         return BAD_SETTINGS
     logs.configure(settings.log_level)
+    # Until kopf takes over: as a container's first process it would otherwise not hear of it at all.
+    signal.signal(signal.SIGTERM, _end)
     try:
         Operator(settings).run()
     except NotInstalled as error:
@@ -46,9 +49,16 @@ def run() -> int:
     return 0
 
 
+def _end(_signal: int, _frame: object) -> None:
+    raise SystemExit(0)
+
+
 def main() -> None:
     """Entry point of the console script."""
-    code = run()
+    try:
+        code = run()
+    except SystemExit:
+        code = 0  # asked to stop before it led
     logging.shutdown()
     # Threads of pools that wait for a hanging call must not keep an operator alive that has ended.
     os._exit(code)

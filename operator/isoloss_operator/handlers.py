@@ -108,6 +108,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = 330
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    # As long as kopf's own altogether, but back within 5 s of the API server instead of 21.
+    settings.networking.error_backoffs = (1, 1, 2, 3, *[5] * 10)
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 60
     for kind in (JOB, POD):

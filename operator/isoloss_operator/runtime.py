@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import kopf
 from kubernetes.client import ApiClient
 
-from isoloss import resources
-from isoloss_operator.cluster import PREDICTION, SWEEP, Cluster, load_configuration
+from isoloss.resources import GROUP, VERSION
+from isoloss_operator.cluster import (
+    PREDICTION,
+    SWEEP,
+    Cluster,
+    ClusterError,
+    Unavailable,
+    load_configuration,
+)
 from isoloss_operator.fitting import Fitter
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.health import HealthServer
@@ -31,6 +39,10 @@ from isoloss_operator.storage import Storage
 from isoloss_operator.watchdog import WatchDog
 from isoloss_operator.workqueue import Workers, WorkQueue
 
+KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
+START_RETRY_SECONDS = 2.0
+PATIENCE_SECONDS = 8.0
+"""With an API server that answers, but not as one with our CRDs and roles should."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
@@ -83,7 +95,7 @@ class Operator:
         """Serve until SIGTERM. Raises NotInstalled, ClusterError, or what ended the watches."""
         self.health.start()
         logger.info("Serving /healthz, /readyz and /metrics on port %d", self.health.port)
-        self._check_installed()
+        self._await_installed()
         if self.settings.leader_election:
             self._waiting = True
             self.elector.acquire()
@@ -189,15 +201,33 @@ class Operator:
 
     # ---------------------------------------------------------------------------------- running
 
-    def _check_installed(self) -> None:
-        served = self.cluster.served_kinds(resources.GROUP, resources.VERSION)
-        missing = sorted({SWEEP.plural, PREDICTION.plural} - served)
-        if missing:
-            names = ", ".join(f"{name}.{resources.GROUP}" for name in missing)
-            raise NotInstalled(
-                f"the API server does not serve {names} {resources.VERSION}: install the CRDs "
-                "(kubectl apply -f crds/, or the chart with crds.install=true)"
-            )
+    def _await_installed(self) -> None:
+        """Wait for the API server, however long it is away: ending would only mean starting again.
+
+        Raises NotInstalled where it answers and does not know our kinds, and ClusterError where it
+        refuses, for longer than PATIENCE_SECONDS: one that has just started knows neither custom
+        resources nor anybody's rights yet.
+        """
+        answers_since = math.inf
+        while True:
+            problem = self._why_not_installed()
+            if problem is None:
+                return
+            if isinstance(problem, Unavailable):
+                answers_since = math.inf
+            else:
+                answers_since = min(answers_since, time.monotonic())
+            if time.monotonic() - answers_since >= PATIENCE_SECONDS:
+                raise problem
+            logger.warning("Waiting for the API server: %s", problem)
+            time.sleep(START_RETRY_SECONDS)
+
+    def _why_not_installed(self) -> NotInstalled | ClusterError | None:
+        try:
+            missing = sorted(KINDS - self.cluster.served_kinds(GROUP, VERSION))
+        except ClusterError as error:
+            return error
+        return NotInstalled(_not_installed(missing)) if missing else None
 
     async def _watch(self) -> None:
         beat = asyncio.create_task(self._beat())
@@ -241,6 +271,14 @@ class Operator:
             self.elector.stop()
         self.metrics.leader.set(0)
         self.health.stop()
+
+
+def _not_installed(missing: Sequence[str]) -> str:
+    names = ", ".join(f"{name}.{GROUP}" for name in missing)
+    return (
+        f"the API server does not serve {names} {VERSION}: install the CRDs "
+        "(kubectl apply --server-side -f crds/, or the chart with crds.install=true)"
+    )
 
 
 def pod_defaults(settings: Settings) -> PodDefaults:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from kubernetes import client
+from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
@@ -23,8 +26,14 @@ from tests.support.operator_process import (
     OperatorProcess,
     User,
     apply_account,
+    env_template,
+    sweep_manifest,
 )
 from tests.support.traces import Traces
+
+Json = dict[str, Any]
+SMALL_GRID = {"batchSizes": [4, 8], "learningRates": ["2e-3", "4e-3"]}
+SMALL_POINTS = 8
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,38 @@ def new_place(storage: ObjectStorage) -> Place:
     bucket = f"test-{secrets.token_hex(6)}"
     storage.create_bucket(bucket)
     return Place(storage, bucket)
+
+
+def sweep(place: Place, seconds: float = 0.02, failures: Any = (), **spec: Any) -> Json:
+    """A sweep that leaves traces; of 8 points unless a grid is given."""
+    template = env_template(
+        PLANTED_LOG=place.trace_uri,
+        PLANTED_SECONDS=str(seconds),
+        PLANTED_FAILURES=json.dumps(failures),
+    )
+    values = {"grid": SMALL_GRID, "podTemplate": template, **spec}
+    return sweep_manifest("dense", place.uri, **values)
+
+
+def get(operator: OperatorProcess, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(operator.url() + path, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metrics(operator: OperatorProcess) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(get(operator, "/metrics")[1]):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def finished(user: User) -> Json:
+    """The sweep once every point has its outcome."""
+    return user.wait_for(lambda: user.sweep("dense"), "Progressing", "False", "Finished")
 
 
 @pytest.fixture
@@ -104,7 +145,8 @@ def second_namespace(api_client: Any, user: User, object_storage: ObjectStorage)
     core = client.CoreV1Api(api_client)
     name = f"{user.namespace}-b"
     selector = {NODE_SELECTOR: f"{NODE_LABEL}={user.namespace}"}
-    core.create_namespace({"metadata": {"name": name, "annotations": selector}})
+    body: Any = {"metadata": {"name": name, "annotations": selector}}
+    core.create_namespace(body)
     other = User(api_client, name)
     other.create_secret(STORE_SECRET, object_storage.environment())
     yield other

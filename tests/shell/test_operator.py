@@ -8,28 +8,32 @@ from __future__ import annotations
 import json
 import random
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
-from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from isoloss.ledger import PointState
 from isoloss_operator.rbac import NAME
-from tests.shell.conftest import Place, new_place
+from tests.shell.conftest import (
+    SMALL_POINTS,
+    Place,
+    finished,
+    get,
+    metrics,
+    new_place,
+    sweep,
+)
 from tests.support.cluster import wait_until
 from tests.support.operator_process import (
     OperatorProcess,
     User,
     apply_account,
     conditions,
-    env_template,
     prediction_manifest,
     sweep_manifest,
 )
@@ -37,42 +41,7 @@ from tests.support.operator_process import (
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 POINTS = 18
-SMALL_GRID = {"batchSizes": [4, 8], "learningRates": ["2e-3", "4e-3"]}
-SMALL_POINTS = 8
 MAX_STATUS_BYTES = 32 * 2**10
-Json = dict[str, Any]
-
-
-def sweep(place: Place, seconds: float = 0.02, failures: Any = (), **spec: Any) -> Json:
-    """A sweep that leaves traces; of 8 points unless a grid is given."""
-    template = env_template(
-        PLANTED_LOG=place.trace_uri,
-        PLANTED_SECONDS=str(seconds),
-        PLANTED_FAILURES=json.dumps(failures),
-    )
-    values = {"grid": SMALL_GRID, "podTemplate": template, **spec}
-    return sweep_manifest("dense", place.uri, **values)
-
-
-def get(operator: OperatorProcess, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(operator.url() + path, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def metrics(operator: OperatorProcess) -> dict[str, list[tuple[dict[str, str], float]]]:
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(get(operator, "/metrics")[1]):
-        for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
-
-
-def finished(user: User) -> Json:
-    """The sweep once every point has its outcome."""
-    return user.wait_for(lambda: user.sweep("dense"), "Progressing", "False", "Finished")
 
 
 def test_from_apply_to_prediction_and_then_silence(

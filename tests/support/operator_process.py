@@ -61,13 +61,19 @@ class OperatorProcess:
     """Of the operator: credentials of the store and ISOLOSS_* beside the defaults below."""
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
-    port: int = 0
+    kubeconfig: Path | None = None
+
+    def log_in(self) -> Path:
+        """The kubeconfig of its account, made at the first start: later ones need no API server."""
+        if self.kubeconfig is None:
+            home = self.namespaces[0]
+            self.kubeconfig = self.control_plane.kubeconfig_for_service_account(home, NAME)
+        return self.kubeconfig
 
     def start(self) -> None:
         """Start it; returns at once."""
         assert self.process is None or self.process.poll() is not None
-        home = self.namespaces[0]
-        kubeconfig = self.control_plane.kubeconfig_for_service_account(home, NAME)
+        kubeconfig = self.log_in()
         self.starts += 1
         environment = {
             "PATH": os.environ["PATH"],
@@ -77,7 +83,7 @@ class OperatorProcess:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "ISOLOSS_NAMESPACES": ",".join(self.namespaces),
-            "ISOLOSS_LEASE_NAMESPACE": home,
+            "ISOLOSS_LEASE_NAMESPACE": self.namespaces[0],
             "ISOLOSS_TRAINER_IMAGE": "planted",
             "ISOLOSS_TRAINER_COMMAND": json.dumps(PLANTED_COMMAND),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.2",
