@@ -4,8 +4,8 @@
 
 Every scenario is fitted from many seeds and asked at 1, 10 and 50 times the sweep's largest compute, at the
 compute-optimal size there. One row says how often there was an answer, how often its intervals of
-learning rate and batch size held the truth, and how wide they were (high over low, median). Refusals
-are never wrong; an answer whose interval misses too often is a defect, marked with a star.
+learning rate and batch size held the truth, and how wide they were (high over low, median). The optima
+of every size stray from their laws by 5.5 %, as in published sweeps. Refusals are never wrong; an answer whose interval misses too often is a defect, marked with a star.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -23,32 +22,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Refused, Run, fit_laws, predict
-from tests.support.planted import Planted
+from tests.support.planted import Planted, Straying, Surface
 
 FACTORS = (1.0, 10.0, 50.0)
 FEWEST_ANSWERS = 6
 """Below this many answers a share says nothing."""
 LEAST_COVERAGE = 0.7
-
-
-class Surface(Protocol):
-    """A loss whose optimum is known."""
-
-    def loss(self, n: float, d: float, b: float, lr: float) -> float:
-        """Nats per token."""
-        ...
-
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate at N, D."""
-        ...
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size at N, D, sequences."""
-        ...
-
-    def best_size(self, flops: float) -> tuple[float, float]:
-        """(N, D) of least loss at 6 N D = flops."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -255,10 +234,11 @@ def probe(
     """One scenario on one grid, per factor of the largest compute."""
     tallies = {factor: Tally() for factor in FACTORS}
     for seed in seeds:
-        runs = sweep_runs(scenario, sweep, np.random.default_rng([seed, 11]))
+        straying = replace(scenario, surface=Straying(scenario.surface, seed))
+        runs = sweep_runs(straying, sweep, np.random.default_rng([seed, 11]))
         laws = fit_laws(runs, FitOptions(bootstrap_samples=samples, seed=seed))
         for factor, tally in tallies.items():
-            tally.add(laws, scenario.surface, factor * sweep.flops)
+            tally.add(laws, straying.surface, factor * sweep.flops)
     return tallies
 
 

@@ -8,11 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from isoloss.laws import Run
+
+
+class Surface(Protocol):
+    """A loss whose optimum is known."""
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        ...
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        ...
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        ...
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,38 @@ class Planted:
 
 
 @dataclass(frozen=True)
+class Straying:
+    """A surface whose optima stray from their laws, size by size, as those of published sweeps do."""
+
+    base: Surface
+    seed: int
+    stray: float = 0.055
+    """Standard deviation of ln LR* and of ln B* over sizes."""
+
+    def _factors(self, n: float) -> tuple[float, float]:
+        rng = np.random.default_rng([self.seed, round(n)])
+        rate, batch = np.exp(self.stray * rng.standard_normal(2))
+        return float(rate), float(batch)
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        return self.base.rate(n, d) * self._factors(n)[0]
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        return self.base.batch(n, d) * self._factors(n)[1]
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        rate, batch = self._factors(n)
+        return self.base.loss(n, d, b / batch, lr / rate)
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops: that of the base."""
+        return self.base.best_size(flops)
+
+
+@dataclass(frozen=True)
 class Grid:
     """What is trained: sizes with their tokens and a grid around their optimum."""
 
@@ -77,7 +130,7 @@ class Grid:
 
 
 def planted_runs(
-    surface: Planted,
+    surface: Surface,
     grid: Grid,
     rng: np.random.Generator,
     evaluation_noise: float = 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.bootstrap import interval
+from isoloss.laws.form_error import USUAL, scatter_freedom
 from isoloss.laws.model import Array, Interval, Route
 from isoloss.laws.prediction import Point, PredictionQuery
 from isoloss.laws.results import Laws, evaluate_form
@@ -85,21 +86,22 @@ def _widened(laws: Laws, route: Route, answer: tuple[Array, Array], total: Array
     beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
     share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
     rng = np.random.default_rng([laws.options.seed, 5])
-    forms = _form_errors(laws, route)
+    scatter = _scatter(laws)
+    freedom = scatter_freedom(len(laws.data.sizes))
     widened = []
-    for draws, error, form in zip(answer, unexplained, forms, strict=True):
-        noise = np.hypot(form, share * error) * rng.standard_normal(len(draws))
+    for k, (draws, error) in enumerate(zip(answer, unexplained, strict=True)):
+        form = np.hypot(FORM_ERRORS[k], share * error)
+        noise = form * rng.standard_normal(len(draws))
+        noise += scatter[k] * rng.standard_t(freedom, len(draws))
         noise[0] = 0.0
         widened.append(draws + noise)
     return widened
 
 
-def _form_errors(laws: Laws, route: Route) -> tuple[float, float]:
-    """Of ln LR and ln B: how far an optimum strays from the law, as the sweep's own cells do."""
-    scatter = laws.surface.scatter
-    if route == "iso-loss" or scatter is None:
-        return FORM_ERRORS
-    return float(np.hypot(FORM_ERRORS[0], scatter[0])), float(np.hypot(FORM_ERRORS[1], scatter[1]))
+def _scatter(laws: Laws) -> Array:
+    """(2,) of ln LR and ln B: how far the target's own optimum strays from any law."""
+    found = laws.surface.scatter
+    return np.full(2, USUAL) if found is None else found
 
 
 def _point(laws: Laws, route: Route, found: tuple[Array, Array], total: Array) -> Point:

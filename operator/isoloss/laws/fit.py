@@ -14,8 +14,9 @@ from isoloss.laws.estimate import IsoLossEstimate, fit_iso_loss
 from isoloss.laws.model import DEFAULTS, Array, FitOptions, Refusal, Route, Run, Status
 from isoloss.laws.optima import Frontier
 from isoloss.laws.refusals import refuse_mixture, refused_laws
-from isoloss.laws.results import Laws, SurfaceLaw, evaluate_form
+from isoloss.laws.results import Laws, Quantity, SurfaceLaw, evaluate_form
 from isoloss.laws.selection import Predictor, select_route
+from isoloss.laws.size_trends import shift_without, trends_to_leave_out
 from isoloss.laws.surface import draw_coefficients, fit_surface, surface_law
 from isoloss.laws.trajectories import Trajectory, collect
 
@@ -42,7 +43,8 @@ def fit_laws(
     surface, surface_draws = fit_joint_surface(trajectories, options, fitted, iso_loss.frontier)
     available = _available(iso_loss, surface)
     quick = replace(options, bootstrap_samples=min(50, options.bootstrap_samples))
-    selection = select_route(trajectories, available, lambda t: _predictors(t, quick))
+    left_out = surface.same_at_all_sizes
+    selection = select_route(trajectories, available, lambda t: _predictors(t, quick, left_out))
     estimates = Estimates(iso_loss, surface, surface_draws, selection)
     return assemble(runs, options, fitted, collected, estimates)
 
@@ -52,15 +54,23 @@ def fit_joint_surface(
     options: FitOptions,
     fitted: Status,
     frontier: Frontier | None,
+    left_out: Sequence[Quantity] | None = None,
 ) -> tuple[SurfaceLaw, Array | None]:
-    """The second estimate and the draws of its optimum's coefficients."""
+    """The second estimate and the draws of its optimum's coefficients.
+
+    `left_out` names trends over sizes to do without; None: the trajectories themselves decide.
+    """
     cells = make_cells(trajectories)
     fit = fit_surface(trajectories, cells)
     if isinstance(fit, Refusal):
         return SurfaceLaw("refused", refusal=fit), None
     rng = np.random.default_rng([options.seed, 2])
     draws = draw_coefficients(fit, options.bootstrap_samples + 1, rng)
-    law, optimum_draws = surface_law(fit, trajectories, cells, draws, fitted)
+    if left_out is None:
+        left_out = trends_to_leave_out(trajectories, fit)
+    shift = shift_without(fit, left_out)
+    law, optimum_draws = surface_law(fit, trajectories, cells, draws, shift, fitted)
+    law = replace(law, same_at_all_sizes=tuple(left_out))
     if frontier is not None and frontier.found.any():
         used = frontier.found
         ratio = np.median(frontier.log_tokens[0, used] - frontier.log_params[0, used])
@@ -75,12 +85,14 @@ def _available(iso_loss: IsoLossEstimate, surface: SurfaceLaw) -> list[Route]:
     return routes
 
 
-def _predictors(trajectories: Sequence[Trajectory], options: FitOptions) -> dict[Route, Predictor]:
+def _predictors(
+    trajectories: Sequence[Trajectory], options: FitOptions, left_out: Sequence[Quantity]
+) -> dict[Route, Predictor]:
     """Both routes fitted to some of the trajectories, as functions of (ln N, ln D, ln C)."""
     if not trajectories:
         return {}
     iso_loss = fit_iso_loss(trajectories, options, "fitted")
-    surface, surface_draws = fit_joint_surface(trajectories, options, "fitted", None)
+    surface, surface_draws = fit_joint_surface(trajectories, options, "fitted", None, left_out)
     predictors: dict[Route, Predictor] = {}
     if iso_loss.complete and iso_loss.curve_draws is not None:
         predictors["iso-loss"] = partial(_along_frontier, iso_loss)

@@ -60,12 +60,17 @@ def too_vague(answer: Point) -> Refusal | None:
 def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
     """Sentences about an answer by `route`; none where both routes stand and sizes were compared."""
     found = [*_missing_route(laws, route)]
+    if route == "surface":
+        found += [
+            f"The best {name.replace('_', ' ')} is taken to be the same at every size: its trend over sizes "
+            "can not be told from their scatter, and the largest size was predicted better without."
+            for name in laws.surface.same_at_all_sizes
+        ]
     sizes = len(laws.data.sizes)
     if 0 < sizes < FEWEST_SIZES:
         found.append(
-            f"{sizes} sizes can not show how far a size strays from the trend: the intervals hold noise "
-            f"and what the sweep itself shows. In published sweeps optima stray by another "
-            f"{PERCENT * USUAL:.0f} % or more."
+            f"{sizes} sizes can not show how far a size strays from the trend: the intervals take it to "
+            f"be {PERCENT * USUAL:.0f} %, as in published sweeps. Optima of this sweep may stray by more."
         )
     return tuple(found)
 

@@ -194,6 +194,8 @@ class SurfaceLaw:
     points: int = 0
     scatter: Array | None = None
     """(2,) standard deviations of ln LR and ln B of single (N, D) cells about the law, noise apart."""
+    same_at_all_sizes: tuple[Quantity, ...] = ()
+    """What does not depend on the size at equal tokens, as far as the largest size tells."""
     refusal: Refusal | None = None
 
     def optimum(self, log_params: float | Array, log_tokens: float | Array) -> tuple[Array, Array]:

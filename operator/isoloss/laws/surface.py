@@ -19,6 +19,7 @@ from isoloss.laws.form_error import (
     Scatter,
     coefficient_covariance,
     scatter,
+    scatter_freedom,
     window_error,
 )
 from isoloss.laws.model import Array, Flags, Indices, Refusal, RefusalReason, Status
@@ -73,6 +74,11 @@ class SurfaceFit:
         xx, xy, yy = self.coefficients[:3]
         return np.array([[xx, xy], [xy, yy]])
 
+    @property
+    def is_convex(self) -> bool:
+        """Whether there is an optimum at all."""
+        return bool(np.linalg.eigvalsh(self.hessian)[0] > 1e-9)
+
     def scatter(self) -> Scatter:
         """How far cells and sizes stray from the law."""
         return scatter(self.left_over(), self.sizes, self.hessian, PER_QUANTITY)
@@ -81,7 +87,10 @@ class SurfaceFit:
         """The residuals, cell by cell."""
         variance = float((self.weights * self.residuals**2).sum())
         variance /= max(len(self.residuals) - self.unknowns, 1.0)
-        return Residuals(self.positions, self.cell, self.residuals, self.weights, variance)
+        own_runs = len(set(self.runs.tolist())) / len(self.runs)
+        return Residuals(
+            self.positions, self.cell, self.residuals, self.weights, variance, own_runs
+        )
 
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
@@ -208,10 +217,28 @@ def optimum_coefficients(coefficients: Array, centre: Array) -> tuple[Array, Arr
 
 
 def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> Array:
-    """(draws, 9); draw 0 is the estimate. Points of one run share a part of their error.
+    """(draws, 9); draw 0 is the estimate. The cells' scatter about the law blurs it beside the noise."""
+    noise, freedom = _noise_covariance(fit)
+    errors = _normal(noise, draws, rng) * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
+    known = scatter_freedom(len(set(fit.sizes)))
+    blur = _normal(_scatter_covariance(fit), draws, rng)
+    errors += blur * np.sqrt(known / rng.chisquare(known, draws))[:, None]
+    errors[0] = 0.0
+    return np.asarray(fit.coefficients + errors, dtype=float)
 
-    The cells' scatter about the law blurs the coefficients beside the noise.
-    """
+
+def law_covariance(fit: SurfaceFit) -> Array:
+    """(6, 6) of the optimum's law, ln LR then ln B, at the fitted curvature, which must be convex."""
+    turn = np.zeros((2 * PER_QUANTITY, SHAPE))
+    turn[:, SHAPE - 2 * PER_QUANTITY :] = np.kron(
+        -np.linalg.inv(fit.hessian), np.eye(PER_QUANTITY)
+    )
+    covariance = _noise_covariance(fit)[0] + _scatter_covariance(fit)
+    return np.asarray(turn @ covariance @ turn.T, dtype=float)
+
+
+def _noise_covariance(fit: SurfaceFit) -> tuple[Array, float]:
+    """((9, 9), its degrees of freedom). Points of one run share a part of their error."""
     root = np.sqrt(fit.weights)
     scaled = fit.residuals * root
     _, member = np.unique(fit.runs, return_inverse=True)
@@ -227,17 +254,22 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     gain = fit.solver * np.sqrt(_variances(fit, total) / total)
     runs = np.zeros((SHAPE, count))
     np.add.at(runs.T, member, gain.T)
-    covariance = shared * runs @ runs.T + (total - shared) * gain @ gain.T
-    if _is_convex(fit.hessian):
-        left_over = fit.left_over()
-        covariance = covariance + coefficient_covariance(
-            fit.solver, left_over, fit.sizes, fit.hessian, fit.scatter()
-        )
+    return shared * runs @ runs.T + (total - shared) * gain @ gain.T, freedom
+
+
+def _scatter_covariance(fit: SurfaceFit) -> Array:
+    """(9, 9) what the cells' and sizes' scatter about the law does to its coefficients."""
+    if not fit.is_convex:
+        return np.zeros((SHAPE, SHAPE))
+    return coefficient_covariance(
+        fit.solver, fit.left_over(), fit.sizes, fit.hessian, fit.scatter()
+    )
+
+
+def _normal(covariance: Array, draws: int, rng: np.random.Generator) -> Array:
     values, vectors = np.linalg.eigh(covariance)
-    errors = rng.standard_normal((draws, SHAPE)) * np.sqrt(np.clip(values, 0.0, None))
-    errors = errors @ vectors.T * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
-    errors[0] = 0.0
-    return np.asarray(fit.coefficients + errors, dtype=float)
+    errors = rng.standard_normal((draws, len(values))) * np.sqrt(np.clip(values, 0.0, None))
+    return np.asarray(errors @ vectors.T, dtype=float)
 
 
 def _variances(fit: SurfaceFit, scaled: float) -> Array:
@@ -252,21 +284,20 @@ def _variances(fit: SurfaceFit, scaled: float) -> Array:
     return np.maximum(scaled / fit.weights, near)
 
 
-def _is_convex(hessian: Array) -> bool:
-    return bool(np.linalg.eigvalsh(hessian)[0] > 1e-9)
-
-
 def surface_law(
-    fit: SurfaceFit | Refusal,
+    fit: SurfaceFit,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
-    draws: Array | None,
+    draws: Array,
+    shift: Array,
     fitted: Status,
 ) -> tuple[SurfaceLaw, Array | None]:
-    """The public record of the estimate and the draws (n, 6) of its optimum's coefficients."""
-    if isinstance(fit, Refusal) or draws is None:
-        return SurfaceLaw("refused", refusal=fit if isinstance(fit, Refusal) else None), None
+    """The public record of the estimate and the draws (n, 6) of its optimum's coefficients.
+
+    `shift` (6,) moves those, the estimate's and the draws' alike.
+    """
     rate, batch, convex = optimum_coefficients(draws, fit.centre)
+    rate, batch = rate + shift[:PER_QUANTITY], batch + shift[PER_QUANTITY:]
     refusal = _judge(fit, trajectories, cells, rate, batch, convex)
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None

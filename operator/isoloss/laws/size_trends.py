@@ -1,0 +1,85 @@
+"""Whether the best learning rate and batch size depend on the size at all, at equal tokens.
+
+Sizes that differ in width have different best learning rates; sizes that differ in their experts need
+not. Few sizes, each straying by some per cent, show a trend even where there is none, and it grows with
+the extrapolation. So a trend that can not be told from the scatter of sizes is left out where that
+predicts the largest size better, from the others. The answers keep the trend's uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, combinations
+
+import numpy as np
+from scipy.special import stdtrit
+
+from isoloss.laws.cells import make_cells
+from isoloss.laws.form_error import scatter_freedom
+from isoloss.laws.model import Array, Refusal
+from isoloss.laws.results import Quantity
+from isoloss.laws.selection import FEWEST_SIZES, HeldOutCell, judged_cells, split
+from isoloss.laws.surface import SurfaceFit, fit_surface, law_covariance, optimum_coefficients
+from isoloss.laws.trajectories import Trajectory
+
+SURE = 0.975
+"""Quantile of the trend's error beyond which it is no chance: 95 %, two-sided."""
+TRENDS: dict[Quantity, int] = {"learning_rate": 1, "batch_size": 4}
+"""Where the exponents of N are among the six coefficients of the surface's law."""
+
+
+def trends_to_leave_out(
+    trajectories: Sequence[Trajectory], fit: SurfaceFit
+) -> tuple[Quantity, ...]:
+    """The hyperparameters that are better taken to be the same at every size; none for two sizes."""
+    doubtful = [] if len(set(fit.sizes)) < FEWEST_SIZES else _doubtful(fit)
+    if not doubtful:
+        return ()
+    shown, held_out, _ = split(trajectories)
+    cells = judged_cells(held_out)
+    rest = fit_surface(shown, make_cells(shown))
+    if isinstance(rest, Refusal) or not cells or not rest.is_convex:
+        return ()
+    options = chain.from_iterable(combinations(doubtful, k) for k in range(len(doubtful) + 1))
+    # The first of equals is the one that leaves out least.
+    return min(options, key=lambda left_out: _regret(rest, left_out, cells))
+
+
+def _doubtful(fit: SurfaceFit) -> list[Quantity]:
+    if not fit.is_convex:
+        return []
+    errors = np.sqrt(np.diag(law_covariance(fit)))
+    widest = float(stdtrit(scatter_freedom(len(set(fit.sizes))), SURE))
+    law = _law(fit)
+    return [name for name, at in TRENDS.items() if abs(law[at]) < widest * errors[at]]
+
+
+def _regret(fit: SurfaceFit, left_out: Sequence[Quantity], cells: Sequence[HeldOutCell]) -> float:
+    law = _law(fit) + shift_without(fit, left_out)
+    rows = [
+        np.array([1.0, c.log_params - fit.centre[2], c.log_tokens - fit.centre[3]]) for c in cells
+    ]
+    return float(
+        np.mean(
+            [
+                c.regret(float(row @ law[:3]), float(row @ law[3:]))
+                for c, row in zip(cells, rows, strict=True)
+            ]
+        )
+    )
+
+
+def shift_without(fit: SurfaceFit, left_out: Sequence[Quantity]) -> Array:
+    """(6,) to add to the law's coefficients so that these trends are none and the others answer for it."""
+    at = [TRENDS[name] for name in left_out]
+    if not at or not fit.is_convex:
+        return np.zeros(6)
+    covariance = law_covariance(fit)
+    gain = covariance[:, at] @ np.linalg.inv(covariance[np.ix_(at, at)])
+    return np.asarray(-gain @ _law(fit)[at], dtype=float)
+
+
+def _law(fit: SurfaceFit) -> Array:
+    """(6,): ln LR, then ln B."""
+    rate, batch, _ = optimum_coefficients(fit.coefficients, fit.centre)
+    return np.concatenate([rate, batch])
