@@ -6,12 +6,13 @@ import os
 import select
 import shutil
 import signal
+import stat
 import sys
 from pathlib import Path
 
 from devcluster.build import CONTROL_PLANE, DEFAULT, Report, build, kubectl_path, print_line
 from devcluster.control_plane import ControlPlane
-from devcluster.daemon import Daemon
+from devcluster.daemon import Daemon, live_pid, save_identity
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import (
     STOP_SECONDS,
@@ -22,6 +23,8 @@ from devcluster.process_node import (
 )
 
 NODE = "process-node"
+OWNER_FILE = "owner.json"
+"""Names the process that the whole folder is to go with."""
 
 
 class DevCluster:
@@ -70,10 +73,24 @@ class DevCluster:
 
     def stop_with(self, owner: int, *, remove: bool = False) -> None:
         """Have everything stopped, and the folder removed if asked, once a process has ended."""
+        if remove:
+            save_identity(self.directory / OWNER_FILE, owner)
         command = [sys.executable, "-m", "devcluster", "reap", "--owner", str(owner)]
         command += [*(["--remove"] if remove else []), str(self.directory)]
         environment = {"PATH": os.defpath, "PYTHONPATH": python_path()}
         self._reaper.start(command, environment)
+
+    def is_abandoned(self) -> bool:
+        """Whether it was to go with an owner that has ended, and nobody is left to see to it."""
+        try:
+            found = self.directory.lstat()
+        except FileNotFoundError:
+            return False
+        # A folder that another user put there could name processes for us to kill.
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            return False
+        owner = self.directory / OWNER_FILE
+        return owner.exists() and live_pid(owner) is None and self._reaper.pid() is None
 
     @property
     def _reaper(self) -> Daemon:
@@ -84,6 +101,22 @@ class DevCluster:
 
     def _agents(self) -> list[Daemon]:
         return [Daemon("agent", folder) for folder in self._node_folders()]
+
+
+def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
+    """Stop and remove the clusters below `parent` whose owner has ended, and whose reaper with it.
+
+    That is, where all was killed at once. Left alone is every folder that is not ours, that names no
+    owner (`stop_with`), or whose owner or reaper lives. Returns what was removed.
+    """
+    removed = []
+    for folder in sorted(parent.glob(f"{prefix}*")):
+        cluster = DevCluster(folder)
+        if cluster.is_abandoned():
+            cluster.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    return removed
 
 
 def reap(owner: int, directory: Path, *, remove: bool) -> None:

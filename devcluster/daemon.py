@@ -34,6 +34,24 @@ def start_time(pid: int) -> str | None:
     return None if fields[STATE] in "ZX" else fields[START_TIME]
 
 
+def save_identity(path: Path, pid: int) -> None:
+    """Write down a process so that it can not be taken for a later one with its pid."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps({"pid": pid, "start_time": start_time(pid)}))
+    scratch.rename(path)
+
+
+def live_pid(identity: Path) -> int | None:
+    """Pid of the process that was written down, while it lives."""
+    try:
+        saved = json.loads(identity.read_text())
+    except (OSError, ValueError):
+        return None
+    alive = saved["start_time"] is not None and start_time(saved["pid"]) == saved["start_time"]
+    return int(saved["pid"]) if alive else None
+
+
 @dataclass(frozen=True)
 class Daemon:
     """One background process; `folder` holds its identity and its log."""
@@ -53,12 +71,7 @@ class Daemon:
 
     def pid(self) -> int | None:
         """Its pid while it lives."""
-        try:
-            saved = json.loads(self.identity.read_text())
-        except (OSError, ValueError):
-            return None
-        alive = saved["start_time"] is not None and start_time(saved["pid"]) == saved["start_time"]
-        return int(saved["pid"]) if alive else None
+        return live_pid(self.identity)
 
     def start(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
         """Start it in a session of its own, unless it runs already."""
@@ -76,10 +89,7 @@ class Daemon:
                 start_new_session=True,
             )
         _children[child.pid] = child
-        saved = {"pid": child.pid, "start_time": start_time(child.pid)}
-        scratch = self.identity.with_suffix(".tmp")
-        scratch.write_text(json.dumps(saved))
-        scratch.rename(self.identity)
+        save_identity(self.identity, child.pid)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if it lives."""

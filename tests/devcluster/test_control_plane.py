@@ -1,6 +1,7 @@
 """The control plane survives what tests do to it, and nothing of it survives its owner."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from kubernetes import client, config
 
 from devcluster.build import CONTROL_PLANE
-from devcluster.cluster import DevCluster
+from devcluster.cluster import DevCluster, remove_abandoned
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
 from devcluster.process_node import ProcessNode
@@ -80,6 +81,42 @@ def test_everything_ends_with_its_owner(tmp_path: Path) -> None:
     owner.communicate(b"\n")
     wait_until(lambda: not cluster.directory.exists(), "the cluster's folder to go")
     assert not cluster.object_storage.is_running()
+
+
+def test_what_was_killed_with_its_owner_and_its_reaper_is_removed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """And nothing else: neither what lives, nor a folder that never named an owner."""
+    dead, alive = DevCluster(tmp_path / "x-dead"), DevCluster(tmp_path / "x-alive")
+    owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    dead.object_storage.start()
+    for cluster, pid in ((dead, owner.pid), (alive, os.getpid())):
+        cluster.stop_with(pid, remove=True)
+        Daemon("reaper", cluster.directory).kill()
+    foreign = [tmp_path / "x-foreign", tmp_path / "x-file"]
+    foreign[0].mkdir()
+    foreign[1].write_text("")
+    (tmp_path / "x-link").symlink_to(dead.directory)
+    assert remove_abandoned(tmp_path, "x-") == [], "its owner lives"
+    owner.communicate(b"\n")
+    assert remove_abandoned(tmp_path, "x-") == [dead.directory]
+    assert not dead.object_storage.is_running()
+    assert not dead.directory.exists()
+    assert alive.directory.exists()
+    assert foreign[0].exists()
+
+
+def test_a_cluster_whose_reaper_still_works_is_left_to_it(tmp_path: Path) -> None:
+    cluster = DevCluster(tmp_path / "x-cluster")
+    owner = subprocess.Popen(["sleep", "600"])
+    cluster.stop_with(owner.pid, remove=True)
+    reaper = Daemon("reaper", cluster.directory)
+    reaper.signal(signal.SIGSTOP)
+    owner.kill()
+    owner.wait()
+    assert remove_abandoned(tmp_path, "x-") == []
+    reaper.signal(signal.SIGCONT)
+    wait_until(lambda: not cluster.directory.exists(), "the reaper to do its work")
 
 
 def test_a_daemon_is_not_taken_for_another_process_with_its_pid(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devcluster.cluster import DevCluster
+from devcluster.cluster import DevCluster, remove_abandoned
 from devcluster.control_plane import ControlPlane
 from devcluster.locking import exclusive
 from devcluster.object_storage import ObjectStorage
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = "ISOLOSS_TEST_CLUSTER"
 OWNER = "ISOLOSS_TEST_CLUSTER_OWNER"
+PREFIX = "isoloss-cluster-"
 NODE_LABEL = "devcluster.isoloss.dev/namespace"
 NODE_SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 
@@ -38,7 +39,7 @@ def begin_session() -> None:
     """Choose the session's folder; workers of pytest-xdist inherit the choice."""
     if FOLDER not in os.environ:
         # Only named here, and made by the first who needs it: most sessions need none.
-        name = f"isoloss-cluster-{secrets.token_hex(6)}"
+        name = f"{PREFIX}{secrets.token_hex(6)}"
         os.environ[FOLDER] = str(Path(tempfile.gettempdir()) / name)
         os.environ[OWNER] = str(os.getpid())
 
@@ -63,6 +64,7 @@ def dev_cluster() -> DevCluster:
     with exclusive(cluster.directory / "start.lock"):
         if owner is not None:
             cluster.stop_with(int(owner), remove=True)
+            remove_abandoned(cluster.directory.parent, PREFIX)
     return cluster
 
 
