@@ -56,28 +56,67 @@ def batches(run: PointRun, count: int) -> list[torch.Tensor]:
     return [run.sequences.read(i * size, size) for i in range(count)]
 
 
-@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
-def test_200_steps_follow_the_transformers_loop(prepared: Prepared, model: dict[str, Any]) -> None:
-    """Same weights and data, transformers' own loss, torch's own AdamW and clipping."""
-    run = point_run(prepared, model=model, optimizer=OptimizerConfig(warmup_tokens=0))
-    point = run.task.point
-    theirs = build_network(model, seed=point.seed)
-    routers = [m for m in theirs.modules() if hasattr(m, "e_score_correction_bias")]
-    biases = [router.e_score_correction_bias for router in routers]
-    optimizer = torch.optim.AdamW(theirs.parameters(), lr=point.learning_rate, weight_decay=0.01)
+class TransformersLoop:
+    """A plain training loop: transformers' own loss, torch's own AdamW and clipping."""
+
+    def __init__(self, run: PointRun) -> None:
+        point = run.task.point
+        self.clip = point.optimizer.gradient_clip
+        self.network = build_network(point.model, seed=point.seed)
+        weights = self.network.parameters()
+        self.optimizer = torch.optim.AdamW(weights, lr=point.learning_rate, weight_decay=0.01)
+        modules = self.network.modules()
+        routers = [m for m in modules if hasattr(m, "e_score_correction_bias")]
+        self.biases = [router.e_score_correction_bias for router in routers]
+
+    def step(self, batch: torch.Tensor) -> float:
+        loss = self.network(batch, labels=batch, use_cache=False).loss  # it shifts the labels
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def take_biases(self, run: PointRun) -> None:
+        """Those by which ours choose experts; transformers never moves them."""
+        for bias, ours in zip(self.biases, run.learner.balance.biases, strict=True):
+            bias.copy_(ours)
+
+
+def flat(network: torch.nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(network.parameters()).detach()
+
+
+def test_200_steps_follow_the_transformers_loop(prepared: Prepared) -> None:
+    """From the same weights, with the same data, each on its own."""
+    run = point_run(prepared, optimizer=OptimizerConfig(warmup_tokens=0))
+    theirs = TransformersLoop(run)
     worst = 0.0
     for number, batch in enumerate(batches(run, 200), 1):
-        for bias, ours in zip(biases, run.learner.balance.biases, strict=True):
-            bias.copy_(ours)  # transformers never moves it
         found = float(run.learner.step(batch, number * run.batch_tokens))
-        # transformers shifts the labels itself.
-        loss = theirs(batch, labels=batch, use_cache=False).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.parameters(), point.optimizer.gradient_clip)
-        optimizer.step()
-        worst = max(worst, abs(found - float(loss.detach())))
+        worst = max(worst, abs(found - theirs.step(batch)))
     assert worst < 0.003
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
+def test_each_of_200_steps_is_the_transformers_loops(
+    prepared: Prepared, model: dict[str, Any]
+) -> None:
+    """Loss and change of the weights, every step from the same weights.
+
+    Left to themselves, two runs with experts part as soon as rounding decides a tie between two
+    experts for one token: by up to 0.1 nats for some steps, and both are right.
+    """
+    run = point_run(prepared, model=model, optimizer=OptimizerConfig(warmup_tokens=0))
+    theirs = TransformersLoop(run)
+    for number, batch in enumerate(batches(run, 200), 1):
+        theirs.take_biases(run)
+        before = flat(theirs.network)
+        found = float(run.learner.step(batch, number * run.batch_tokens))
+        assert found == pytest.approx(theirs.step(batch), abs=1e-4)
+        after = flat(run.learner.model.network)
+        assert (flat(theirs.network) - after).norm() < 1e-3 * (after - before).norm()
+        torch.nn.utils.vector_to_parameters(after.clone(), theirs.network.parameters())
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
@@ -201,13 +240,14 @@ def bigram_loss(run: PointRun, data: PreparedData, sequences: int) -> float:
 def test_a_toy_model_beats_a_bigram_model_on_the_same_tokens(
     prepared: Prepared, model: dict[str, Any]
 ) -> None:
+    """By 0.2 to 0.5 nats, over ten seeds and the sources of two Pythons."""
     wider = {**model, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
     run = point_run(
         prepared,
         model=wider,
         batch_size=16,
-        learning_rate=6e-3,
-        tokens=150_000,
+        learning_rate=5e-3,
+        tokens=200_000,
         evaluation=EvaluationConfig(first_tokens=10**9, sequences_per_domain=64),
     )
     steps = run.wanted_steps

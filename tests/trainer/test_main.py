@@ -185,15 +185,3 @@ def test_a_stop_during_start_up_is_an_interruption(prepared: Prepared, tmp_path:
     assert process.wait(60) == ExitCode.INTERRUPTED
     words = TerminationMessage.model_validate_json((tmp_path / "words").read_text())
     assert words.code == "Interrupted"
-
-
-def test_train_and_evaluate_import_neither_datasets_nor_the_operator() -> None:
-    program = (
-        "import sys, isoloss_trainer.train, isoloss_trainer.run, isoloss_trainer.evaluate\n"
-        "print([n for n in sys.modules if n.split('.')[0] in "
-        "('datasets', 'isoloss_operator', 'kopf', 'kubernetes', 'scipy')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import dispatch_model
-from accelerate.hooks import AlignDevicesHook, add_hook_to_module
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss import layout
 from isoloss.store import Store
@@ -209,6 +206,8 @@ def test_a_dispatched_model_has_the_losses_of_a_plain_one(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     """Half of the layers lie on a disk, so that every step goes through accelerate's hooks."""
+    from accelerate import dispatch_model  # here: it imports what lean_imports.py leaves out
+
     inputs, targets = batch()
     wanted = ForeignModel(build_network(config, seed=0).eval(), SEQUENCE_LENGTH)
     losses = wanted.token_losses(inputs, targets)
@@ -236,6 +235,9 @@ def test_a_checkpoint_loaded_by_a_device_map_is_the_checkpoint(tmp_path: Path) -
 def two_devices(config: dict[str, Any]) -> Iterator[Any]:
     """A network spread over two accelerators that are not there: shapes, types and devices are real,
     and mixing devices is an error, but no number is computed."""
+    from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     model = shapes(config)
     found = place(model, int(weight_bytes(model) / 1.5), 2).modules
     with FakeTensorMode():

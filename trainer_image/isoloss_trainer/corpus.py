@@ -21,6 +21,8 @@ COMPRESSIONS = (".gz", ".zst")
 MAX_DOCUMENT_BYTES = 256 * 2**20
 """A single document beyond this is taken for a file that is not what it claims to be."""
 ROWS_AT_ONCE = 1024
+STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
+"""Their OSErrors are the storage's even without an error number."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def read_documents(
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             kind = type(error).__module__
             # pyarrow reports broken content as OSError too; the storage's own errors carry errno.
-            if error.errno is not None or kind.startswith(("botocore", "aiohttp")):
+            if error.errno is not None or kind.startswith(STORAGE_LIBRARIES):
                 raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
         raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
     except Exception as error:

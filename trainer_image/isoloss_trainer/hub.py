@@ -41,8 +41,8 @@ def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Pa
             f"{uri}: no such repository or revision on the hub, or no right to read it: {words}"
         )
         raise BadData("NotOnHub", message) from error
-    except OSError as error:
-        # Without a network: LocalEntryNotFoundError, an OSError as all of the hub's own are.
+    except Exception as error:
+        # The hub's own errors, its HTTP library's and the disk's share no base class.
         detail = str(error).strip()[:300]
         raise StoreUnavailable(f"{uri}: the hub could not be asked: {detail}") from error
     return Path(folder)
