@@ -97,8 +97,6 @@ class ObservedJob:
     reason: str = ""
     """Of the Complete or Failed condition: BackoffLimitExceeded, DeadlineExceeded, …"""
     message: str = ""
-    evicted: str = ""
-    """Reason of the Kueue Workload's Evicted=True, where one is known: Preempted, …"""
     deleting: bool = False
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
     expires: bool = False

@@ -130,7 +130,7 @@ def termination_message(pod: ObservedPod | None) -> TerminationMessage | None:
 def _failure_class(
     job: ObservedJob, pod: ObservedPod | None, last_words: TerminationMessage | None
 ) -> FailureClass:
-    if job.suspended or job.evicted:
+    if job.suspended:
         return FailureClass.INTERRUPTED
     if job.reason == "DeadlineExceeded":
         return FailureClass.DEADLINE

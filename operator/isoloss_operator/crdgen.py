@@ -115,7 +115,6 @@ def _chart_rules() -> str:
     """Named templates with the rules of the operator's roles."""
     parts = {
         "isoloss.rules": rbac.RULES,
-        "isoloss.kueueRule": (rbac.KUEUE_RULE,),
         "isoloss.leaseRules": rbac.lease_rules(LEASE_NAME),
     }
     source = HEADER.replace("isoloss.resources", "isoloss_operator.rbac")

@@ -40,9 +40,6 @@ RULES = (
 )
 """In every namespace that is served."""
 
-KUEUE_RULE = _rule("kueue.x-k8s.io", ["workloads"], "get", "list", "watch")
-"""Why a queued Job waits or was evicted; only where Kueue is used."""
-
 
 def lease_rules(name: str) -> tuple[Rule, Rule]:
     """In the operator's own namespace: its one Lease. A name can not be asked for at creation."""
@@ -51,11 +48,9 @@ def lease_rules(name: str) -> tuple[Rule, Rule]:
     return create, {**use, "resourceNames": [name]}
 
 
-def account(
-    namespace: str, *, name: str = NAME, watched: Sequence[str] = (), kueue: bool = False
-) -> list[Manifest]:
+def account(namespace: str, *, name: str = NAME, watched: Sequence[str] = ()) -> list[Manifest]:
     """The service account with its roles: in every namespace, or in the `watched` ones only."""
-    rules = [*RULES, KUEUE_RULE] if kueue else [*RULES]
+    rules = [*RULES]
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
     manifests += _grant(subject, f"{name}-lease", namespace, [*lease_rules(name)])

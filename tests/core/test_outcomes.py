@@ -53,7 +53,6 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
     ),
     "deleted while it ran": (failed(POINT, None, pod_deleting=True), F.INTERRUPTED, False),
     "suspended by Kueue": (failed(POINT, 1, suspended=True), F.INTERRUPTED, False),
-    "evicted by Kueue": (failed(POINT, 1, evicted="Preempted"), F.INTERRUPTED, False),
     "gone with its node": (vanished(POINT), F.POD_VANISHED, False),
     "stopped without an exit code": (failed(POINT, None, pod_reason=""), F.POD_VANISHED, False),
     "another attempt holds the point": (

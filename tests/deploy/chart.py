@@ -26,7 +26,6 @@ EVERYTHING_ON: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "trainer": {"image": {"repository": "registry/trainer", "tag": "2", "pullPolicy": "Always"}},
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}},
-    "kueue": {"enabled": True},
     "replicas": 2,
     "extraEnv": [{"name": "AWS_ENDPOINT_URL", "value": "https://s3.example.com"}],
     "extraVolumes": [{"name": "sweeps", "persistentVolumeClaim": {"claimName": "sweeps"}}],

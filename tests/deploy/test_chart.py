@@ -49,18 +49,17 @@ def test_helm_finds_no_fault(values: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "watched", "kueue"),
+    ("values", "watched"),
     [
-        pytest.param({}, (), False, id="all namespaces"),
-        pytest.param({"kueue": {"enabled": True}}, (), True, id="with Kueue"),
-        pytest.param({"watchNamespaces": ["a", "b"]}, ("a", "b"), False, id="two namespaces"),
+        pytest.param({}, (), id="all namespaces"),
+        pytest.param({"watchNamespaces": ["a", "b"]}, ("a", "b"), id="two namespaces"),
     ],
 )
 def test_the_chart_gives_the_rights_that_demo_and_tests_run_with(
-    values: dict[str, Any], watched: tuple[str, ...], kueue: bool
+    values: dict[str, Any], watched: tuple[str, ...]
 ) -> None:
     rendered = of_kind(render({**values, "rbac": {"aggregateRoles": False}}), *ROLES)
-    assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched, kueue=kueue))
+    assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched))
 
 
 def test_with_a_list_of_namespaces_the_operator_has_no_right_outside_of_them() -> None:

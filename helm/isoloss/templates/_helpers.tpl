@@ -32,10 +32,3 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ $image.repository }}:{{ default (last .) $image.tag }}
 {{- end -}}
 {{- end }}
-
-{{- define "isoloss.allRules" -}}
-{{ include "isoloss.rules" . }}
-{{- if .Values.kueue.enabled }}
-{{ include "isoloss.kueueRule" . }}
-{{- end }}
-{{- end }}

@@ -62,16 +62,6 @@
     - create
     - patch
 {{- end }}
-{{- define "isoloss.kueueRule" -}}
-- apiGroups:
-    - kueue.x-k8s.io
-  resources:
-    - workloads
-  verbs:
-    - get
-    - list
-    - watch
-{{- end }}
 {{- define "isoloss.leaseRules" -}}
 - apiGroups:
     - coordination.k8s.io
