@@ -6,6 +6,7 @@ is withdrawn as soon as the prediction's own spec changes or the new laws say so
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,13 +52,15 @@ from isoloss.prediction_status import (
     route_words,
 )
 from isoloss.publication import publication, withdrawals
-from isoloss.resources import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss.resources import Condition, HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec, prepare_config
 from isoloss.store import BadRecord, StoreError
 from isoloss.sweep_status import previous_status
 from isoloss.sweep_view import deletions, events
 
 _ANNOUNCED = (ACCEPTED, EVALUATED, READY, STALE, STALLED)
+_WAITING = frozenset({Reason.SWEEP_NOT_READY, Reason.PROVISIONAL})
+"""Two sides of one thing, a sweep that still runs: as its provisional laws come and go, so do these."""
 _REFUSALS = frozenset(reason.value for reason in RefusalReason)
 ALL_ACCEPTED = Finding.true(
     Reason.ACCEPTED, "The spec is valid and everything it names may be used."
@@ -457,9 +460,21 @@ def _plan(observed: ObservedPrediction, verdict: _Verdict) -> PredictionPlan:
         create=step.create if step else (),
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
-        events=events(turned(conditions, previous), _ANNOUNCED, stalled=verdict.stalled),
+        events=events(_news(conditions, previous), _ANNOUNCED, stalled=verdict.stalled),
         requeue_after=verdict.requeue_after if step is None else step.requeue_after,
     )
+
+
+def _news(
+    conditions: Sequence[Condition], previous: Mapping[str, Condition]
+) -> tuple[Condition, ...]:
+    """Conditions that turned, but for those that waited for their sweep before and still do."""
+
+    def waits_on(condition: Condition) -> bool:
+        before = previous.get(condition.type)
+        return before is not None and {before.reason, condition.reason} <= _WAITING
+
+    return tuple(c for c in turned(conditions, previous) if not waits_on(c))
 
 
 def _findings(verdict: _Verdict) -> dict[str, Finding]:

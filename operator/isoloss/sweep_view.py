@@ -47,6 +47,8 @@ KEEP_SUCCEEDED_SECONDS = 600
 KEEP_FAILED_SECONDS = 86_400
 _ANNOUNCED = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 """Conditions whose turns are worth an event; the others turn all the time."""
+_NO_NEWS_YET = (Reason.NO_RESULTS,)
+"""News only once nothing more will come."""
 _NO_NEWS = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
 
 
@@ -209,7 +211,7 @@ def events(
     for condition in conditions:
         if condition.type not in announced or condition.status == "Unknown":
             continue
-        if condition.reason in _NO_NEWS:
+        if condition.reason in _NO_NEWS or (condition.reason in _NO_NEWS_YET and not stalled):
             continue
         is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
         event = Event(

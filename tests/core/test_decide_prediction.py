@@ -508,3 +508,23 @@ def test_a_second_pass_repeats_the_answer_to_the_letter_and_sends_no_event() -> 
     assert again.status == plan.status
     assert again.events == ()
     assert [e.reason for e in plan.events] == ["Accepted", "Evaluated", "Predicted"]
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_sweep_that_runs_is_told_of_once_however_its_provisional_laws_come_and_go(
+    stands: bool,
+) -> None:
+    """The condition follows them; an event for each turn would drown what matters."""
+    running = sweep("False", "Training", "2 of 8 points are done.")
+    nothing, some = fit(refused()), fit(fitted_laws(provisional=True))
+    world = answered(sweep=running) if stands else observed(sweep=running)
+    told, reasons = [], []
+    for laws in (nothing, some, nothing, some):
+        plan = decide_prediction(replace(world, fit=laws))
+        told += [event.reason for event in plan.events]
+        reasons.append(condition(plan, "Stale" if stands else "Ready")[1])
+        world = after(world, plan)
+    assert reasons == ["SweepNotReady", "Provisional"] * 2
+    assert sum(reason in ("SweepNotReady", "Provisional") for reason in told) == 1
+    ended = replace(world, fit=fit(), sweep=sweep())
+    assert "Predicted" in [e.reason for e in decide_prediction(ended).events] or stands

@@ -747,6 +747,18 @@ def test_a_vanished_pod_is_not_charged_before_it_happened_twenty_times() -> None
         assert charged == ({} if attempt <= 20 else {"Crashed": 1})
 
 
+def test_that_there_are_no_results_yet_is_no_news_and_that_there_will_be_none_is() -> None:
+    """An event list starts with what happened."""
+    world = training()
+    begun = decide_sweep(replace(world, status={}))
+    assert condition(begun, "FitReady")[1] == "NoResults"
+    assert "NoResults" not in [event.reason for event in begun.events]
+    lost = tuple(failed(p, ExitCode.OUT_OF_MEMORY) for p in POINTS)
+    spec = sweep_spec(failurePolicy={"maxFailedPoints": len(POINTS)})
+    over = decide_sweep(observed(spec, jobs=lost))
+    assert ("Warning", "NoResults") in {(e.type, e.reason) for e in over.events}
+
+
 def test_events_tell_of_turns_once() -> None:
     """A second identical pass sends none; a stall is a warning."""
     world = training(jobs=tuple(failed(p, ExitCode.OUT_OF_MEMORY) for p in POINTS[:3]))
