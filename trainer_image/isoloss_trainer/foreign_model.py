@@ -139,12 +139,12 @@ def _named(uri: str) -> Iterator[None]:
         raise BadData("NotACheckpoint", message, FIELD) from error
 
 
-def load_weights(network: Any, uri: str, scratch: Path) -> None:
+def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
     """Give `network` the weights of the checkpoint at `uri`, in float32.
 
     Raises BadData(WeightsDiffer) unless name for name and shape for shape are the same.
     """
-    theirs = load_network(fetch_directory(uri, scratch), uri, torch.float32)
+    theirs = load_network(fetch_once(uri, scratch, world), uri, torch.float32)
     ours, given = network.state_dict(), theirs.state_dict()
     different = sorted(
         name

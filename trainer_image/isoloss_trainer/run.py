@@ -97,7 +97,7 @@ class PointRun:
         self._started = time.monotonic()
         network = build_network(point.model, seed=point.seed)
         if point.initial_weights is not None:
-            load_weights(network, point.initial_weights, scratch)
+            load_weights(network, point.initial_weights, scratch, world)
         check_fits(
             network.config,
             vocabulary=data.manifest.vocabulary_size,
