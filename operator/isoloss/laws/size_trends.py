@@ -3,7 +3,8 @@
 Sizes that differ in width have different best learning rates; sizes that differ in their experts need
 not. Few sizes, each straying by some per cent, show a trend even where there is none, and it grows with
 the extrapolation. So a trend that can not be told from the scatter of sizes is left out where that
-predicts the largest size better, from the others. The answers keep the trend's uncertainty.
+predicts the largest size better, from the others. Half of an answer's draws keep the trend, and all of
+them its spread: few sizes do not decide such a question for good.
 """
 
 from __future__ import annotations

@@ -294,10 +294,11 @@ def surface_law(
 ) -> tuple[SurfaceLaw, Array | None]:
     """The public record of the estimate and the draws (n, 6) of its optimum's coefficients.
 
-    `shift` (6,) moves those, the estimate's and the draws' alike.
+    `shift` (6,) moves the estimate and every other draw: whether to shift is itself not certain.
     """
     rate, batch, convex = optimum_coefficients(draws, fit.centre)
-    rate, batch = rate + shift[:PER_QUANTITY], batch + shift[PER_QUANTITY:]
+    moved = np.where(np.arange(len(draws))[:, None] % 2 == 0, shift, 0.0)
+    rate, batch = rate + moved[:, :PER_QUANTITY], batch + moved[:, PER_QUANTITY:]
     refusal = _judge(fit, trajectories, cells, rate, batch, convex)
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None
