@@ -21,7 +21,13 @@ from isoloss_trainer.evaluate import evaluate, load_copies
 from isoloss_trainer.foreign_model import ForeignModel, load_network
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import build_network
-from isoloss_trainer.placement import Placement, place, room_for_weights, weight_bytes
+from isoloss_trainer.placement import (
+    Placement,
+    place,
+    room_beside_work,
+    room_for_weights,
+    weight_bytes,
+)
 from isoloss_trainer.termination import OutOfMemory
 from isoloss_trainer.world import World
 from tests.trainer.builders import (
@@ -88,6 +94,17 @@ def test_the_layers_go_to_as_few_devices_as_hold_them(
     assert max(used) <= room
     layers = [found.modules[f"model.layers.{number}"] for number in range(6)]
     assert layers == sorted(layers), "states would go to and fro between devices"
+
+
+@pytest.mark.parametrize(
+    ("device_gib", "parameters_in_billions", "devices"),
+    [(80, 8, 1), (80, 30, 1), (80, 72, 3), (140, 60, 1), (140, 70, 2), (8, 1, 1)],
+)
+def test_devices_that_a_checkpoint_in_bfloat16_takes(
+    device_gib: int, parameters_in_billions: int, devices: int
+) -> None:
+    room = room_beside_work(device_gib * 2**30)
+    assert -(-parameters_in_billions * 2 * 10**9 // room) == devices
 
 
 def test_weights_are_counted_in_the_precision_that_they_are_loaded_in() -> None:

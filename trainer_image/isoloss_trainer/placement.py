@@ -83,7 +83,12 @@ def room_for_weights(device: torch.device, processes: int) -> tuple[int, int]:
         return int(USABLE_SHARE * host_bytes()) // processes, 1
     count = torch.cuda.device_count()
     sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(count)]
-    return max(0, int(USABLE_SHARE * min(sizes)) - WORKING_BYTES), count
+    return room_beside_work(min(sizes)), count
+
+
+def room_beside_work(device_bytes: int) -> int:
+    """Bytes for weights on an accelerator; a small one keeps half for work."""
+    return int(USABLE_SHARE * device_bytes) - min(WORKING_BYTES, device_bytes // 2)
 
 
 def host_bytes() -> int:
