@@ -86,7 +86,7 @@ def test_eighty_percent_intervals_cover_75_to_95_percent(factor):
     """
     hits: Counter[str] = Counter()
     trials = 0
-    for grid, seeds in ((TWO_SIZES, 16), (THREE_SIZES, 6)):
+    for grid, seeds in ((TWO_SIZES, 24), (THREE_SIZES, 10)):
         for evaluation, offset in ((0.0015, 0.0), (0.0, 0.0015), (0.00106, 0.00106)):
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
