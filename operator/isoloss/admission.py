@@ -94,7 +94,7 @@ def admit(
     affordable, unaffordable, message = _within_budget(spec, pending, running, records)
     due, later = [], []
     for point in affordable:
-        start = not_before(records[point.key].attempts)
+        start = not_before(records[point.key].attempts, point.proxy.template_digest)
         if start is None or start <= observed.now:
             due.append(point)
         else:

@@ -176,8 +176,13 @@ def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
     )
 
 
-def not_before(attempts: Attempts) -> datetime | None:
-    """When the next attempt may start; None: at once."""
+def not_before(attempts: Attempts, template: str) -> datetime | None:
+    """When the next attempt may start; None: at once.
+
+    A charged failure under another pod template delays nothing: whoever changed it mended something.
+    """
+    if attempts.last_failure in attempts.charged and attempts.template != template:
+        return None
     ended_at = parse_timestamp(attempts.last_ended_at)
     seconds = delay_seconds(attempts)
     return None if ended_at is None or seconds <= 0 else ended_at + timedelta(seconds=seconds)

@@ -88,7 +88,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         ),
         create=create,
         numbers=_numbers(view, ledger),
-        requeue_after=_requeue_after(view, ledger),
+        requeue_after=_requeue_after(view, ledger, template),
     )
 
 
@@ -117,7 +117,7 @@ def _may_start(view: SweepView, ledger: Ledger, template: str) -> bool:
         return False
     if slots_taken(observed) >= view.spec.parallelism:
         return False
-    start = not_before(ledger.preparation)
+    start = not_before(ledger.preparation, template)
     return start is None or start <= observed.now
 
 
@@ -138,8 +138,8 @@ def _numbers(view: SweepView, ledger: Ledger) -> dict[str, object]:
     return {**found, "points": counts, "progress": f"0/{len(points)}"}
 
 
-def _requeue_after(view: SweepView, ledger: Ledger) -> float:
-    start = not_before(ledger.preparation)
+def _requeue_after(view: SweepView, ledger: Ledger, template: str) -> float:
+    start = not_before(ledger.preparation, template)
     if start is None or view.running:
         return 30.0
     return min(300.0, max(1.0, (start - view.observed.now).total_seconds()))

@@ -119,7 +119,16 @@ def test_delays_grow_with_repetition_and_are_bounded(
     attempts = after(Attempts(), *failures)
     assert delay_seconds(attempts) == seconds
     expected = NOW + timedelta(seconds=seconds) if seconds else None
-    assert not_before(attempts) == expected
+    assert not_before(attempts, "t") == expected
+
+
+def test_a_changed_template_ends_the_wait_for_what_failed_under_the_former_one() -> None:
+    """Whoever changed it mended something; an interruption had nothing to do with it."""
+    crashed = after(Attempts(), *[F.CRASHED] * 3)
+    assert not_before(crashed, "t") is not None
+    assert not_before(crashed, "mended") is None
+    interrupted = after(Attempts(), *[F.INTERRUPTED] * 3)
+    assert not_before(interrupted, "mended") is not None
 
 
 def test_an_interruption_after_long_work_does_not_slow_the_next_attempt() -> None:
