@@ -36,7 +36,7 @@ versions='
 import platform
 from importlib.metadata import version
 names = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pydantic", "pyarrow", "fsspec")
-print("Python", platform.python_version(), *(f"{name} {version(name)}" for name in names), sep=", ")'
+print(f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in names), sep=", ")'
 
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
