@@ -1,5 +1,7 @@
 """Fixtures that every test may ask for: the shared development cluster."""
 
+from hypothesis import settings
+
 from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
     api_client,
     begin_session,
@@ -13,6 +15,10 @@ from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
     own_storage,
     process_node,
 )
+
+# How long one example takes says more about the machine than about the code.
+settings.register_profile("isoloss", deadline=None)
+settings.load_profile("isoloss")
 
 
 def pytest_configure() -> None:

@@ -36,7 +36,7 @@ def _is_over(world: FakeWorld) -> bool:
     return done and not world.damaged
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.05, 0.3]))
 def test_every_sweep_ends_with_each_point_trained_once_and_never_exceeds_its_parallelism(
     seed: int, kills: float
@@ -52,7 +52,7 @@ def test_every_sweep_ends_with_each_point_trained_once_and_never_exceeds_its_par
     assert 0 < world.most_active <= 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.2]))
 def test_exactly_the_chargeable_failures_are_charged(seed: int, kills: float) -> None:
     """Interruptions, vanished pods, claims and deletions by hand cost a point nothing."""
@@ -70,7 +70,7 @@ def test_exactly_the_chargeable_failures_are_charged(seed: int, kills: float) ->
     assert charged == dict(world.injected)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_again(
     seed: int,
@@ -86,7 +86,7 @@ def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_aga
     assert not second.trained
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.1]))
 def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_count(
     seed: int, kills: float

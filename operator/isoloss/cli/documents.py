@@ -73,6 +73,7 @@ def fit(laws: Laws, warnings: Sequence[str] = ()) -> Document:
             **_why(laws.surface.refusal),
             "residual_rms": laws.surface.residual_rms,
             "cells": laws.surface.cells,
+            "same_at_all_sizes": list(laws.surface.same_at_all_sizes),
         },
         "default_route": laws.default_route,
         "held_out": laws.selection.held_out,

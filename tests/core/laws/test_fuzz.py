@@ -21,7 +21,7 @@ from isoloss.laws import (
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=12)
-SLOW_OK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW_OK = settings(max_examples=80, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

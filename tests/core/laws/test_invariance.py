@@ -12,7 +12,7 @@ from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predi
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=30)
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 
 
 @cache

@@ -59,7 +59,7 @@ def check(result: RunTable | BadTable) -> None:
 
 
 @given(row=st.integers(0, 5), column=st.integers(0, 6), text=NASTY)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_one_bad_cell(row: int, column: int, text: str) -> None:
     rows = good_rows()
     rows[row][column] = text
@@ -71,7 +71,7 @@ def test_one_bad_cell(row: int, column: int, text: str) -> None:
 
 
 @given(st.lists(st.lists(NASTY, min_size=7, max_size=7), max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_all_cells_bad(rows: list[list[str]]) -> None:
     check(read(as_csv(rows)))
 
@@ -80,14 +80,14 @@ def test_all_cells_bad(rows: list[list[str]]) -> None:
     column=st.sampled_from(OPTIONAL),
     cells=st.lists(NASTY, min_size=6, max_size=6),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_bad_optional_columns(column: str, cells: list[str]) -> None:
     rows = [[*row, cell] for row, cell in zip(good_rows(), cells, strict=True)]
     check(read(as_csv(rows, [*HEADER, column])))
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example(b"run,params\r\n")
 @example(b'"run')
 @example(b"\xef\xbb\xbfrun\x00")
@@ -98,7 +98,7 @@ def test_any_bytes_as_csv(content: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_parquet(data: st.DataObject) -> None:
     """Flipped bytes anywhere in a valid file."""
     columns = dict(zip(HEADER, map(list, zip(*good_rows(), strict=True)), strict=True))
