@@ -9,7 +9,6 @@ import json
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubernetes import client
@@ -428,30 +427,6 @@ def test_a_prediction_waits_for_its_sweep_and_says_so(
     user.wait_for(lambda: user.prediction("target"), "Ready", "False", "SweepNotFound")
     user.apply_sweep(sweep(place, grid=sweep_manifest("x", place.uri)["spec"]["grid"]))
     user.wait_for(lambda: user.prediction("target"), "Ready")
-
-
-def test_an_answer_published_under_another_name_leaves_the_former_one(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """A ConfigMap that only claims to be the prediction's is never touched."""
-    core = client.CoreV1Api(user.api_client)
-    operator.start()
-    target = prediction_manifest("target", "dense", publish={"configMapName": "one"})
-    uid = user.apply_prediction(target)["metadata"]["uid"]
-    foreign: Any = {"metadata": {"name": "foreign", "labels": {"isoloss.dev/owner-uid": uid}}}
-    core.create_namespaced_config_map(user.namespace, foreign)
-
-    def names() -> set[str]:
-        listed: Any = core.list_namespaced_config_map(user.namespace).items
-        return {each.metadata.name for each in listed} - {"kube-root-ca.crt"}
-
-    wait_until(lambda: names() == {"one", "foreign"}, "the first publication")
-    target["spec"]["publish"] = {"configMapName": "two"}
-    user.apply_prediction(target)
-    wait_until(lambda: names() == {"two", "foreign"}, "the second, and the first to go")
-    del target["spec"]["publish"]
-    user.apply_prediction(target)
-    wait_until(lambda: names() == {"foreign"}, "the second to go")
 
 
 def test_a_checkpoint_that_is_no_model_is_said(
