@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions check lint format types contracts generate \
+.PHONY: help setup demo demo-down test test-fast test-versions test-gs check lint format types contracts generate \
 	bench-operator bench-laws bench-trainer step-law lock clean
 
 help: ## List the commands
@@ -31,6 +31,10 @@ test-fast: setup ## Run the tests that need neither cluster nor S3
 
 test-versions: ## Run the trainer's tests at the corners of its supported range (downloads much)
 	@./scripts/test-versions.sh
+
+test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machine
+	@$(PY) -m devcluster build fake-gcs-server
+	$(PY) -m pytest tests/trainer/test_gs.py
 
 check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
 

@@ -119,6 +119,8 @@ TOOLS = {
             "-X main.version={version}",
             5,
         ),
+        # Asked for by `make test-gs` alone.
+        Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", "", 110),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
