@@ -133,6 +133,8 @@ ALLOWED = [
     ("batch", "jobs", "", "delete"),
     ("", "pods", "", "list"),
     ("", "configmaps", "", "patch"),
+    ("", "configmaps", "", "list"),
+    ("", "configmaps", "", "delete"),
     ("events.k8s.io", "events", "", "create"),
 ]
 NEVER = [
@@ -140,8 +142,8 @@ NEVER = [
     ("", "secrets", "", "list"),
     ("", "pods", "", "create"),
     ("", "pods", "log", "get"),
-    ("", "configmaps", "", "list"),
-    ("", "configmaps", "", "delete"),
+    ("", "configmaps", "", "update"),
+    ("", "configmaps", "", "deletecollection"),
     ("", "serviceaccounts", "token", "create"),
     (GROUP, "scalingsweeps", "", "update"),
     (GROUP, "scalingsweeps", "", "patch"),
