@@ -182,7 +182,7 @@ class Bench:
 
     def _prepare(self, user: User, sweep: Json) -> None:
         """Write the manifest of the corpus where the operator looks for it."""
-        from isoloss.specs import parse_sweep_spec, prepare_config
+        from isoloss.resources.specs import parse_sweep_spec, prepare_config
         from tests.support import planted_trainer
 
         spec = parse_sweep_spec(sweep["spec"])

@@ -32,8 +32,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from isoloss.architectures import parameter_counts, preset_config
 from isoloss.contract import EvaluationConfig, OptimizerConfig, PointConfig
+from isoloss.models.presets import parameter_counts, preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import build_network

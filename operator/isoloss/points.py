@@ -13,7 +13,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from isoloss.architectures import parameter_counts
 from isoloss.contract import (
     DataManifest,
     EvaluationConfig,
@@ -21,9 +20,10 @@ from isoloss.contract import (
     PointConfig,
     content_key,
 )
-from isoloss.flops import six_nd, whole_steps
+from isoloss.models.flops import six_nd, whole_steps
+from isoloss.models.presets import parameter_counts
 from isoloss.resources import ScalingSweepSpec
-from isoloss.specs import InvalidSpec, SpecError, model_config, optimizer_config
+from isoloss.resources.specs import InvalidSpec, SpecError, model_config, optimizer_config
 
 MAX_JOB_NAME = 63
 """A Job's name is also a label of its pods."""

@@ -17,8 +17,8 @@ from isoloss.contract import (
     PointResult,
     TrajectoryRow,
 )
+from isoloss.decisions.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss.laws.model import Run
-from isoloss.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss.store import BadStoreUri, NotFound, Store, StoreError, parse_record_lines
 

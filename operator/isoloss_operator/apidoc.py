@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from isoloss.crd_schema import Schema
 from isoloss.resources import API_VERSION
+from isoloss.resources.crd_schema import Schema
 
 BOUNDS = {
     "minimum": "at least {}",

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from isoloss.crd_schema import Schema, structural_schema
 from isoloss.resources import (
     GROUP,
     PREDICTION_KIND,
@@ -26,7 +25,8 @@ from isoloss.resources import (
     ScalingSweepSpec,
     ScalingSweepStatus,
 )
-from isoloss.yaml_text import to_yaml
+from isoloss.resources.crd_schema import Schema, structural_schema
+from isoloss.resources.yaml_text import to_yaml
 from isoloss_operator import rbac
 from isoloss_operator.apidoc import api_page
 from isoloss_operator.presetdoc import presets_page

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from isoloss.observation import Event
+from isoloss.decisions.observation import Event
 from isoloss_operator.cluster import EVENT, FIELD_MANAGER, Cluster, ClusterError, Conflict
 from isoloss_operator.manifests import Owner
 

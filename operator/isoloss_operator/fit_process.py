@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from isoloss import layout
 from isoloss.contract import PointResult, TrajectoryRow
+from isoloss.decisions.observation import FitOutcome, FitPoint
 from isoloss.laws.fit import fit_laws
 from isoloss.laws.model import Run
 from isoloss.laws.results import Laws
-from isoloss.observation import FitOutcome, FitPoint
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss.store import (

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pydantic import Field
 
 from isoloss.contract import Record
+from isoloss.decisions.observation import FitOutcome
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
-from isoloss.observation import FitOutcome
 from isoloss.store import BadRecord, parse_record
 
 FIT_FILE = "fit.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoloss.observation import FitOutcome, FitRequest
+from isoloss.decisions.observation import FitOutcome, FitRequest
 
 
 @dataclass(frozen=True)

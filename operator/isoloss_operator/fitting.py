@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-from isoloss.observation import FitOutcome, FitRequest
+from isoloss.decisions.observation import FitOutcome, FitRequest
 from isoloss_operator.fitjobs import Answer, FitJob, NotFitted, failed
 
 NICENESS = 10

@@ -14,7 +14,7 @@ from typing import Any
 import kopf
 
 from isoloss import resources
-from isoloss.observation import LABEL_OWNER_UID
+from isoloss.decisions.observation import LABEL_OWNER_UID
 from isoloss_operator.cluster import JOB, POD, PREDICTION, SWEEP, Kind
 from isoloss_operator.manifests import OWNER_ANNOTATION
 from isoloss_operator.metrics import Metrics

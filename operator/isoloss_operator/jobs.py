@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from isoloss.observation import JobDeletion, JobExpiry, JobRequest
+from isoloss.decisions.observation import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.cluster import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.observe import is_owned_by

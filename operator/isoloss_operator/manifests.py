@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss.contract import SCRATCH_VARIABLE, TASK_VARIABLE, TERMINATION_VARIABLE, ExitCode
-from isoloss.observation import LABEL_OWNER_UID, ConfigMapRequest, JobRequest
+from isoloss.decisions.observation import LABEL_OWNER_UID, ConfigMapRequest, JobRequest
 from isoloss_operator.cluster import CONFIG_MAP, JOB, Kind
 from isoloss_operator.podtemplates import BadPodTemplate, merge, violations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from isoloss.observation import (
+from isoloss.decisions.observation import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
     LABEL_KEY,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from isoloss.observation import (
+from isoloss.decisions.observation import (
     LABEL_KIND,
     LABEL_OWNER_UID,
     Event,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from isoloss.architectures import MAX_POSITIONS, PRESETS, parameter_counts, preset_config
-from isoloss.flops import Convention, token_flops
+from isoloss.models.flops import Convention, token_flops
+from isoloss.models.presets import MAX_POSITIONS, PRESETS, parameter_counts, preset_config
 
 INTRODUCTION = f"""\
 # Presets

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isoloss.resources import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL
-from isoloss.yaml_text import to_yaml
+from isoloss.resources.yaml_text import to_yaml
 
 Rule = dict[str, list[str]]
 Manifest = dict[str, Any]

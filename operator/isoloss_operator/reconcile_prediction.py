@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from isoloss.decide_prediction import decide_prediction, evaluation_path, prediction_reads
-from isoloss.observation import (
+from isoloss.decisions.observation import (
     LABEL_OWNER_UID,
     FitOutcome,
     ObservedPrediction,
@@ -16,6 +15,7 @@ from isoloss.observation import (
     PredictionPlan,
     PredictionReads,
 )
+from isoloss.decisions.prediction import decide_prediction, evaluation_path, prediction_reads
 from isoloss.store import BadRecord, StoreError
 from isoloss_operator.cluster import CONFIG_MAP, PREDICTION, SWEEP
 from isoloss_operator.manifests import Owner, config_map_manifest

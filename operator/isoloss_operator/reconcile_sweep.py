@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from isoloss import layout
 from isoloss.contract import DataManifest
-from isoloss.decide_sweep import decide_sweep, first_reads, sweep_reads
-from isoloss.observation import FirstReads, FitOutcome, ObservedSweep, SweepPlan
+from isoloss.decisions.observation import FirstReads, FitOutcome, ObservedSweep, SweepPlan
+from isoloss.decisions.sweep import decide_sweep, first_reads, sweep_reads
 from isoloss.store import BadRecord, StoreError
 from isoloss_operator.cluster import SWEEP
 from isoloss_operator.fitjobs import FitJob

@@ -13,7 +13,7 @@ from datetime import datetime
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from isoloss.resource_statuses import (
+from isoloss.resources.statuses import (
     Condition,
     HyperparamPredictionStatus,
     ScalingSweepStatus,

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from isoloss import layout
 from isoloss.contract import DataManifest, EvaluationResult, PointProgress, PointResult
-from isoloss.ledger import Ledger
-from isoloss.observation import FitOutcome, SetAside
+from isoloss.decisions.ledger import Ledger
+from isoloss.decisions.observation import FitOutcome, SetAside
 from isoloss.store import BadRecord, NotFound, Store, StoreError, StoreUnavailable, parse_record
 from isoloss_operator.fitfiles import read_outcome
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoloss import runs
-from isoloss.architectures_like import proxy_like
+from isoloss.models.like import proxy_like
 from isoloss.points import (
     decimal_label,
     job_name,
@@ -19,7 +19,7 @@ from isoloss.points import (
     template_digest,
 )
 from isoloss.resources import ScalingSweepSpec
-from isoloss.specs import (
+from isoloss.resources.specs import (
     WARMUP_MULTIPLE,
     InvalidSpec,
     like_checkpoints,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from isoloss.observation import ObservedReference
-from isoloss.prediction_status import search_cost
+from isoloss.decisions.observation import ObservedReference
+from isoloss.decisions.prediction_status import search_cost
 
 GRID = {"batchSizes": [64, 128, 256], "learningRates": ["1e-4", "2e-4", "5e-4"]}
 

@@ -11,7 +11,7 @@ import pytest
 from kubernetes import client
 
 from isoloss.resources import GROUP, SWEEP_PLURAL, VERSION
-from isoloss.yaml_text import read_documents, to_yaml
+from isoloss.resources.yaml_text import read_documents, to_yaml
 from isoloss_operator.crdgen import definitions
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl

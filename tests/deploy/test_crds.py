@@ -10,8 +10,8 @@ import pytest
 
 from isoloss.cli.planning import read_manifest
 from isoloss.resources import SWEEP_KIND
-from isoloss.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
-from isoloss.yaml_text import read_documents, to_yaml
+from isoloss.resources.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
+from isoloss.resources.yaml_text import read_documents, to_yaml
 from isoloss_operator import crdgen
 
 ROOT = Path(__file__).parents[2]

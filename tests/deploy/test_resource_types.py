@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from isoloss.architectures import PRESETS
+from isoloss.models.presets import PRESETS
 from isoloss.resources import (
     SWEEP_KIND,
     HyperparamPredictionSpec,

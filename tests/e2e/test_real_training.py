@@ -21,7 +21,7 @@ from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from isoloss import layout
 from isoloss.contract import Claimant, PointConfig, PointResult, TrainTask
-from isoloss.ledger import Ledger, PointRecord, PointState
+from isoloss.decisions.ledger import Ledger, PointRecord, PointState
 from isoloss.store import Store
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds

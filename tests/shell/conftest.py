@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
-from isoloss.ledger import Ledger
+from isoloss.decisions.ledger import Ledger
 from tests.support.cluster import NODE_LABEL, NODE_SELECTOR, NodeFactory
 from tests.support.crds import install_crds
 from tests.support.operator_process import (

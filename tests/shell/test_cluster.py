@@ -12,7 +12,7 @@ from kubernetes import client, config
 
 from devcluster.control_plane import ControlPlane
 from isoloss.contract import DomainSource, PrepareConfig, PrepareTask
-from isoloss.observation import Event, JobDeletion, JobExpiry, JobRequest
+from isoloss.decisions.observation import Event, JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.cluster import (
     CONFIG_MAP,
     FIELD_MANAGER,

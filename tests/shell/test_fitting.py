@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from isoloss.decisions.observation import FitOutcome, FitRequest
 from isoloss.laws import FitOptions
-from isoloss.observation import FitOutcome, FitRequest
 from isoloss_operator.fitjobs import Answer, FitJob, NotFitted
 from isoloss_operator.fitting import Fitter, run_in_process
 

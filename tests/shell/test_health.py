@@ -9,7 +9,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from isoloss.resource_statuses import Condition, PointCounts, ScalingSweepStatus
+from isoloss.resources.statuses import Condition, PointCounts, ScalingSweepStatus
 from isoloss_operator.health import HealthServer
 from isoloss_operator.logs import JsonFormatter
 from isoloss_operator.metrics import Metrics

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from devcluster.process_node import ProcessNode
-from isoloss.architectures_like import proxy_like
-from isoloss.ledger import PointState
+from isoloss.decisions.ledger import PointState
+from isoloss.models.like import proxy_like
 from tests.shell.conftest import Place
 from tests.support.operator_process import OperatorProcess, User, conditions, sweep_manifest
 from tests.support.published_configs import TOY_CHECKPOINT

@@ -17,7 +17,7 @@ from isoloss.contract import (
     PrepareTask,
     TrainTask,
 )
-from isoloss.observation import (
+from isoloss.decisions.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,
     LABEL_KIND,

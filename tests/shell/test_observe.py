@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.observation import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
+from isoloss.decisions.observation import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
 from isoloss_operator.observe import is_owned_by, loose_pods, observe_jobs
 
 

@@ -16,7 +16,7 @@ from kubernetes import client
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
-from isoloss.ledger import PointState
+from isoloss.decisions.ledger import PointState
 from isoloss_operator.rbac import NAME
 from tests.shell.conftest import (
     SMALL_POINTS,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from isoloss.architectures import parameter_counts, preset_config
 from isoloss.contract import OptimizerConfig, PointConfig
+from isoloss.models.presets import parameter_counts, preset_config
 from tests.support import planted_trainer
 
 

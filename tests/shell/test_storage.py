@@ -19,9 +19,9 @@ from isoloss.contract import (
     PointResult,
     TrajectoryRow,
 )
+from isoloss.decisions.ledger import Ledger
+from isoloss.decisions.observation import FitOutcome, FitPoint, FitRequest, SetAside
 from isoloss.laws import FitOptions
-from isoloss.ledger import Ledger
-from isoloss.observation import FitOutcome, FitPoint, FitRequest, SetAside
 from isoloss.store import BadRecord, NotFound, StoreUnavailable
 from isoloss_operator.fit_process import fit
 from isoloss_operator.fitfiles import fit_document, fit_path, read_outcome

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from isoloss.admission import store_label
 from isoloss.contract import Claimant as _Claimant
 from isoloss.contract import (
     DataManifest,
@@ -19,10 +18,11 @@ from isoloss.contract import (
     Shard,
     TerminationMessage,
 )
-from isoloss.ledger import Ledger
-from isoloss.observation import ObservedJob, ObservedPod, ObservedSweep, SweepPlan
+from isoloss.decisions.admission import store_label
+from isoloss.decisions.ledger import Ledger
+from isoloss.decisions.observation import ObservedJob, ObservedPod, ObservedSweep, SweepPlan
 from isoloss.points import PlannedPoint, job_name, plan_points
-from isoloss.specs import parse_sweep_spec, prepare_config
+from isoloss.resources.specs import parse_sweep_spec, prepare_config
 
 NOW = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 STORE = "s3://bucket/sweeps"

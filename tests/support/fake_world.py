@@ -13,9 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from isoloss.contract import ExitCode, PointResult
-from isoloss.decide_sweep import decide_sweep, sweep_reads
-from isoloss.ledger import Ledger
-from isoloss.observation import (
+from isoloss.decisions.ledger import Ledger
+from isoloss.decisions.observation import (
     FitOutcome,
     FitRequest,
     JobRequest,
@@ -24,7 +23,8 @@ from isoloss.observation import (
     ObservedSweep,
     SweepPlan,
 )
-from isoloss.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass
+from isoloss.decisions.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass
+from isoloss.decisions.sweep import decide_sweep, sweep_reads
 from isoloss.points import PlannedPoint
 from isoloss.store import BadRecord, StoreError
 from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words

@@ -13,8 +13,8 @@ from isoloss.contract import (
     PointResult,
     TrajectoryRow,
 )
+from isoloss.decisions.ledger import Ledger, PointRecord, PointState
 from isoloss.laws import Run
-from isoloss.ledger import Ledger, PointRecord, PointState
 from isoloss.store import Store
 from tests.support.planted_runs import planted_runs
 

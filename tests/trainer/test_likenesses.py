@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isoloss.architectures import parameter_counts
-from isoloss.architectures_like import proxy_like
+from isoloss.models.like import proxy_like
+from isoloss.models.presets import parameter_counts
 from isoloss_trainer.model import build_network, check_fits, count_parameters, model_config
 from tests.support.published_configs import PUBLISHED
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss.architectures import PRESETS, parameter_counts, preset_config
+from isoloss.models.presets import PRESETS, parameter_counts, preset_config
 from isoloss_trainer import attention
 from isoloss_trainer.model import LanguageModel, build_network, count_parameters, model_config
 from tests.trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH

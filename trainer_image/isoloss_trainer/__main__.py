@@ -6,13 +6,11 @@ import argparse
 import io
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from isoloss.contract import (
-    SCRATCH_VARIABLE,
     TASK_VARIABLE,
     EvaluateTask,
     ExitCode,
@@ -24,6 +22,7 @@ from isoloss.contract import (
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.launch import run_together, wanted_processes
 from isoloss_trainer.log import Log
+from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import BadConfiguration, explain, write_message
 
 _TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
@@ -86,19 +85,18 @@ def _run(
     # One thread unless told otherwise: toy models gain nothing from more, neighbours on the machine
     # lose much, and sums over another number of threads round differently.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    scratch = Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.mkdtemp(prefix="isoloss-"))
-    scratch.mkdir(parents=True, exist_ok=True)
-    if isinstance(task, PrepareTask):
-        from isoloss_trainer.prepare import prepare
+    with scratch_folder() as scratch:
+        if isinstance(task, PrepareTask):
+            from isoloss_trainer.prepare import prepare
 
-        return prepare(task, scratch, interruption, log)
-    if isinstance(task, TrainTask):
-        from isoloss_trainer.train import train
+            return prepare(task, scratch, interruption, log)
+        if isinstance(task, TrainTask):
+            from isoloss_trainer.train import train
 
-        return train(task, scratch, interruption, log)
-    from isoloss_trainer.evaluate import evaluate
+            return train(task, scratch, interruption, log)
+        from isoloss_trainer.evaluate import evaluate
 
-    return evaluate(task, scratch, interruption, log)
+        return evaluate(task, scratch, interruption, log)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
+from pathlib import Path
 
 from isoloss.contract import SCRATCH_VARIABLE
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.scratch import scratch_folder
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
 """How many processes train together; default: one per visible accelerator, one on a CPU."""
@@ -47,6 +48,19 @@ def _visible_accelerators() -> int:
 def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
     """Start `processes` of this program; returns the exit code of the first that failed, rank 0's
     where all ended well. Passes a stop request on."""
+    # One scratch folder for all: what one of them fetches, the others read.
+    with scratch_folder() as scratch:
+        children = _start(processes, arguments, scratch)
+        try:
+            return _wait(children, interruption)
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+                    child.wait()
+
+
+def _start(processes: int, arguments: list[str], scratch: Path) -> list[subprocess.Popen[bytes]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -54,23 +68,15 @@ def run_together(processes: int, arguments: list[str], interruption: Interruptio
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(processes),
-        # One folder for all: what one of them fetches, the others read.
-        SCRATCH_VARIABLE: os.environ.get(SCRATCH_VARIABLE) or tempfile.mkdtemp(prefix="isoloss-"),
+        SCRATCH_VARIABLE: str(scratch),
     }
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
-    children = [
+    return [
         subprocess.Popen(
             command, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         )
         for rank in range(processes)
     ]
-    try:
-        return _wait(children, interruption)
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
 
 
 def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:

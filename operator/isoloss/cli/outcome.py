@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from isoloss.architectures import UnsupportedModel
 from isoloss.cli import documents
 from isoloss.laws import InvalidRunError
 from isoloss.laws.document import BadLaws
+from isoloss.models.presets import UnsupportedModel
 from isoloss.published import UnknownLaw
-from isoloss.specs import InvalidSpec
+from isoloss.resources.specs import InvalidSpec
 from isoloss.store import BadStoreUri, StoreError
 from isoloss.stored_sweeps import BadSweep
 from isoloss.tables import BadTable

@@ -19,15 +19,15 @@ from isoloss.cli.outcome import (
     grid,
     print_document,
 )
-from isoloss.flops import Convention, token_flops
+from isoloss.models.flops import Convention, token_flops
 from isoloss.points import PlannedPoint, plan_points
 from isoloss.report import numbers
 from isoloss.report.content import saving_sentence
 from isoloss.resources import API_VERSION, SWEEP_KIND, ScalingSweepSpec
+from isoloss.resources.specs import like_checkpoints, parse_sweep_spec, with_likenesses
+from isoloss.resources.yaml_text import read_documents
 from isoloss.savings import SearchCost, direct_grid_cost
-from isoloss.specs import like_checkpoints, parse_sweep_spec, with_likenesses
 from isoloss.store import Store, StoreError
-from isoloss.yaml_text import read_documents
 
 MAX_MANIFEST_BYTES = 4 * 2**20
 PEAK_FLOPS = 989e12

@@ -1,0 +1,1 @@
+"""Which models a sweep can train, how large they are and what a token costs."""
