@@ -11,14 +11,19 @@ from isoloss.contract import SCRATCH_VARIABLE
 from isoloss_trainer.scratch import scratch_folder
 
 
+def _fail_in_scratch() -> None:
+    with scratch_folder() as folder:
+        (folder / "shard").write_bytes(b"tokens")
+        raise ValueError("mid-task")
+
+
 def test_a_folder_of_its_own_goes_even_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SCRATCH_VARIABLE, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(ValueError, match="mid-task"), scratch_folder() as folder:
-        (folder / "shard").write_bytes(b"tokens")
-        raise ValueError("mid-task")
+    with pytest.raises(ValueError, match="mid-task"):
+        _fail_in_scratch()
     assert not list(tmp_path.iterdir())
 
 

@@ -80,16 +80,21 @@ def draw_log_tokens(size: Size, noise: Noise, draws: int, rng: np.random.Generat
         error = np.broadcast_to(common[:, None], (draws, int(reached.sum())))
         if noise.evaluation > 0:
             covariance = weights[reached] @ weights[reached].T
-            error = error + noise.evaluation * _correlated(covariance, draws, rng)
+            error = error + noise.evaluation * correlated(covariance, draws, rng)
         errors[:, i, reached] = error / size.slopes[i, reached]
     errors[0] = 0.0
     return errors
 
 
-def _correlated(covariance: Array, draws: int, rng: np.random.Generator) -> Array:
+def correlated(covariance: Array, draws: int, rng: np.random.Generator) -> Array:
+    """(draws, n) normal errors of this covariance (n, n).
+
+    Its symmetric root is its only one of that kind: other roots, and so the draws, follow the signs that
+    rounding gives to eigenvectors.
+    """
     values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.clip(values, 0.0, None))
-    return np.asarray(rng.standard_normal((draws, len(values))) @ root.T, dtype=float)
+    root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+    return np.asarray(rng.standard_normal((draws, len(values))) @ root, dtype=float)
 
 
 def with_misfit(draws: Array, fitted: Array, unknowns: int, rng: np.random.Generator) -> Array:

@@ -11,6 +11,8 @@ from isoloss.laws.model import Array, Indices
 from isoloss.laws.smoothing import DENSE
 from isoloss.laws.trajectories import Trajectory
 
+SAME_LOSS = 1e-9
+"""ln L within which two losses are one: levels lie at the ends of runs, where rounding must not decide."""
 SLOPE_UNKNOWN = 0.03
 """-dlnL/dlnD where a single evaluation can not tell: 0.07 nats per factor e of tokens at 2.4."""
 
@@ -37,7 +39,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     if len(keep) == 0:
         return empty
     x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
-    inside = (log_losses <= y[0]) & (log_losses >= y[-1])
+    inside = (log_losses <= y[0] + SAME_LOSS) & (log_losses >= y[-1] - SAME_LOSS)
     wanted = -np.clip(log_losses, y[-1], y[0])
     # Few points far apart need a curve between them; many do not.
     between = PchipInterpolator(-y, x)(wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
@@ -54,7 +56,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
 
 def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
     """One evaluation tells the tokens to its own loss alone, as in a table of tokens to a target."""
-    on = np.abs(log_losses - trajectory.smooth[0]) < 1e-9
+    on = np.abs(log_losses - trajectory.smooth[0]) < SAME_LOSS
     weights = np.zeros((len(log_losses), len(trajectory.log_tokens)))
     weights[on, 0] = 1.0
     return Crossings(
@@ -67,5 +69,5 @@ def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
 def _strictly_decreasing(smooth: Array) -> Indices:
     if len(smooth) == 0:
         return np.zeros(0, dtype=np.intp)
-    keep = np.concatenate([[True], np.diff(smooth) < -1e-9])
+    keep = np.concatenate([[True], np.diff(smooth) < -SAME_LOSS])
     return np.flatnonzero(keep)

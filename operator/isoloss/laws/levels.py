@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.crossings import crossings
+from isoloss.laws.crossings import SAME_LOSS, crossings
 from isoloss.laws.model import Array, Flags
 from isoloss.laws.trajectories import Trajectory
 
-SAME_LOSS = 1e-9
-"""ln L within which two losses are one level."""
 QUADRATIC = 6
 """Coefficients of the parabola."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.bootstrap import correlated
 from isoloss.laws.cells import Cell
 from isoloss.laws.form_error import (
     Residuals,
@@ -219,9 +220,11 @@ def optimum_coefficients(coefficients: Array, centre: Array) -> tuple[Array, Arr
 def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> Array:
     """(draws, 9); draw 0 is the estimate. The cells' scatter about the law blurs it beside the noise."""
     noise, freedom = _noise_covariance(fit)
-    errors = _normal(noise, draws, rng) * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
+    errors = (
+        correlated(noise, draws, rng) * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None]
+    )
     known = scatter_freedom(len(set(fit.sizes)))
-    blur = _normal(_scatter_covariance(fit), draws, rng)
+    blur = correlated(_scatter_covariance(fit), draws, rng)
     errors += blur * np.sqrt(known / rng.chisquare(known, draws))[:, None]
     errors[0] = 0.0
     return np.asarray(fit.coefficients + errors, dtype=float)
@@ -264,12 +267,6 @@ def _scatter_covariance(fit: SurfaceFit) -> Array:
     return coefficient_covariance(
         fit.solver, fit.left_over(), fit.sizes, fit.hessian, fit.scatter()
     )
-
-
-def _normal(covariance: Array, draws: int, rng: np.random.Generator) -> Array:
-    values, vectors = np.linalg.eigh(covariance)
-    errors = rng.standard_normal((draws, len(values))) * np.sqrt(np.clip(values, 0.0, None))
-    return np.asarray(errors @ vectors.T, dtype=float)
 
 
 def _variances(fit: SurfaceFit, scaled: float) -> Array:

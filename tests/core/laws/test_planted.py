@@ -83,9 +83,10 @@ def test_eighty_percent_intervals_cover_75_to_95_percent(factor):
     """Noise of 0.0015 nats: of each evaluation, of each run, or of both in equal parts.
 
     Optima stray from their laws, the target's too: a surface without that is not what intervals claim.
+    An answer refused as too vague claims nothing, and there are few of them.
     """
     hits: Counter[str] = Counter()
-    trials = 0
+    trials = refused = 0
     for grid, seeds in ((TWO_SIZES, 24), (THREE_SIZES, 10)):
         for evaluation, offset in ((0.0015, 0.0), (0.0, 0.0015), (0.00106, 0.00106)):
             for seed in range(seeds):
@@ -94,12 +95,16 @@ def test_eighty_percent_intervals_cover_75_to_95_percent(factor):
                 runs = planted_runs(surface, grid, rng, evaluation, offset)
                 laws = fit_laws(runs, FitOptions(bootstrap_samples=100, seed=seed))
                 found, rate, batch = answer(laws, surface, factor)
-                assert isinstance(found, Prediction)
                 trials += 1
+                if not isinstance(found, Prediction):
+                    refused += 1
+                    continue
                 hits["rate"] += found.learning_rate.low <= rate <= found.learning_rate.high
                 hits["batch"] += found.batch_size.low <= batch <= found.batch_size.high
-    assert 0.75 <= hits["rate"] / trials <= 0.95
-    assert 0.75 <= hits["batch"] / trials <= 0.95
+    assert refused <= 0.05 * trials
+    answered = trials - refused
+    assert 0.75 <= hits["rate"] / answered <= 0.95
+    assert 0.75 <= hits["batch"] / answered <= 0.95
 
 
 @pytest.mark.slow
