@@ -23,7 +23,9 @@ from pathlib import Path
 from devcluster.locking import exclusive
 from devcluster.toolchain import TOOLS_FOLDER, cache_folder, find_go
 
-FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l -dwarf=false")
+"""Nobody debugs these programs, and a cluster of tests does little: compiled without debugging data and
+inlining they take a third less of the minutes that a new machine waits for."""
 STRIP = "-s -w"
 PROGRESS_SECONDS = 10
 
