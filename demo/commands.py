@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -21,6 +20,7 @@ from demo.report import read_evaluation, report_arguments, write_report
 from demo.watching import DemoFailed, View, read_view, watch
 from devcluster.build import kubectl_path
 from devcluster.cluster import DevCluster
+from devcluster.locking import exclusive
 from isoloss.store import Store, StoreError
 from isoloss_operator.rbac import account
 
@@ -46,7 +46,7 @@ class Demo:
     def up(self) -> None:
         """Everything from nothing to the prediction. Raises DemoFailed, RuntimeError, OSError."""
         started = time.monotonic()
-        with _alone(places.STATE / "up.lock"):
+        with _alone():
             self._start_cluster()
             store = self._provide_store()
             self._install()
@@ -183,12 +183,11 @@ class Demo:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with this process. Raises DemoFailed where another holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as handle:
+def _alone() -> Iterator[None]:
+    """Raises DemoFailed where another `make demo` of this checkout runs."""
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(exclusive(places.STATE / "up.lock", wait=False))
         except BlockingIOError:
             raise DemoFailed("another `make demo` of this checkout runs at this moment") from None
         yield

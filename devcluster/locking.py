@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, waiting for it; the kernel frees it if we die.
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock on a file; the kernel frees it if we die.
 
-    The standard library alone, because tools are built before anything is installed.
+    Waits for it, or raises BlockingIOError where another holds it. The standard library alone, because tools are built before anything is installed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Our children must not inherit the lock: Python opens files close-on-exec.
     with path.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield

@@ -50,24 +50,23 @@ def lease_rules(name: str) -> tuple[Rule, Rule]:
 
 def account(namespace: str, *, name: str = NAME, watched: Sequence[str] = ()) -> list[Manifest]:
     """The service account with its roles: in every namespace, or in the `watched` ones only."""
-    rules = [*RULES]
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
-    manifests += _grant(subject, f"{name}-lease", namespace, [*lease_rules(name)])
+    manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
     if not watched:
-        return manifests + _grant(subject, name, "", rules)
+        return manifests + _grant(subject, name, "", RULES)
     for place in watched:
-        manifests += _grant(subject, name, place, rules)
+        manifests += _grant(subject, name, place, RULES)
     return manifests
 
 
-def _grant(subject: Manifest, name: str, namespace: str, rules: list[Rule]) -> list[Manifest]:
+def _grant(subject: Manifest, name: str, namespace: str, rules: Sequence[Rule]) -> list[Manifest]:
     """A role and its binding; without a namespace for the whole cluster."""
     scope = "" if namespace else "Cluster"
     version = f"{RBAC_GROUP}/v1"
     role = {"apiGroup": RBAC_GROUP, "kind": f"{scope}Role", "name": name}
     return [
-        _manifest(version, f"{scope}Role", name, namespace) | {"rules": rules},
+        _manifest(version, f"{scope}Role", name, namespace) | {"rules": [*rules]},
         _manifest(version, f"{scope}RoleBinding", name, namespace)
         | {"roleRef": role, "subjects": [subject]},
     ]

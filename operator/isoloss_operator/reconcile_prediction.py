@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +34,16 @@ from isoloss_operator.resource_keys import ResourceKey
 from isoloss_operator.services import Services
 
 
+@dataclass(frozen=True)
+class _ConfigMaps:
+    """What a prediction has published, and what lies where it wants to publish."""
+
+    own: Mapping[str, Object]
+    """By name: those with its label and its owner reference."""
+    wanted: Object | None
+    """Of the name that the spec asks for, whoever owns it."""
+
+
 class PredictionReconciler:
     """Reconciles predictions by key; called by one worker per key at a time."""
 
@@ -54,13 +64,13 @@ class PredictionReconciler:
         memory = self._memories.of(key, owner.uid)
         had_trouble = bool(memory.create_error or memory.store_failure)
 
-        config_map = self._config_map(owner, body)
-        observed = self._observe(key, owner, body, memory, config_map)
+        config_maps = self._config_maps(owner, body)
+        observed = self._observe(key, owner, body, memory, config_maps)
         plan = decide_prediction(observed)
         done = carry_out(
             memory,
             observed.generation,
-            lambda: self._apply(memory, owner, observed, plan, config_map),
+            lambda: self._apply(memory, owner, observed, plan, config_maps.wanted),
         )
         if not done and not had_trouble:
             return 0.0
@@ -79,8 +89,9 @@ class PredictionReconciler:
         owner: Owner,
         body: Object,
         memory: Memory,
-        config_map: Object | None,
+        config_maps: _ConfigMaps,
     ) -> ObservedPrediction:
+        wanted = config_maps.wanted
         generation = body["metadata"]["generation"]
         spec = body.get("spec") or {}
         observed = ObservedPrediction(
@@ -93,8 +104,8 @@ class PredictionReconciler:
             status=body.get("status") or {},
             jobs=read_jobs(self._services, owner, key).jobs,
             sweep=self._sweep(owner.namespace, spec),
-            config_map_foreign=config_map is not None and not is_owned_by(config_map, owner.uid),
-            published=self._published(owner),
+            config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),
+            published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
             create_error=create_error(memory, generation),
         )
         reads = prediction_reads(observed)
@@ -147,23 +158,20 @@ class PredictionReconciler:
             status=body.get("status") or {},
         )
 
-    def _config_map(self, owner: Owner, body: Object) -> Object | None:
-        """The ConfigMap of the name to publish under, whoever owns it."""
+    def _config_maps(self, owner: Owner, body: Object) -> _ConfigMaps:
+        """Read by the owner's label first: what is found so need not be asked for by name."""
+        labels = f"{LABEL_OWNER_UID}={owner.uid}"
+        own = {
+            each["metadata"]["name"]: each
+            for each in self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
+            if is_owned_by(each, owner.uid)
+        }
         publish = (body.get("spec") or {}).get("publish") or {}
         name = publish.get("configMapName")
         if not isinstance(name, str) or not name:
-            return None
-        return self._services.cluster.get(CONFIG_MAP, owner.namespace, name)
-
-    def _published(self, owner: Owner) -> dict[str, str]:
-        """Name and uid of what this prediction published: its label, and its owner reference."""
-        labels = f"{LABEL_OWNER_UID}={owner.uid}"
-        found = self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
-        return {
-            each["metadata"]["name"]: each["metadata"]["uid"]
-            for each in found
-            if is_owned_by(each, owner.uid)
-        }
+            return _ConfigMaps(own, None)
+        wanted = own.get(name) or self._services.cluster.get(CONFIG_MAP, owner.namespace, name)
+        return _ConfigMaps(own, wanted)
 
     # ----------------------------------------------------------------------------------- apply
 

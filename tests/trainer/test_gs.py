@@ -16,24 +16,17 @@ import gcsfs
 import pytest
 
 from devcluster.build import TOOLS
-from isoloss import layout
-from isoloss.contract import DataManifest
 from isoloss.store import NotFound, Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.prepare import prepare
-from isoloss_trainer.termination import Interrupted
-from isoloss_trainer.train import train
 from tests.trainer.builders import (
     LLAMA,
-    StopAfter,
     evaluate_task,
-    prepare_task,
     quiet,
-    train_task,
     uri,
 )
 from tests.trainer.conftest import Prepared
+from tests.trainer.other_stores import prepared_on, trained_there_and_here
 from tests.trainer.test_evaluate import save
 
 SERVER = TOOLS["fake-gcs-server"].path
@@ -102,21 +95,10 @@ def test_a_point_and_a_checkpoint_are_what_they_are_on_a_file_system(
     corpus: Path, prepared: Prepared, tmp_path: Path
 ) -> None:
     copy(corpus, Store("gs://lab/corpus"))
-    preparation = prepare_task("gs://lab/corpus", "gs://lab/sweep")
-    prepare(preparation, tmp_path, Interruption(), quiet())
-    store = Store("gs://lab/sweep")
-    manifest = store.read_record(layout.data_manifest(preparation.config.key), DataManifest)
+    manifest = prepared_on("gs://lab", tmp_path)
     assert manifest.digest == prepared.manifest.digest
-
-    task = train_task(manifest, "gs://lab/sweep")
-    for step in (3, 5):
-        with pytest.raises(Interrupted):
-            train(task, tmp_path, StopAfter(step), quiet())
-    train(task, tmp_path, Interruption(), quiet())
-    local = train_task(prepared.manifest, prepared.uri)
-    train(local, tmp_path, Interruption(), quiet())
-    paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
-    assert store.read(paths[0]) == Store(prepared.uri).read(paths[1])
+    _, remote, local = trained_there_and_here(manifest, "gs://lab", prepared, tmp_path)
+    assert remote == local
 
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer", max_shard_size="20KB")
     copy(folder, Store("gs://lab/model"))

@@ -12,22 +12,19 @@ import s3fs
 
 from devcluster.object_storage import ObjectStorage
 from isoloss import layout
-from isoloss.contract import DataManifest, EvaluationResult, PointResult
+from isoloss.contract import EvaluationResult, PointResult
 from isoloss.store import Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.prepare import prepare
-from isoloss_trainer.termination import Interrupted
 from isoloss_trainer.train import train
 from tests.trainer.builders import (
     LLAMA,
-    StopAfter,
     evaluate_task,
-    prepare_task,
     quiet,
     train_task,
 )
 from tests.trainer.conftest import Prepared
+from tests.trainer.other_stores import prepared_on, trained_there_and_here
 from tests.trainer.test_evaluate import save
 
 pytestmark = pytest.mark.s3
@@ -50,28 +47,14 @@ def bucket(
     return own_storage
 
 
-def prepared_on(bucket: ObjectStorage, scratch: Path) -> DataManifest:
-    assert bucket.is_running()
-    task = prepare_task("s3://lab/corpus", "s3://lab/sweep")
-    prepare(task, scratch, Interruption(), quiet())
-    path = layout.data_manifest(task.config.key)
-    return Store("s3://lab/sweep").read_record(path, DataManifest)
-
-
 def test_a_point_on_s3_is_the_point_on_a_file_system(
     bucket: ObjectStorage, prepared: Prepared, tmp_path: Path
 ) -> None:
-    manifest = prepared_on(bucket, tmp_path)
+    assert bucket.is_running()
+    manifest = prepared_on("s3://lab", tmp_path)
     assert manifest.digest == prepared.manifest.digest
-    task = train_task(manifest, "s3://lab/sweep")
-    for step in (3, 5):
-        with pytest.raises(Interrupted):
-            train(task, tmp_path, StopAfter(step), quiet())
-    train(task, tmp_path, Interruption(), quiet())
-    local = train_task(prepared.manifest, prepared.uri)
-    train(local, tmp_path, Interruption(), quiet())
-    paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
-    assert Store("s3://lab/sweep").read(paths[0]) == Store(prepared.uri).read(paths[1])
+    task, remote, local = trained_there_and_here(manifest, "s3://lab", prepared, tmp_path)
+    assert remote == local
     result = Store("s3://lab/sweep").read_record(layout.point_result(task.point.key), PointResult)
     assert result.attempts >= 2
 
@@ -79,7 +62,8 @@ def test_a_point_on_s3_is_the_point_on_a_file_system(
 def test_a_checkpoint_on_s3_is_measured(
     bucket: ObjectStorage, prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
-    manifest = prepared_on(bucket, tmp_path)
+    assert bucket.is_running()
+    manifest = prepared_on("s3://lab", tmp_path)
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer", max_shard_size="20KB")
     for path in folder.iterdir():
         Store("s3://lab/model").write(path.name, path.read_bytes())
@@ -101,7 +85,8 @@ def test_a_checkpoint_on_s3_is_measured(
 def test_a_server_that_goes_away_for_a_while_costs_nothing(
     bucket: ObjectStorage, prepared: Prepared, tmp_path: Path
 ) -> None:
-    manifest = prepared_on(bucket, tmp_path)
+    assert bucket.is_running()
+    manifest = prepared_on("s3://lab", tmp_path)
     shutil.rmtree(tmp_path / "data", ignore_errors=True)
     task = train_task(manifest, "s3://lab/sweep", tokens=40_000, task={"checkpoint_seconds": 1})
 

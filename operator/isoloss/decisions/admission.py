@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from isoloss import layout
-from isoloss.contract import Claimant, PrepareConfig, PrepareTask, TrainTask, content_key
+from isoloss.contract import (
+    Claimant,
+    EvaluateTask,
+    PrepareConfig,
+    PrepareTask,
+    TrainTask,
+    content_key,
+)
 from isoloss.decisions.bookkeeping import halvings, not_before
 from isoloss.decisions.ledger import DONE, Attempts, PointRecord, PointState
 from isoloss.decisions.observation import (
@@ -21,6 +29,7 @@ from isoloss.decisions.observation import (
     JobKind,
     JobRequest,
     ObservedJob,
+    ObservedPrediction,
     ObservedSweep,
 )
 from isoloss.models.flops import six_nd
@@ -167,26 +176,49 @@ def store_label(store_uri: str) -> str:
     return content_key(store_uri)[:16]
 
 
-def labels(
+def job_request(
+    observed: ObservedSweep | ObservedPrediction,
+    spec: ScalingSweepSpec,
+    task: PrepareTask | TrainTask | EvaluateTask,
     *,
-    owner: str,
-    uid: str,
+    what: str,
+    key: str,
+    attempt: int,
+    pod_templates: Iterable[Mapping[str, Any] | None],
+) -> JobRequest:
+    """The Job of a task: named, labelled and queued as all are. `what` is its part of the name."""
+    uri = spec.storage.uri.rstrip("/")
+    return JobRequest(
+        name=job_name(observed.name, what, [observed.uid, uri, key], attempt),
+        kind=task.kind,
+        attempt=attempt,
+        task=task,
+        labels=_labels(observed, task.kind, key=key, attempt=attempt, store_uri=uri),
+        pod_templates=tuple(template for template in pod_templates if template),
+        secret_name=spec.storage.secret_name or "",
+        local_queue=spec.queue.local_queue if spec.queue else "",
+        priority_class=(spec.queue.priority_class or "") if spec.queue else "",
+    )
+
+
+def _labels(
+    owner: ObservedSweep | ObservedPrediction,
     kind: JobKind,
+    *,
     key: str,
     attempt: int,
     store_uri: str,
-    generation: int,
 ) -> dict[str, str]:
     """All labels by which Jobs are found again."""
     found = {
-        LABEL_OWNER_UID: uid,
+        LABEL_OWNER_UID: owner.uid,
         LABEL_KIND: kind,
         LABEL_KEY: key,
         LABEL_ATTEMPT: str(attempt),
         LABEL_STORE: store_label(store_uri),
-        LABEL_GENERATION: str(generation),
+        LABEL_GENERATION: str(owner.generation),
     }
-    return found | ({LABEL_SWEEP: owner} if len(owner) <= MAX_LABEL else {})
+    return found | ({LABEL_SWEEP: owner.name} if len(owner.name) <= MAX_LABEL else {})
 
 
 def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
@@ -214,25 +246,14 @@ def train_request(
         checkpoint_seconds=spec.training.checkpoint_seconds,
         release_checkpoints_when_done=spec.training.release_checkpoints,
     )
-    templates = (spec.pod_template, point.proxy.pod_template)
-    return JobRequest(
-        name=job_name(observed.name, point.name, [observed.uid, uri, point.key], attempt),
-        kind="train",
+    return job_request(
+        observed,
+        spec,
+        task,
+        what=point.name,
+        key=point.key,
         attempt=attempt,
-        task=task,
-        labels=labels(
-            owner=observed.name,
-            uid=observed.uid,
-            kind="train",
-            key=point.key,
-            attempt=attempt,
-            store_uri=uri,
-            generation=observed.generation,
-        ),
-        pod_templates=tuple(template for template in templates if template),
-        secret_name=spec.storage.secret_name or "",
-        local_queue=spec.queue.local_queue if spec.queue else "",
-        priority_class=(spec.queue.priority_class or "") if spec.queue else "",
+        pod_templates=(spec.pod_template, point.proxy.pod_template),
     )
 
 
@@ -240,25 +261,14 @@ def prepare_request(
     observed: ObservedSweep, spec: ScalingSweepSpec, config: PrepareConfig, attempt: int
 ) -> JobRequest:
     """The Job that tokenises the corpus."""
-    uri = spec.storage.uri.rstrip("/")
-    return JobRequest(
-        name=job_name(observed.name, "prepare", [observed.uid, uri, config.key], attempt),
-        kind="prepare",
+    return job_request(
+        observed,
+        spec,
+        PrepareTask(config=config, store_uri=spec.storage.uri.rstrip("/")),
+        what="prepare",
+        key=config.key,
         attempt=attempt,
-        task=PrepareTask(config=config, store_uri=uri),
-        labels=labels(
-            owner=observed.name,
-            uid=observed.uid,
-            kind="prepare",
-            key=config.key,
-            attempt=attempt,
-            store_uri=uri,
-            generation=observed.generation,
-        ),
-        pod_templates=(spec.pod_template,) if spec.pod_template else (),
-        secret_name=spec.storage.secret_name or "",
-        local_queue=spec.queue.local_queue if spec.queue else "",
-        priority_class=(spec.queue.priority_class or "") if spec.queue else "",
+        pod_templates=(spec.pod_template,),
     )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from isoloss import layout
 from isoloss.contract import DataManifest, EvaluateConfig, EvaluateTask, EvaluationResult
-from isoloss.decisions.admission import labels
+from isoloss.decisions.admission import job_request
 from isoloss.decisions.blame import in_words, spec_field
 from isoloss.decisions.conditions import MAX_MESSAGE, Finding, Reason
 from isoloss.decisions.observation import (
@@ -27,7 +27,7 @@ from isoloss.decisions.observation import (
 from isoloss.decisions.outcomes import FailureClass, Verdict, classify, pod_trouble
 from isoloss.decisions.recording import by_attempt
 from isoloss.decisions.sweep_view import deletions, expiries
-from isoloss.points import job_name, mixture
+from isoloss.points import mixture
 from isoloss.resources import Checkpoint, ScalingSweepSpec
 from isoloss.resources.specs import prepare_config
 from isoloss.store import StoreError
@@ -144,31 +144,20 @@ def evaluation_step(evaluation: Evaluation) -> EvaluationStep:
 def evaluate_request(evaluation: Evaluation) -> JobRequest:
     """The Job of the next attempt."""
     observed, sweep = evaluation.observed, evaluation.sweep
-    uri, key = sweep.storage.uri.rstrip("/"), evaluation.config.key
+    uri = sweep.storage.uri.rstrip("/")
     attempt = max((job.attempt for job in evaluation.jobs), default=0) + 1
-    templates = (sweep.pod_template, evaluation.checkpoint.pod_template)
-    return JobRequest(
-        name=job_name(observed.name, "evaluate", [observed.uid, uri, key], attempt),
-        kind="evaluate",
-        attempt=attempt,
-        task=EvaluateTask(
+    return job_request(
+        observed,
+        sweep,
+        EvaluateTask(
             config=evaluation.config,
             store_uri=uri,
             data_uri=f"{uri}/{layout.data_folder(prepare_config(sweep).key)}",
         ),
-        labels=labels(
-            owner=observed.name,
-            uid=observed.uid,
-            kind="evaluate",
-            key=key,
-            attempt=attempt,
-            store_uri=uri,
-            generation=observed.generation,
-        ),
-        pod_templates=tuple(template for template in templates if template),
-        secret_name=sweep.storage.secret_name or "",
-        local_queue=sweep.queue.local_queue if sweep.queue else "",
-        priority_class=(sweep.queue.priority_class or "") if sweep.queue else "",
+        what="evaluate",
+        key=evaluation.config.key,
+        attempt=attempt,
+        pod_templates=(sweep.pod_template, evaluation.checkpoint.pod_template),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 
@@ -18,7 +18,7 @@ from isoloss.decisions.law_status import (
     texts,
 )
 from isoloss.decisions.observation import FitOutcome, ObservedReference
-from isoloss.laws.model import Interval
+from isoloss.laws.model import Interval, Route
 from isoloss.laws.prediction import Point, Prediction
 from isoloss.published import published_opinions
 from isoloss.resources import (
@@ -51,8 +51,6 @@ ANSWER: Final[Mapping[str, Any]] = {
     "ledger_sha256": "",
 }
 """The fields of an answer, as they are without one."""
-
-ROUTES: Final = ("iso-loss", "surface")
 
 MEASUREMENT: Final[Mapping[str, Any]] = {
     "initial_loss": None,
@@ -142,7 +140,7 @@ def search_cost(sweep: ObservedReference, cpt_flops: float | None) -> str:
 def route_words(prediction: Prediction) -> str:
     """Which estimate answered, and that it is alone where the other one was refused."""
     name = {"iso-loss": "iso-loss laws", "surface": "joint surface"}[prediction.route]
-    alone = len(prediction.routes) < len(ROUTES)
+    alone = len(prediction.routes) < len(get_args(Route))
     return f"{name} alone (see status.warnings)" if alone else name
 
 

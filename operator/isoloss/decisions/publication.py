@@ -14,11 +14,8 @@ def publication(
     """The ConfigMap to publish; None where none is wanted, or its name is someone else's."""
     if observed.config_map_foreign:
         return None
-    try:
-        publish = parse_prediction_spec(observed.spec).publish
-    except InvalidSpec:
-        return None
-    return ConfigMapRequest(publish.config_map_name, published_data(status)) if publish else None
+    name = _wanted_name(observed)
+    return ConfigMapRequest(name, published_data(status)) if name else None
 
 
 def withdrawals(observed: ObservedPrediction) -> tuple[ConfigMapDeletion, ...]:
@@ -26,16 +23,23 @@ def withdrawals(observed: ObservedPrediction) -> tuple[ConfigMapDeletion, ...]:
 
     An invalid spec asks for nothing in particular, and takes nothing away.
     """
-    try:
-        publish = parse_prediction_spec(observed.spec).publish
-    except InvalidSpec:
+    wanted = _wanted_name(observed)
+    if wanted is None:
         return ()
-    wanted = publish.config_map_name if publish else ""
     return tuple(
         ConfigMapDeletion(name, uid)
         for name, uid in sorted(observed.published.items())
         if name != wanted
     )
+
+
+def _wanted_name(observed: ObservedPrediction) -> str | None:
+    """The name to publish under; empty: none is asked for. None: the spec can not be understood."""
+    try:
+        publish = parse_prediction_spec(observed.spec).publish
+    except InvalidSpec:
+        return None
+    return publish.config_map_name if publish else ""
 
 
 def published_data(status: HyperparamPredictionStatus) -> dict[str, str]:

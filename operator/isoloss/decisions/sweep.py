@@ -91,12 +91,12 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
     if not points:
         return SweepReads((), ())
     known = {record.key: record for record in known_ledger(observed)[0].points}
-    working = {j.key for js in view.train_jobs.values() for j in js if not j.is_finished}
-    ended = {j.key for js in view.train_jobs.values() for j in js if j.is_finished}
+    jobs = [job for of_point in view.train_jobs.values() for job in of_point]
+    working = {job.key for job in jobs if not job.is_finished}
+    ended = {job.key for job in jobs if job.is_finished}
     # How far an attempt came that failed is read once, before the ledger knows of its end.
     lost = {
         job.key
-        for jobs in view.train_jobs.values()
         for job in jobs
         if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
     }

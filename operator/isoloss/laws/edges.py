@@ -9,6 +9,10 @@ from isoloss.laws.model import Array, Flags, Refusal, RefusalReason
 
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""
+DOUBTFUL = 0.2
+"""Share of the bootstrap beyond one edge from which on an optimum is not known to lie inside."""
+MOSTLY_CONVEX = 0.8
+"""Share of the bootstrap that must have a minimum at all."""
 
 
 def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
@@ -88,7 +92,7 @@ def judge_vertex(
     `log_tokens` (runs,) where `reached`; `vertices` (draws, 2) and `convex` (draws,) are the
     bootstrap's, the estimate itself first.
     """
-    if not convex[0] or convex.mean() < 0.8:
+    if not convex[0] or convex.mean() < MOSTLY_CONVEX:
         return _not_convex(size, log_tokens, reached, float(convex.mean()))
     for axis, quantity, values in ((0, "learning_rate", size.x), (1, "batch_size", size.y)):
         lines = np.unique(values)
@@ -96,7 +100,7 @@ def judge_vertex(
         high = lines[-1] - EDGE_MARGIN * (lines[-1] - lines[-2])
         found = vertices[convex, axis]
         for outside, larger in ((found > high, True), (found < low, False)):
-            if outside[0] or outside.mean() > 0.2:
+            if outside[0] or outside.mean() > DOUBTFUL:
                 edge = float(np.exp(lines[-1] if larger else lines[0]))
                 return edge_refusal(quantity, size, edge, larger, float(np.exp(found[0])))
     return None

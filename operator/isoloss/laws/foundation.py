@@ -7,9 +7,8 @@ from isoloss.laws.model import Refusal, RefusalReason, Route
 from isoloss.laws.prediction import Point
 from isoloss.laws.query_refusals import law_figures
 from isoloss.laws.results import Laws
+from isoloss.laws.selection import FEWEST_SIZES
 
-FEWEST_SIZES = 3
-"""Sizes needed to see how far a size strays from a trend over sizes."""
 PERCENT = 100.0
 WIDEST_ANSWER = 10.0
 """Widest interval, high over low, of an answer: wider says nothing that a guess does not."""

@@ -16,7 +16,7 @@ from isoloss.laws.trajectories import Trajectory
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
 FEWEST_SIZES = 3
-"""Sizes needed to hold one out and still see a trend over the others."""
+"""Sizes needed to hold one out and still see a trend over the others, or to see how far one strays."""
 TOKENS_SHOWN = 0.4
 """With fewer than three sizes, the share of each size's tokens that the held-out fit is shown."""
 

@@ -20,7 +20,7 @@ from isoloss.laws.form_error import scatter_freedom
 from isoloss.laws.model import Array, Refusal
 from isoloss.laws.results import Quantity
 from isoloss.laws.selection import FEWEST_SIZES, HeldOutCell, judged_cells, split
-from isoloss.laws.surface import SurfaceFit, fit_surface, law_covariance, optimum_coefficients
+from isoloss.laws.surface import SurfaceFit, fit_surface, optimum_coefficients
 from isoloss.laws.trajectories import Trajectory
 
 SURE = 0.975
@@ -49,7 +49,7 @@ def trends_to_leave_out(
 def _doubtful(fit: SurfaceFit) -> list[Quantity]:
     if not fit.is_convex:
         return []
-    errors = np.sqrt(np.diag(law_covariance(fit)))
+    errors = np.sqrt(np.diag(fit.law_covariance))
     widest = float(stdtrit(scatter_freedom(len(set(fit.sizes))), SURE))
     law = _law(fit)
     return [name for name, at in TRENDS.items() if abs(law[at]) < widest * errors[at]]
@@ -75,7 +75,7 @@ def shift_without(fit: SurfaceFit, left_out: Sequence[Quantity]) -> Array:
     at = [TRENDS[name] for name in left_out]
     if not at or not fit.is_convex:
         return np.zeros(6)
-    covariance = law_covariance(fit)
+    covariance = fit.law_covariance
     gain = covariance[:, at] @ np.linalg.inv(covariance[np.ix_(at, at)])
     return np.asarray(-gain @ _law(fit)[at], dtype=float)
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from isoloss.laws.bootstrap import correlated
 from isoloss.laws.cells import Cell
+from isoloss.laws.edges import DOUBTFUL, MOSTLY_CONVEX
 from isoloss.laws.form_error import (
     Residuals,
     Scatter,
@@ -32,8 +34,6 @@ WINDOW = 0.5
 NARROW = 0.2
 """The window of a second fit, to see whether the valley is a parabola."""
 WINDOW_DRAWS = 40
-DOUBTFUL = 0.2
-"""Share of the bootstrap with its optimum in mid-data beyond one edge: as for single vertices."""
 SHAPE = 9
 """Coefficients besides the cells' levels."""
 PER_QUANTITY = 3
@@ -80,10 +80,12 @@ class SurfaceFit:
         """Whether there is an optimum at all."""
         return bool(np.linalg.eigvalsh(self.hessian)[0] > 1e-9)
 
+    @cached_property
     def scatter(self) -> Scatter:
         """How far cells and sizes stray from the law."""
-        return scatter(self.left_over(), self.sizes, self.hessian, PER_QUANTITY)
+        return scatter(self.left_over, self.sizes, self.hessian, PER_QUANTITY)
 
+    @cached_property
     def left_over(self) -> Residuals:
         """The residuals, cell by cell."""
         variance = float((self.weights * self.residuals**2).sum())
@@ -92,6 +94,16 @@ class SurfaceFit:
         return Residuals(
             self.positions, self.cell, self.residuals, self.weights, variance, own_runs
         )
+
+    @cached_property
+    def law_covariance(self) -> Array:
+        """(6, 6) of the optimum's law, ln LR then ln B, at the fitted curvature, which must be convex."""
+        turn = np.zeros((2 * PER_QUANTITY, SHAPE))
+        turn[:, SHAPE - 2 * PER_QUANTITY :] = np.kron(
+            -np.linalg.inv(self.hessian), np.eye(PER_QUANTITY)
+        )
+        covariance = _noise_covariance(self)[0] + _scatter_covariance(self)
+        return np.asarray(turn @ covariance @ turn.T, dtype=float)
 
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
@@ -140,7 +152,7 @@ def _solver(design: Array, weights: Array) -> Array:
 
 def _window_error(fit: SurfaceFit) -> Array:
     """(2,) of ln LR and ln B in mid-data: see form_error.window_error."""
-    left_over = fit.left_over()
+    left_over = fit.left_over
     rng = np.random.default_rng(6)
     errors = rng.standard_normal((WINDOW_DRAWS + 1, len(fit.weights)))
     errors *= np.sqrt(left_over.variance / fit.weights)
@@ -230,16 +242,6 @@ def draw_coefficients(fit: SurfaceFit, draws: int, rng: np.random.Generator) -> 
     return np.asarray(fit.coefficients + errors, dtype=float)
 
 
-def law_covariance(fit: SurfaceFit) -> Array:
-    """(6, 6) of the optimum's law, ln LR then ln B, at the fitted curvature, which must be convex."""
-    turn = np.zeros((2 * PER_QUANTITY, SHAPE))
-    turn[:, SHAPE - 2 * PER_QUANTITY :] = np.kron(
-        -np.linalg.inv(fit.hessian), np.eye(PER_QUANTITY)
-    )
-    covariance = _noise_covariance(fit)[0] + _scatter_covariance(fit)
-    return np.asarray(turn @ covariance @ turn.T, dtype=float)
-
-
 def _noise_covariance(fit: SurfaceFit) -> tuple[Array, float]:
     """((9, 9), its degrees of freedom). Points of one run share a part of their error."""
     root = np.sqrt(fit.weights)
@@ -264,9 +266,7 @@ def _scatter_covariance(fit: SurfaceFit) -> Array:
     """(9, 9) what the cells' and sizes' scatter about the law does to its coefficients."""
     if not fit.is_convex:
         return np.zeros((SHAPE, SHAPE))
-    return coefficient_covariance(
-        fit.solver, fit.left_over(), fit.sizes, fit.hessian, fit.scatter()
-    )
+    return coefficient_covariance(fit.solver, fit.left_over, fit.sizes, fit.hessian, fit.scatter)
 
 
 def _variances(fit: SurfaceFit, scaled: float) -> Array:
@@ -314,7 +314,7 @@ def surface_law(
         flops_per_token_per_param=float(np.median(per_param)),
         cells=len(cells),
         points=len(fit.runs),
-        scatter=np.hypot(fit.scatter().total, _window_error(fit)),
+        scatter=np.hypot(fit.scatter.total, _window_error(fit)),
     )
     return law, np.concatenate([rate, batch], axis=1)[convex]
 
@@ -328,7 +328,7 @@ def _judge(
     convex: Flags,
 ) -> Refusal | None:
     """Refuse a surface without a minimum, or whose minima mostly lie outside the grids."""
-    if not convex[0] or convex.mean() < 0.8:
+    if not convex[0] or convex.mean() < MOSTLY_CONVEX:
         return Refusal(
             RefusalReason.SURFACE_NOT_CONVEX,
             "The joint surface has no minimum over learning rate and batch size that stands out "
