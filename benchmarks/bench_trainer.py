@@ -32,13 +32,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from isoloss.contract import EvaluationConfig, OptimizerConfig, PointConfig
-from isoloss.models.presets import parameter_counts, preset_config
+from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
+from isoloss_operator.planning.presets import parameter_counts, preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import build_network
 from isoloss_trainer.world import World, join
-from tests.trainer import builders
+from tests.isoloss_trainer import builders
 
 PEAK_FLOPS = 989e12
 
@@ -288,9 +288,9 @@ def _print_table(
 
 def real_run(tokens: int) -> None:
     """Start-up, and where the time of a real run of the toy shape goes."""
-    from isoloss import layout
-    from isoloss.contract import DataManifest
-    from isoloss.store import Store
+    from isoloss_contract import layout
+    from isoloss_contract.records import DataManifest
+    from isoloss_contract.store import Store
     from isoloss_trainer.interruption import Interruption
     from isoloss_trainer.prepare import prepare
 

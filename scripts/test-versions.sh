@@ -47,7 +47,7 @@ while read -r python torch transformers resolution; do
     found=$("$environment/bin/python" -c "$versions")
     echo "==> $found"
     outcome=passed
-    "$environment/bin/python" -m pytest -q -p no:cacheprovider -m "not s3" tests/trainer "$@" </dev/null || {
+    "$environment/bin/python" -m pytest -q -p no:cacheprovider -m "not s3" tests/isoloss_trainer "$@" </dev/null || {
         outcome=FAILED
         failed=1
     }

@@ -10,17 +10,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isoloss import layout
-from isoloss.contract import (
+from isoloss.laws.model import Run
+from isoloss.runs import BadTrajectory, Weights, run_from_point
+from isoloss_contract import layout
+from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
+from isoloss_contract.records import (
     DataManifest,
     PointConfig,
     PointResult,
     TrajectoryRow,
 )
-from isoloss.decisions.ledger import DONE, Ledger, PointRecord, PointState
-from isoloss.laws.model import Run
-from isoloss.runs import BadTrajectory, Weights, run_from_point
-from isoloss.store import BadStoreUri, NotFound, Store, StoreError, parse_record_lines
+from isoloss_contract.store import BadStoreUri, NotFound, Store, StoreError, parse_record_lines
 
 SWEEPS = "sweeps"
 LEDGER = "ledger.json"

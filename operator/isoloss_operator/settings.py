@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from isoloss.store import BadStoreUri, check_uri
+from isoloss_contract.store import BadStoreUri, check_uri
 
 PREFIX = "ISOLOSS_"
 POD_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

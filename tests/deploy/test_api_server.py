@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from isoloss.resources import GROUP, SWEEP_PLURAL, VERSION
-from isoloss.resources.yaml_text import read_documents, to_yaml
-from isoloss_operator.crdgen import definitions
+from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from isoloss_operator.api.yaml_text import read_documents, to_yaml
+from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from isoloss.resources.crd_schema import QUOTED, UnstructuralError, structural_schema
-from isoloss.resources.fields import ApiType
+from isoloss_operator.api.crd_schema import QUOTED, UnstructuralError, structural_schema
+from isoloss_operator.api.fields import ApiType
 
 
 class Part(ApiType):

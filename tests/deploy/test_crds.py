@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from isoloss.cli.planning import read_manifest
-from isoloss.resources import SWEEP_KIND
-from isoloss.resources.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
-from isoloss.resources.yaml_text import read_documents, to_yaml
-from isoloss_operator import crdgen
+from isoloss_operator.api import SWEEP_KIND
+from isoloss_operator.api.yaml_text import read_documents, to_yaml
+from isoloss_operator.generate import crdgen
+from isoloss_operator.plan_command import read_manifest
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 
 ROOT = Path(__file__).parents[2]
 CRDS = sorted((ROOT / "crds").glob("isoloss.dev_*.yaml"))

@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from isoloss.contract import Claimant as _Claimant
-from isoloss.contract import (
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.records import Claimant as _Claimant
+from isoloss_contract.records import (
     DataManifest,
     DomainData,
     Outcome,
@@ -18,11 +19,10 @@ from isoloss.contract import (
     Shard,
     TerminationMessage,
 )
-from isoloss.decisions.admission import store_label
-from isoloss.decisions.ledger import Ledger
-from isoloss.decisions.observation import ObservedJob, ObservedPod, ObservedSweep, SweepPlan
-from isoloss.points import PlannedPoint, job_name, plan_points
-from isoloss.resources.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.decide.admission import store_label
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep, SweepPlan
+from isoloss_operator.planning.points import PlannedPoint, job_name, plan_points
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 
 NOW = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 STORE = "s3://bucket/sweeps"

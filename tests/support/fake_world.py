@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from isoloss.contract import ExitCode, PointResult
-from isoloss.decisions.ledger import Ledger
-from isoloss.decisions.observation import (
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.records import ExitCode, PointResult
+from isoloss_contract.store import BadRecord, StoreError
+from isoloss_operator.decide.observation import (
     FitOutcome,
     FitRequest,
     JobRequest,
@@ -23,10 +24,9 @@ from isoloss.decisions.observation import (
     ObservedSweep,
     SweepPlan,
 )
-from isoloss.decisions.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass
-from isoloss.decisions.sweep import decide_sweep, sweep_reads
-from isoloss.points import PlannedPoint
-from isoloss.store import BadRecord, StoreError
+from isoloss_operator.decide.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass
+from isoloss_operator.decide.sweep import decide_sweep, sweep_reads
+from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words
 
 CHARGED = {

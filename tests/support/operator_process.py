@@ -16,8 +16,8 @@ from typing import Any, cast
 from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
-from isoloss.resources import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
-from isoloss_operator.rbac import NAME, account
+from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import wait_until
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoloss.resources import API_VERSION, PREDICTION_KIND, SWEEP_KIND
+from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND
 
 Manifest = dict[str, Any]
 ABSENT = object()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from isoloss.contract import (
+from isoloss_contract.records import (
     TASK_VARIABLE,
     EvaluateTask,
     ExitCode,

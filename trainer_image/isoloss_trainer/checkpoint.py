@@ -14,9 +14,9 @@ import torch
 from pydantic import Field
 from safetensors.torch import load, save
 
-from isoloss import layout
-from isoloss.contract import Digest, Finite, Record, Tokens, TrajectoryRow
-from isoloss.store import NotFound, Store, StoreError, StoreUnavailable
+from isoloss_contract import layout
+from isoloss_contract.records import Digest, Finite, Record, Tokens, TrajectoryRow
+from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
 from isoloss_trainer.log import Log
 
 PATIENCE_SECONDS = 300.0

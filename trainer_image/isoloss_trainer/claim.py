@@ -9,9 +9,9 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime
 
-from isoloss import layout
-from isoloss.contract import Claimant, Record
-from isoloss.store import BadRecord, NotFound, Store
+from isoloss_contract import layout
+from isoloss_contract.records import Claimant, Record
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.termination import Interrupted
 
 FRESH_SECONDS = 60.0

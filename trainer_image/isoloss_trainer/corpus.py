@@ -12,8 +12,8 @@ from typing import IO, Any, cast
 
 import fsspec
 
-from isoloss.contract import DomainSource
-from isoloss.store import StoreUnavailable
+from isoloss_contract.records import DomainSource
+from isoloss_contract.store import StoreUnavailable
 from isoloss_trainer.termination import BadData, TrainerError
 
 FORMATS = (".parquet", ".jsonl", ".json", ".arrow", ".txt")

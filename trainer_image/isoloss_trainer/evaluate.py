@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from isoloss import layout
-from isoloss.contract import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
-from isoloss.store import BadRecord, NotFound, Store
+from isoloss_contract import layout
+from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.evaluation import Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (

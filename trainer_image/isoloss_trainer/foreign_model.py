@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from isoloss.store import NotFound, Store
+from isoloss_contract.store import NotFound, Store
 from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens

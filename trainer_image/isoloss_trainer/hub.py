@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from isoloss.store import StoreUnavailable
+from isoloss_contract.store import StoreUnavailable
 from isoloss_trainer.termination import BadData
 
 SCHEME = "hf://"

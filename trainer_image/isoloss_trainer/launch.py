@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from isoloss.contract import SCRATCH_VARIABLE
+from isoloss_contract.records import SCRATCH_VARIABLE
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
 

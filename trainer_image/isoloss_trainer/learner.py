@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from isoloss.contract import PointConfig
+from isoloss_contract.records import PointConfig
 from isoloss_trainer.averaging import WeightAverage
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory

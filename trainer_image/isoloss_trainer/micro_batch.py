@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from isoloss.contract import PointConfig
+from isoloss_contract.records import PointConfig
 from isoloss_trainer.world import World
 
 CPU_TOKENS = 4096

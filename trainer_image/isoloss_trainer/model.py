@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from isoloss.contract import ParameterCounts
+from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention
 from isoloss_trainer.lean_imports import without_unused_parts
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.optim.adamw import adamw
 
-from isoloss.contract import OptimizerConfig
+from isoloss_contract.records import OptimizerConfig
 
 
 def learning_rate(peak: float, tokens: int, warmup_tokens: int) -> float:

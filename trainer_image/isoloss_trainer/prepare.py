@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from isoloss import layout
-from isoloss.contract import (
+from isoloss_contract import layout
+from isoloss_contract.records import (
     DataManifest,
     DomainData,
     DomainSource,
@@ -31,7 +31,7 @@ from isoloss.contract import (
     Shard,
     content_key,
 )
-from isoloss.store import NotFound, Store
+from isoloss_contract.store import NotFound, Store
 from isoloss_trainer.corpus import CorpusFile, find_files, read_documents
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log

@@ -10,9 +10,9 @@ import threading
 import time
 from datetime import UTC, datetime
 
-from isoloss import layout
-from isoloss.contract import PointProgress, TrainTask, TrajectoryRow
-from isoloss.store import Store, StoreError
+from isoloss_contract import layout
+from isoloss_contract.records import PointProgress, TrainTask, TrajectoryRow
+from isoloss_contract.store import Store, StoreError
 from isoloss_trainer.claim import HEARTBEAT_SECONDS, Fence
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import Interrupted

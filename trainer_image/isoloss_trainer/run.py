@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from isoloss import layout
-from isoloss.contract import DomainLoss, Outcome, PointResult, TrainTask, TrajectoryRow
-from isoloss.store import Store
+from isoloss_contract import layout
+from isoloss_contract.records import DomainLoss, Outcome, PointResult, TrainTask, TrajectoryRow
+from isoloss_contract.store import Store
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import CheckpointManifest, Checkpoints, persist
 from isoloss_trainer.claim import Fence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from isoloss.contract import EvaluationConfig
+from isoloss_contract.records import EvaluationConfig
 
 EXPLODED_NATS = 1.0
 """A loss this far above the first step's …"""

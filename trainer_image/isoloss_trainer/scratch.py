@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from isoloss.contract import SCRATCH_VARIABLE
+from isoloss_contract.records import SCRATCH_VARIABLE
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss.contract import DataManifest, DomainData, Shard
-from isoloss.store import BadRecord, NotFound, Store
+from isoloss_contract.records import DataManifest, DomainData, Shard
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.termination import BadData
 
 HASH_BELOW_BYTES = 2 * 2**30

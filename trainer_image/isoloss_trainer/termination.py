@@ -7,9 +7,9 @@ import errno
 import os
 from pathlib import Path
 
-from isoloss.contract import MAX_TERMINATION_BYTES, TERMINATION_VARIABLE, ExitCode
-from isoloss.contract import TerminationMessage as Message
-from isoloss.store import BadRecord, BadStoreUri, NotFound, StoreError
+from isoloss_contract.records import MAX_TERMINATION_BYTES, TERMINATION_VARIABLE, ExitCode
+from isoloss_contract.records import TerminationMessage as Message
+from isoloss_contract.store import BadRecord, BadStoreUri, NotFound, StoreError
 
 
 class TrainerError(Exception):

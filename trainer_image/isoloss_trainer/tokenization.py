@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from isoloss.contract import content_key
-from isoloss.store import BadRecord, NotFound, Store
+from isoloss_contract.records import content_key
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.termination import BadData
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from isoloss import layout
-from isoloss.contract import Outcome, PointResult, TrainTask
-from isoloss.store import BadRecord, NotFound, Store
+from isoloss_contract import layout
+from isoloss_contract.records import Outcome, PointResult, TrainTask
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from importlib.metadata import version as installed_version
 from typing import Annotated, NoReturn
 
@@ -11,8 +12,7 @@ import typer
 
 from isoloss.cli.fitting import fit
 from isoloss.cli.listing import laws
-from isoloss.cli.outcome import ANSWERED, BAD_INPUT, console, print_document
-from isoloss.cli.planning import plan
+from isoloss.cli.outcome import ANSWERED, BAD_INPUT, BadInput, command, console, print_document
 from isoloss.cli.predicting import predict
 from isoloss.cli.reporting import report
 
@@ -21,8 +21,33 @@ INTERRUPTED = 130
 application = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
-for body in (fit, predict, report, plan, laws):
+for body in (fit, predict, report, laws):
     application.command()(body)
+
+
+def _of_an_extra(entry: EntryPoint) -> Callable[..., None]:
+    """A command that another package brings, or one that says which extra is missing."""
+    try:
+        loaded: Callable[..., None] = entry.load()
+    except ModuleNotFoundError as error:
+        missing = error.name
+        extra = entry.module.partition(".")[0].removeprefix("isoloss_")
+
+        @command
+        def absent() -> int:
+            raise BadInput(
+                f"isoloss {entry.name} needs {missing}, which is not installed: "
+                f"pip install 'isoloss[{extra}]'"
+            )
+
+        return absent
+    return loaded
+
+
+for entry in entry_points(group="isoloss.commands"):
+    application.command(
+        entry.name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    )(_of_an_extra(entry))
 
 
 def _show_version(wanted: bool) -> None:

@@ -13,12 +13,10 @@ from rich.table import Table
 from isoloss.cli import documents
 from isoloss.laws import InvalidRunError
 from isoloss.laws.document import BadLaws
-from isoloss.models.presets import UnsupportedModel
 from isoloss.published import UnknownLaw
-from isoloss.resources.specs import InvalidSpec
-from isoloss.store import BadStoreUri, StoreError
 from isoloss.stored_sweeps import BadSweep
 from isoloss.tables import BadTable
+from isoloss_contract.store import BadStoreUri, StoreError
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 
@@ -36,10 +34,8 @@ INPUT_ERRORS = (
     BadLaws,
     BadStoreUri,
     InvalidRunError,
-    InvalidSpec,
     StoreError,
     UnknownLaw,
-    UnsupportedModel,
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from isoloss.store import SCHEMES, Store, StoreError
+from isoloss_contract.store import SCHEMES, Store, StoreError
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 OPTIONAL = ("flops", "loss_standard_error", "diverged", "bytes")

@@ -1,0 +1,53 @@
+"""How a trainer process is told what to do, and how it says how it ended."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from isoloss_contract.records.base import Record
+
+TASK_VARIABLE = "ISOLOSS_TASK"
+"""Environment variable of the pod that holds the task as JSON."""
+SCRATCH_VARIABLE = "ISOLOSS_SCRATCH"
+"""Environment variable naming a writable directory (an emptyDir) for local files."""
+TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
+"""Environment variable naming the termination message file."""
+MAX_TERMINATION_BYTES = 2048
+
+
+class ExitCode(IntEnum):
+    """How a trainer process ended; see DESIGN section 5. Any other code is a crash."""
+
+    SUCCEEDED = 0
+    DIVERGED = 42
+    """The result is written: a divergence is data, not an error."""
+    OUT_OF_MEMORY = 43
+    """No smaller micro-batch is left."""
+    BAD_CONFIGURATION = 44
+    """The task itself can not work; another try can not help."""
+    BAD_DATA = 45
+    """Corpus, tokenizer, prepared data or checkpoint is unusable; the message names it."""
+    STORAGE = 74
+    """Storage or network failed after retries."""
+    INTERRUPTED = 75
+    """Asked to stop (SIGTERM), or another attempt holds the point; a checkpoint is written where there was something to save."""
+
+
+class TerminationMessage(Record):
+    """The last words of a trainer process, short enough for Kubernetes to keep whole."""
+
+    code: str = Field(max_length=64)
+    """CamelCase, e.g. TextFieldMissing."""
+    message: str = Field(max_length=1500)
+    field: str = Field(default="", max_length=253)
+    """The spec field to look at, where one is to blame."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("message"), str):
+            return {**values, "message": values["message"][:1500]}
+        return values
