@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from isoloss.laws import Laws, Prediction, Refusal, Run
-from isoloss.laws.prediction import Point
-from isoloss.laws.results import HyperparameterLaw, LossComputeLaw, Optimum
+from isoloss.laws import (
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Point,
+    Prediction,
+    Refusal,
+    Run,
+)
 from isoloss.published import PublishedOptimum
 from isoloss.report import numbers
 from isoloss.savings import SearchCost, iso_loss_savings

@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from isoloss.laws.model import Array
-from isoloss.laws.results import Contour, Laws, Optimum
+from isoloss.laws import Array, Contour, Laws, Optimum
 from isoloss.report import numbers
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, grid_axis, key, note, style
 

@@ -15,13 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from isoloss.laws.model import Array
-from isoloss.laws.prediction import Prediction
-from isoloss.laws.results import (
+from isoloss.laws import (
+    Array,
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
     Optimum,
+    Prediction,
     evaluate_form,
 )
 from isoloss.report import numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from isoloss.laws.model import Interval
+from isoloss.laws import Interval
 
 MISSING = "–"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -14,8 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from isoloss.laws.model import Array, Run
-from isoloss.laws.results import Laws
+from isoloss.laws import Array, Laws, Run
 from isoloss.report import numbers
 from isoloss.report.drawing import INK, LINE_STYLES, SOFT, grid_axis, key, log_ticks, note, style
 
