@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isoloss.laws.model import Run
+from isoloss.laws import Run
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState

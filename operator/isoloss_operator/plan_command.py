@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from isoloss import formatting
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -19,7 +20,6 @@ from isoloss.cli.outcome import (
     grid,
     print_document,
 )
-from isoloss.report import numbers
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost, search_cost
 from isoloss_contract.store import Store, StoreError
@@ -184,8 +184,8 @@ class _Pace:
 
     def in_words(self) -> str:
         if self.tokens_per_second is not None:
-            return f"{numbers.digits(self.tokens_per_second)} tokens per second and accelerator"
-        return f"{numbers.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
+            return f"{formatting.number(self.tokens_per_second)} tokens per second and accelerator"
+        return f"{formatting.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
 
 
 def _cost(
@@ -238,11 +238,11 @@ def _print_plan(
         table.add_row(
             size.name,
             str(size.points),
-            numbers.count(size.params),
-            numbers.count(size.total_params),
-            numbers.count(size.tokens),
-            numbers.flops(size.flops),
-            numbers.digits(pace.hours(size)),
+            formatting.count(size.params),
+            formatting.count(size.total_params),
+            formatting.count(size.tokens),
+            formatting.flops(size.flops),
+            formatting.number(pace.hours(size)),
         )
     hours = sum(pace.hours(size) for size in sizes)
     flops = sum(size.flops for size in sizes)
@@ -253,15 +253,15 @@ def _print_plan(
         str(points),
         "",
         "",
-        numbers.count(tokens),
-        numbers.flops(flops),
-        numbers.digits(hours),
+        formatting.count(tokens),
+        formatting.flops(flops),
+        formatting.number(hours),
     )
     terminal.print(table)
     terminal.print(f"\nGPU hours at {pace.in_words()}; the exhaustive grid, nothing pruned.")
     if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
         terminal.print(
-            f"over the budget of {numbers.flops(float(spec.budget.flops))} FLOPs: some points would not start"
+            f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
         )
     limit = spec.budget.accelerator_hours if spec.budget is not None else None
     if limit is not None and hours > limit:

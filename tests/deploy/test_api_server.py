@@ -106,7 +106,7 @@ def test_the_status_is_written_apart_from_the_spec(
     isoloss_api: client.ApiClient, namespace: str
 ) -> None:
     manifest = sweep() | {"status": {"progress": "9/9"}}
-    assert "status" not in create(isoloss_api, namespace, manifest)
+    assert create(isoloss_api, namespace, manifest)["status"] == {"observedGeneration": -1}
 
 
 @pytest.mark.parametrize("plural", [SWEEP_PLURAL, PREDICTION_PLURAL])

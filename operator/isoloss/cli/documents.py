@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from isoloss.laws.model import Interval, Refusal
-from isoloss.laws.prediction import Extrapolation, Point, Prediction
-from isoloss.laws.results import HyperparameterLaw, Laws, LossComputeLaw, Optimum
+from isoloss.laws import (
+    Extrapolation,
+    HyperparameterLaw,
+    Interval,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Point,
+    Prediction,
+    Refusal,
+)
 from isoloss.published import PublishedLaw, PublishedOptimum
 
 Document = dict[str, Any]

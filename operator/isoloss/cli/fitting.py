@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from isoloss import formatting
 from isoloss.cli import documents
 from isoloss.cli.inputs import positive, read_runs, write_file
 from isoloss.cli.outcome import (
@@ -22,7 +23,7 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.laws import FitOptions, LawForm, Laws, fit_laws, laws_to_json
-from isoloss.report import content, numbers
+from isoloss.report import content
 
 
 class LossChoice(StrEnum):
@@ -108,12 +109,12 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
     for item in laws.frontier:
         if item.status != "refused":
             optima.add_row(
-                numbers.loss(item.loss),
-                numbers.count(item.params),
-                numbers.learning_rate(item.learning_rate),
-                numbers.whole(item.batch_size),
-                numbers.count(item.tokens),
-                numbers.flops(item.flops),
+                formatting.loss(item.loss),
+                formatting.count(item.params),
+                formatting.learning_rate(item.learning_rate),
+                formatting.batch_size(item.batch_size),
+                formatting.count(item.tokens),
+                formatting.flops(item.flops),
             )
     if optima.row_count:
         terminal.print(optima)

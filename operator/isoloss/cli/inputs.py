@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isoloss.cli.outcome import BadInput
-from isoloss.laws import Laws, Run, laws_from_json
-from isoloss.laws.document import laws_from_document
+from isoloss.laws import Laws, Run, laws_from_document, laws_from_json
 from isoloss.runs import Weights
 from isoloss.stored_sweeps import is_sweep_uri, laws_document, open_sweep, sweep_runs
 from isoloss.tables import is_table, read_tables

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isoloss.cli import documents
-from isoloss.laws import InvalidRunError
-from isoloss.laws.document import BadLaws
+from isoloss.laws import BadLaws, InvalidRunError
 from isoloss.published import UnknownLaw
 from isoloss.stored_sweeps import BadSweep
 from isoloss.tables import BadTable

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from isoloss import formatting
 from isoloss.cli import documents, querying
 from isoloss.cli.inputs import read_laws
 from isoloss.cli.outcome import (
@@ -30,7 +31,7 @@ from isoloss.published import (
     published_law,
     published_opinions,
 )
-from isoloss.report import content, numbers
+from isoloss.report import content
 
 
 @command
@@ -110,8 +111,8 @@ def _print_prediction(
     terminal = console()
     rate, batch = answer.learning_rate, answer.batch_size
     head = grid("", f"{answer.interval_level:.0%} interval")
-    head.add_row("learning rate", numbers.with_interval(rate, "learning_rate"))
-    head.add_row("batch size (sequences)", numbers.with_interval(batch, "whole"))
+    head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
+    head.add_row("batch size (sequences)", formatting.interval(batch, formatting.batch_size))
     for name, value in content.prediction_facts(answer, asked.initial_loss):
         head.add_row(name, value)
     terminal.print(head)
@@ -194,8 +195,8 @@ def _print_published(
     law: PublishedLaw, answer: PublishedOptimum, batch_size: float, length: int
 ) -> None:
     table = grid("", "no interval is published")
-    table.add_row("learning rate", numbers.learning_rate(answer.learning_rate))
-    table.add_row(f"batch size (sequences of {length})", numbers.whole(batch_size))
-    table.add_row("batch size (tokens)", numbers.count(answer.batch_size_tokens))
+    table.add_row("learning rate", formatting.learning_rate(answer.learning_rate))
+    table.add_row(f"batch size (sequences of {length})", formatting.batch_size(batch_size))
+    table.add_row("batch size (tokens)", formatting.count(answer.batch_size_tokens))
     table.add_row("source", law.source)
     console().print(table)

@@ -15,16 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from isoloss.laws.model import Array
-from isoloss.laws.prediction import Prediction
-from isoloss.laws.results import (
+from isoloss import formatting
+from isoloss.laws import (
+    Array,
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
     Optimum,
+    Prediction,
     evaluate_form,
 )
-from isoloss.report import numbers
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
 
 CURVE_POINTS = 160
@@ -301,7 +301,7 @@ def _scales(
     if positive:
         top.set_yscale("log")
     top.set_xlim(*x)
-    write = (lambda value: f"{value:.3g}") if by_loss else numbers.scientific
+    write = formatting.number if by_loss else formatting.flops
     log_ticks(bottom.xaxis, *x, write)
     if not by_loss:
         bottom.tick_params(axis="x", labelsize=7.5)
@@ -311,7 +311,9 @@ def _y_ticks(axes: Axes, learning_rate: bool) -> None:
     if axes.get_yscale() != "log":
         return
     low, high = axes.get_ylim()
-    log_ticks(axes.yaxis, low, high, numbers.scientific if learning_rate else numbers.whole)
+    log_ticks(
+        axes.yaxis, low, high, formatting.learning_rate if learning_rate else formatting.batch_size
+    )
 
 
 def _star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:

@@ -24,9 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
 
-from isoloss_operator.api.crd_schema import QUOTED
-
-RULES = "x-kubernetes-validations"
+from isoloss_operator.api.crd_schema import QUOTED, RULES
 
 
 def _always(_: Any) -> bool:
