@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isoloss.errors import BadInput
-from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
-from isoloss.laws.document import laws_from_document
+from isoloss.laws import BadLaws, Laws, laws_from_document, laws_from_json, laws_to_json
 
 MAX_LAWS_BYTES = 64 * 2**20
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.results import Contour, Laws, Optimum
+from isoloss.laws import Contour, Laws, Optimum
 
 
 @dataclass(frozen=True)

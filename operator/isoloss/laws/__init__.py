@@ -1,8 +1,17 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
-from isoloss.laws.document import BadLaws
+from isoloss.laws.answer.predict import predict
+from isoloss.laws.answer.prediction import (
+    Extrapolation,
+    Point,
+    Prediction,
+    PredictionQuery,
+    Refused,
+)
+from isoloss.laws.document import BadLaws, laws_from_document
 from isoloss.laws.fit import fit_laws
 from isoloss.laws.model import (
+    Array,
     FitOptions,
     Interval,
     InvalidRunError,
@@ -13,17 +22,11 @@ from isoloss.laws.model import (
     Run,
     Status,
 )
-from isoloss.laws.predict import predict
-from isoloss.laws.prediction import (
-    Extrapolation,
-    Point,
-    Prediction,
-    PredictionQuery,
-    Refused,
-)
+from isoloss.laws.refusals import refused_laws
 from isoloss.laws.results import (
     Contour,
     DataRange,
+    Draws,
     Exclusion,
     HeldOutScore,
     HyperparameterLaw,
@@ -37,9 +40,11 @@ from isoloss.laws.results import (
 from isoloss.laws.serialization import laws_from_json, laws_to_json
 
 __all__ = [
+    "Array",
     "BadLaws",
     "Contour",
     "DataRange",
+    "Draws",
     "Exclusion",
     "Extrapolation",
     "FitOptions",
@@ -64,7 +69,9 @@ __all__ = [
     "SurfaceLaw",
     "evaluate_form",
     "fit_laws",
+    "laws_from_document",
     "laws_from_json",
     "laws_to_json",
     "predict",
+    "refused_laws",
 ]

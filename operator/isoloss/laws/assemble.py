@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.estimate import IsoLossEstimate
+from isoloss.laws.data.trajectories import Collected, Trajectory
+from isoloss.laws.iso_loss.estimate import IsoLossEstimate
+from isoloss.laws.iso_loss.optima import Frontier
+from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import Array, FitOptions, Run, Status
-from isoloss.laws.optima import Frontier
-from isoloss.laws.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection, SurfaceLaw
-from isoloss.laws.trajectories import Collected, Trajectory
 
 KEPT_DRAWS = 200
 """Draws stored with the laws, for predictions."""

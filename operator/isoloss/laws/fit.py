@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
-from isoloss.laws.cells import make_cells
-from isoloss.laws.estimate import IsoLossEstimate, fit_iso_loss
+from isoloss.laws.data.cells import make_cells
+from isoloss.laws.data.trajectories import Trajectory, collect
+from isoloss.laws.iso_loss.estimate import IsoLossEstimate, fit_iso_loss
+from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, Array, FitOptions, Refusal, Route, Run, Status
-from isoloss.laws.optima import Frontier
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws, Quantity, SurfaceLaw, evaluate_form
 from isoloss.laws.selection import Predictor, select_route
-from isoloss.laws.size_trends import shift_without, trends_to_leave_out
-from isoloss.laws.surface import draw_coefficients, fit_surface, surface_law
-from isoloss.laws.trajectories import Trajectory, collect
+from isoloss.laws.surface.joint_fit import draw_coefficients, fit_surface, surface_law
+from isoloss.laws.surface.size_trends import shift_without, trends_to_leave_out
 
 SMALLEST = 1e-300
 """Keeps a law that is linear in B from a logarithm of nothing."""

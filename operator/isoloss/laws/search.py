@@ -12,10 +12,10 @@ import numpy as np
 from scipy.stats import norm
 
 from isoloss.laws.bootstrap import evaluation_noise
-from isoloss.laws.cells import best_curve
+from isoloss.laws.data.cells import best_curve
+from isoloss.laws.data.trajectories import Trajectory, collect
 from isoloss.laws.model import Array, RefusalReason, Run
 from isoloss.laws.results import Laws
-from isoloss.laws.trajectories import Trajectory, collect
 
 FEWEST_SHARE = 0.3
 """Of the size's tokens, below which no run is pruned: ranks that early do not last."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.cells import Cell, make_cells
-from isoloss.laws.iso_loss import vertex_of
+from isoloss.laws.data.cells import Cell, make_cells
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.parabola import vertex_of
 from isoloss.laws.model import Array, Route
 from isoloss.laws.results import HeldOutScore, Selection
-from isoloss.laws.trajectories import Trajectory
 
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""

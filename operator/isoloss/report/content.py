@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from isoloss import formatting
-from isoloss.laws import Laws, Prediction, Refusal, Run
-from isoloss.laws.prediction import Point
-from isoloss.laws.results import HyperparameterLaw, LossComputeLaw, Optimum, SurfaceLaw
+from isoloss.laws import (
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Point,
+    Prediction,
+    Refusal,
+    Run,
+    SurfaceLaw,
+)
 from isoloss.published import PublishedOptimum
 from isoloss.savings import SearchCost, iso_loss_savings
 

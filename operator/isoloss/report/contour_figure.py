@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from isoloss import formatting
-from isoloss.laws.model import Array
-from isoloss.laws.results import Contour, Laws, Optimum
+from isoloss.laws import Array, Contour, Laws, Optimum
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, grid_axis, key, note, style
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from isoloss import formatting
-from isoloss.laws.model import Array
-from isoloss.laws.prediction import Prediction
-from isoloss.laws.results import (
+from isoloss.laws import (
+    Array,
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
     Optimum,
+    Prediction,
     evaluate_form,
 )
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style

@@ -15,8 +15,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from isoloss import formatting
-from isoloss.laws.model import Array, Run
-from isoloss.laws.results import Laws
+from isoloss.laws import Array, Laws, Run
 from isoloss.report.drawing import INK, LINE_STYLES, SOFT, grid_axis, key, log_ticks, note, style
 
 MAX_PANELS = 8

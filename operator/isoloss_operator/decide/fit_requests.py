@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from isoloss.laws.model import FitOptions
+from isoloss.laws import FitOptions
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key

@@ -30,8 +30,7 @@ from isoloss_contract.store import StoreError
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
 
 if TYPE_CHECKING:  # the laws bring numpy along; whoever only moves Jobs around needs none of it
-    from isoloss.laws.model import FitOptions
-    from isoloss.laws.results import Laws
+    from isoloss.laws import FitOptions, Laws
 
 JobKind = Literal["prepare", "train", "evaluate"]
 

@@ -7,8 +7,7 @@ from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 
-from isoloss.laws.model import Interval, Route
-from isoloss.laws.prediction import Point, Prediction
+from isoloss.laws import Interval, Point, Prediction, Route
 from isoloss.published import published_opinions
 from isoloss.savings import SearchCost
 from isoloss_contract import layout

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
-from isoloss.laws.results import Laws
+from isoloss.laws import FitOptions, Laws, Refusal, RefusalReason, refused_laws
 from isoloss_contract.records import (
     DomainLoss,
     EvaluateTask,

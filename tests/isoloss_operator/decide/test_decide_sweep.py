@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.records import ExitCode, Outcome
 from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable

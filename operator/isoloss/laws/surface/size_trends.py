@@ -15,13 +15,13 @@ from itertools import chain, combinations
 import numpy as np
 from scipy.special import stdtrit
 
-from isoloss.laws.cells import make_cells
-from isoloss.laws.form_error import scatter_freedom
+from isoloss.laws.data.cells import make_cells
+from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Array, Refusal
 from isoloss.laws.results import Quantity
 from isoloss.laws.selection import FEWEST_SIZES, HeldOutCell, judged_cells, split
-from isoloss.laws.surface import SurfaceFit, fit_surface, optimum_coefficients
-from isoloss.laws.trajectories import Trajectory
+from isoloss.laws.surface.form_error import scatter_freedom
+from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface, optimum_coefficients
 
 SURE = 0.975
 """Quantile of the trend's error beyond which it is no chance: 95 %, two-sided."""

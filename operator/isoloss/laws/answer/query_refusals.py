@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.answer.prediction import PredictionQuery
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.prediction import PredictionQuery
 from isoloss.laws.results import Laws, LossComputeLaw
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoloss.laws.iso_loss import Parabola
+from isoloss.laws.iso_loss.optima import Frontier, SizeOptima
+from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Array, Refusal, Status
-from isoloss.laws.optima import Frontier, SizeOptima
 from isoloss.laws.results import Contour, Optimum
 
 

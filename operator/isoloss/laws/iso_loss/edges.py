@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoloss.laws.levels import QUADRATIC, Size, quadratic_terms
+from isoloss.laws.iso_loss.levels import QUADRATIC, Size, quadratic_terms
 from isoloss.laws.model import Array, Flags, Refusal, RefusalReason
 
 EDGE_MARGIN = 0.15

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.data.smoothing import DENSE, smooth_losses
 from isoloss.laws.model import Array, Flags, InvalidRunError, Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
-from isoloss.laws.smoothing import DENSE, smooth_losses
 
 SAME_TOKENS = 0.005
 """Token counts closer than this (relative) are one nominal count rounded to whole steps."""

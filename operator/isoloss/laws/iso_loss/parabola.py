@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.edges import too_few
-from isoloss.laws.levels import Size, quadratic_terms
+from isoloss.laws.iso_loss.edges import too_few
+from isoloss.laws.iso_loss.levels import Size, quadratic_terms
 from isoloss.laws.model import Array, Flags, Indices, Refusal
 
 MISFIT = 0.4

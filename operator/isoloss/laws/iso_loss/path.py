@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from isoloss.laws.cells import BestCurve, best_curve
+from isoloss.laws.data.cells import BestCurve, best_curve
 from isoloss.laws.model import Array
 
 EXPONENT = 0.5

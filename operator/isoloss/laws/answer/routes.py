@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.form_error import USUAL, scatter_freedom
 from isoloss.laws.model import Array, Interval, Route
-from isoloss.laws.prediction import Point, PredictionQuery
 from isoloss.laws.results import Laws, evaluate_form
+from isoloss.laws.surface.form_error import USUAL, scatter_freedom
 
 FORM_ERRORS = (0.006, 0.012)
 """Of ln LR and ln B: no law is exact, and B moves farther along a sweep than LR."""

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.answers import (
+from isoloss.laws.answer.foundation import contradicted, foundation, too_vague
+from isoloss.laws.answer.prediction import (
+    Extrapolation,
+    Point,
+    Prediction,
+    PredictionQuery,
+    Refused,
+)
+from isoloss.laws.answer.query_refusals import check_query, refuse_query
+from isoloss.laws.answer.routes import (
     curve_estimate,
     draw_count,
     exponential,
@@ -16,16 +25,7 @@ from isoloss.laws.answers import (
     with_estimate,
 )
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.foundation import contradicted, foundation, too_vague
 from isoloss.laws.model import Array, Interval, Refusal, RefusalReason, Route
-from isoloss.laws.prediction import (
-    Extrapolation,
-    Point,
-    Prediction,
-    PredictionQuery,
-    Refused,
-)
-from isoloss.laws.query_refusals import check_query, refuse_query
 from isoloss.laws.results import Laws
 
 LOST_DRAWS = 0.1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from isoloss.laws.form_error import USUAL
+from isoloss.laws.answer.prediction import Point
+from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.model import Refusal, RefusalReason, Route
-from isoloss.laws.prediction import Point
-from isoloss.laws.query_refusals import law_figures
 from isoloss.laws.results import Laws
 from isoloss.laws.selection import FEWEST_SIZES
+from isoloss.laws.surface.form_error import USUAL
 
 PERCENT = 100.0
 WIDEST_ANSWER = 10.0

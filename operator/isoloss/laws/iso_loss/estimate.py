@@ -9,13 +9,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.bootstrap import estimate_noise
-from isoloss.laws.hyperparameter_laws import fit_hyperparameter_law
-from isoloss.laws.levels import choose_levels, read_size
-from isoloss.laws.loss_compute import fit_loss_compute
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
+from isoloss.laws.iso_loss.levels import choose_levels, read_size
+from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
+from isoloss.laws.iso_loss.optima import (
+    Frontier,
+    SizeOptima,
+    find_optima,
+    fit_parabolas,
+    least_compute,
+)
 from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
-from isoloss.laws.optima import Frontier, SizeOptima, find_optima, fit_parabolas, least_compute
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
-from isoloss.laws.trajectories import Trajectory
 
 LEVELS = 24
 

@@ -15,9 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from isoloss.laws.bootstrap import correlated
-from isoloss.laws.cells import Cell
-from isoloss.laws.edges import DOUBTFUL, MOSTLY_CONVEX
-from isoloss.laws.form_error import (
+from isoloss.laws.data.cells import Cell
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
+from isoloss.laws.model import Array, Flags, Indices, Refusal, RefusalReason, Status
+from isoloss.laws.results import SurfaceLaw
+from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
     coefficient_covariance,
@@ -25,9 +28,6 @@ from isoloss.laws.form_error import (
     scatter_freedom,
     window_error,
 )
-from isoloss.laws.model import Array, Flags, Indices, Refusal, RefusalReason, Status
-from isoloss.laws.results import SurfaceLaw
-from isoloss.laws.trajectories import Trajectory
 
 WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.crossings import SLOPE_UNKNOWN
-from isoloss.laws.loss_compute import fit_curves
+from isoloss.laws.data.smoothing import DENSE
+from isoloss.laws.data.trajectories import SAME_TOKENS, Trajectory
+from isoloss.laws.iso_loss.crossings import SLOPE_UNKNOWN
+from isoloss.laws.iso_loss.loss_compute import fit_curves
 from isoloss.laws.model import Array, Indices
-from isoloss.laws.smoothing import DENSE
-from isoloss.laws.trajectories import SAME_TOKENS, Trajectory
 
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
+from isoloss.laws.data.smoothing import DENSE
+from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Array, Indices
-from isoloss.laws.smoothing import DENSE
-from isoloss.laws.trajectories import Trajectory
 
 SAME_LOSS = 1e-9
 """ln L within which two losses are one: levels lie at the ends of runs, where rounding must not decide."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.bootstrap import Noise, draw_log_tokens
-from isoloss.laws.cells import BestCurve
-from isoloss.laws.edges import judge_vertex
-from isoloss.laws.iso_loss import Parabola, fit_parabola, vertex_of
-from isoloss.laws.levels import Size
+from isoloss.laws.data.cells import BestCurve
+from isoloss.laws.iso_loss.edges import judge_vertex
+from isoloss.laws.iso_loss.levels import Size
+from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola, vertex_of
+from isoloss.laws.iso_loss.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.model import Array, Flags, Refusal, RefusalReason
-from isoloss.laws.path import Path, Vertices, find_path, read_along, size_curve
 
 CLOSE_CALL = 0.1
 """ln C by which a size without an optimum at a level may undercut the winner there."""
