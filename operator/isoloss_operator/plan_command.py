@@ -14,12 +14,12 @@ from isoloss import formatting
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
-    BadInput,
     command,
     console,
     grid,
     print_document,
 )
+from isoloss.errors import BadInput
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost, search_cost
 from isoloss_contract.store import Store, StoreError
