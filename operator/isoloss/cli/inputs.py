@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isoloss.cli.outcome import BadInput
-from isoloss.laws import Laws, Run, laws_from_document, laws_from_json
+from isoloss.laws import Laws, Run, laws_from_json
 from isoloss.runs import Weights
 from isoloss.stored_sweeps import is_sweep_uri, laws_document, open_sweep, sweep_runs
 from isoloss.tables import is_table, read_tables
@@ -83,9 +83,7 @@ def _laws_of(document: Any, source: str) -> Laws:
             raise BadInput(
                 f"{source}: no laws yet: {document.get('error') or 'nothing was fitted'}"
             )
-        inner = document["laws"]
-        is_versioned = isinstance(inner, dict) and "format" in inner
-        return laws_from_json(inner) if is_versioned else laws_from_document(inner)
+        return laws_from_json(document["laws"])
     return laws_from_json(document)
 
 

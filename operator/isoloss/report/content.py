@@ -10,6 +10,7 @@ from isoloss.laws import (
     Laws,
     LossComputeLaw,
     Optimum,
+    Plane,
     Point,
     Prediction,
     Refusal,
@@ -158,15 +159,16 @@ def _loss_row(law: LossComputeLaw) -> Cells:
 
 def _surface_row(laws: Laws) -> Cells:
     surface = laws.surface
-    rate, batch = surface.log_learning_rate, surface.log_batch_size
-    if rate is None or batch is None:
+    if surface.planes is None:
         return ("joint surface", STATUS_WORDS[surface.status], _reason(surface.refusal), "")
-    equation = (
-        f"LR ∝ N^({numbers.digits(float(rate[1]), 2)}) D^({numbers.digits(float(rate[2]), 2)}); "
-        f"B ∝ N^({numbers.digits(float(batch[1]), 2)}) D^({numbers.digits(float(batch[2]), 2)})"
-    )
+    equation = f"LR ∝ {_exponents(surface.planes.learning_rate)}; B ∝ {_exponents(surface.planes.batch_size)}"
     fit = f"residual {numbers.digits(surface.residual_rms, 2)} nats, {surface.cells} (N, D) cells"
     return ("joint surface", STATUS_WORDS[surface.status], equation, fit)
+
+
+def _exponents(plane: Plane) -> str:
+    of_params, of_tokens = float(plane.of_params), float(plane.of_tokens)
+    return f"N^({numbers.digits(of_params, 2)}) D^({numbers.digits(of_tokens, 2)})"
 
 
 def _signed(value: float) -> str:
