@@ -1,4 +1,4 @@
-"""`isoloss predict`: a learning rate and a batch size from laws, a user's own or published ones."""
+"""`isoloss predict`: a learning rate and a batch size from fitted or published laws."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import documents, querying
-from isoloss.cli.inputs import read_laws
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
-    BadInput,
     command,
     console,
     grid,
@@ -20,8 +18,10 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.cli.querying import Asked
+from isoloss.errors import BadInput
 from isoloss.laws import Prediction, Refusal, RefusalReason, Refused
 from isoloss.laws import predict as predict_from
+from isoloss.laws_files import read_laws
 from isoloss.published import (
     MissingParams,
     NotApplicable,
@@ -38,7 +38,9 @@ from isoloss.report import content
 def predict(
     laws: Annotated[
         str,
-        typer.Argument(help="laws.json, a sweep's URI in the store, or published:NAME."),
+        typer.Argument(
+            help="A file from isoloss fit, the URI of a sweep in the store, or published:NAME."
+        ),
     ],
     initial_loss: querying.InitialLoss = None,
     initial_loss_standard_error: querying.InitialLossError = 0.0,
@@ -123,7 +125,7 @@ def _print_prediction(
         table.add_row(*row[:-1])
     terminal.print(table)
     if answer.provisional:
-        terminal.print("provisional: the sweep behind these laws still runs")
+        terminal.print("provisional: the sweep behind these laws is still running")
 
 
 # ------------------------------------------------------------------------------ published laws
@@ -172,15 +174,15 @@ def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
 def _no_curve(law: PublishedLaw) -> Refusal:
     return Refusal(
         RefusalReason.LAW_REFUSED,
-        f"published:{law.name} comes without a loss-compute law, so an initial loss can not be turned into "
-        "equivalent compute: give --total-flops",
+        f"published:{law.name} comes without a loss-compute law, so that an initial loss cannot be "
+        "converted to equivalent compute: give --total-flops",
         {"law": law.name},
     )
 
 
 def _published_warnings(law: PublishedLaw, asked: Asked, length: int) -> tuple[str, ...]:
     found = [
-        f"published:{law.name} carries no covariance: there is no interval, low and high are null",
+        f"published:{law.name} has no covariance: there is no interval, low and high are null",
         *(f"published:{law.name}: {caveat}" for caveat in law.caveats),
     ]
     if length != law.sequence_length:

@@ -122,8 +122,8 @@ def _within_budget(
     spent = spending(tuple(records.values()))
     flops_left = float(budget.flops) - spent.flops if budget.flops else math.inf
     seconds_left = math.inf
-    if budget.gpu_hours:
-        seconds_left = budget.gpu_hours * 3600.0 - spent.accelerator_seconds
+    if budget.accelerator_hours:
+        seconds_left = budget.accelerator_hours * 3600.0 - spent.accelerator_seconds
     committed = sum(remaining_flops(point, records[point.key]) for point in running)
     for index, point in enumerate(pending):
         committed += remaining_flops(point, records[point.key])
@@ -131,6 +131,7 @@ def _within_budget(
         # Before the first result nobody knows how long a point takes: only a spent budget stops it.
         is_over_time = committed * spent.seconds_per_flop > seconds_left or seconds_left <= 0
         if is_over_flops or is_over_time:
-            cap = f"flops {budget.flops}" if is_over_flops else f"gpuHours {budget.gpu_hours}"
+            hours = f"acceleratorHours {budget.accelerator_hours}"
+            cap = f"flops {budget.flops}" if is_over_flops else hours
             return index, f"budget.{cap} leaves no room for {point.name}"
     return len(pending), ""

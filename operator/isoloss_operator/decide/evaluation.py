@@ -30,7 +30,7 @@ from isoloss_operator.decide.jobs.single import SingleTask, Wording
 from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.planning.points import mixture
+from isoloss_operator.planning.points import PRECISIONS, mixture
 
 WORDS: Final = Wording(
     name="evaluate",
@@ -68,17 +68,19 @@ def evaluate_config(
         checkpoint=checkpoint.uri.rstrip("/"),
         sequence_length=sweep.data.sequence_length,
         sequences_per_domain=sweep.data.validation.sequences_per_domain,
-        precision=sweep.training.precision,
+        precision=PRECISIONS[sweep.training.precision],
     )
 
 
-def given_loss_step(observed: ObservedPrediction, initial_loss: str) -> EvaluationStep:
+def given_loss_step(
+    observed: ObservedPrediction, sweep: ScalingSweepSpec, initial_loss: str
+) -> EvaluationStep:
     """Nothing to measure: the spec states the initial loss."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return EvaluationStep(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
         delete=deletions(observed.jobs, "the spec states the initial loss"),
-        expire=expiries(observed.jobs),
+        expire=expiries(sweep, observed.jobs),
     )
 
 
@@ -95,7 +97,7 @@ def evaluation_step(
     delete = deletions(others, "the spec names another checkpoint or corpus")
     if (result := value_of(evaluation.result)) is not None:
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
-        finding, expire = Finding.true(Reason.EVALUATED, message), expiries(observed.jobs)
+        finding, expire = Finding.true(Reason.EVALUATED, message), expiries(sweep, observed.jobs)
         return EvaluationStep(finding, result, delete=delete, expire=expire)
     task = evaluation.task
     create: tuple[JobRequest, ...] = ()
@@ -106,7 +108,7 @@ def evaluation_step(
         task.finding(),
         create=create,
         delete=delete,
-        expire=expiries([*others, *evaluation.superseded]),
+        expire=expiries(sweep, [*others, *evaluation.superseded]),
         set_aside=evaluation.set_aside,
         requeue_after=30.0 if task.active else max(30.0, task.seconds_until_due),
     )

@@ -11,16 +11,17 @@ from pydantic import ValidationError
 from isoloss.formatting import batch_size, learning_rate, loss, number
 from isoloss.laws import Interval, Point, Prediction
 from isoloss.published import published_opinions
-from isoloss.savings import SearchCost
+from isoloss.savings import search_cost
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
     Condition,
-    Grid,
+    ExtrapolationStatus,
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
     IntervalStatus,
     ScalingSweepSpec,
+    SearchCostStatus,
     VariantStatus,
 )
 from isoloss_operator.decide.answers import target_parameters
@@ -62,8 +63,8 @@ class Answer:
     learning_rate: IntervalStatus | None = None
     batch_size: IntervalStatus | None = None
     batch_size_tokens: str = ""
-    search_cost: str = ""
-    extrapolation: str = ""
+    search_cost: SearchCostStatus | None = None
+    extrapolation: ExtrapolationStatus | None = None
     variants: tuple[VariantStatus, ...] = ()
     second_opinions: tuple[VariantStatus, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -123,9 +124,8 @@ def answered(
     result: EvaluationResult | None,
 ) -> Answer:
     """The answer as the status shows it."""
-    distance = number(prediction.extrapolation.compute_factor)
+    distance = prediction.extrapolation
     params, length = target_parameters(spec, result), sweep.data.sequence_length
-    planned = reference.status.get("plannedFlops", "")
     return Answer(
         equivalent_flops=interval_status(prediction.equivalent_flops),
         planned_flops=number(prediction.cpt_flops),
@@ -134,8 +134,12 @@ def answered(
         learning_rate=interval_status(prediction.learning_rate, learning_rate),
         batch_size=interval_status(prediction.batch_size, batch_size),
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
-        search_cost=search_cost(sweep.grid, planned, prediction.cpt_flops),
-        extrapolation=f"{distance} times the largest compute of the sweep",
+        search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
+        extrapolation=ExtrapolationStatus(
+            compute_factor=number(distance.compute_factor),
+            loss_distance=loss(distance.loss_distance),
+            parameters_factor=number(distance.params_factor),
+        ),
         variants=tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
         ),
@@ -157,21 +161,23 @@ def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
     )
 
 
-def search_cost(grid: Grid, planned_flops: object, cpt_flops: float | None) -> str:
-    """The sweep's compute beside its own grid trained on the target; empty where either is unknown.
-
-    `planned_flops` is the sweep's, as its status has it.
-    """
-    points = len(grid.batch_sizes) * len(grid.learning_rates)
+def search_cost_status(
+    spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
+) -> SearchCostStatus | None:
+    """The sweep beside a search on the target with the planned budget; None: one is unknown."""
     try:
-        proxies = float(str(planned_flops))
-        cost = SearchCost(direct_flops=points * float(cpt_flops or 0), proxy_flops=proxies)
+        cost = search_cost(
+            sweep_flops=float(status.get("plannedFlops", "")),
+            direct_runs=spec.direct_runs,
+            run_flops=float(cpt_flops or 0),
+        )
     except ValueError:
-        return ""
-    words = f"{100 * cost.saving:.1f} % saved" if cost.saving > 0 else "nothing saved"
-    return (
-        f"{number(proxies)} FLOPs for the sweep, {number(cost.direct_flops)} for {points} runs of the "
-        f"target with the planned budget: {words}"
+        return None
+    return SearchCostStatus(
+        sweep_flops=number(cost.proxy_flops),
+        direct_flops=number(cost.direct_flops),
+        direct_runs=spec.direct_runs,
+        saving=number(cost.saving),
     )
 
 

@@ -39,7 +39,7 @@ class PredictionView:
     def step(self) -> EvaluationStep:
         """What to do about the initial loss."""
         if self.spec.checkpoint is None:
-            return given_loss_step(self.observed, self.spec.initial_loss or "")
+            return given_loss_step(self.observed, self.sweep, self.spec.initial_loss or "")
         return evaluation_step(self.observed, self.sweep, self.manifest, self.spec.checkpoint)
 
     @property

@@ -42,7 +42,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     ledger = for_spec(known.ledger, observed.generation, view.config.key)
     domains = [domain.name for domain in spec.data.domains]
     ledger = record_preparation(
-        ledger, observed, view.prepare_jobs, template=template_digest(spec), domains=domains
+        ledger, observed, view.prepare_jobs, template=_template(view), domains=domains
     )
     task = _task(view, ledger)
     obsolete = _obsolete(view)
@@ -65,7 +65,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         ledger=None if ledger == observed.ledger else ledger,
         set_aside=(*known.set_aside, *_manifest_aside(view, ledger)),
         delete=delete,
-        expire=expiries([*obsolete, *_recorded_jobs(view)]),
+        expire=expiries(spec, [*obsolete, *_recorded_jobs(view)]),
         create=create,
         events=events,
         requeue_after=_requeue_after(view, task),
@@ -81,13 +81,17 @@ def _task(view: SweepView, ledger: Ledger) -> SingleTask:
         jobs=by_attempt(view.prepare_jobs),
         attempts=ledger.preparation,
         message=ledger.preparation.last_message or "no reason was given",
-        template=template_digest(view.spec),
+        template=_template(view),
         retries=view.spec.failure_policy.retries_per_point,
         suspended=view.spec.suspend,
         configuration_error=f"{where}{error.message}" if error else "",
         create_error=view.observed.create_error,
         problem=view.manifest_problem,
     )
+
+
+def _template(view: SweepView) -> str:
+    return template_digest(view.spec, view.spec.data.pod_template)
 
 
 def _has_room(view: SweepView) -> bool:

@@ -108,7 +108,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         ledger=None if ledger == observed.ledger else ledger,
         set_aside=view.recorded.set_aside,
         delete=delete,
-        expire=expiries(recorded_jobs(view)),
+        expire=expiries(spec, recorded_jobs(view)),
         create=creations(view),
         fit=fit_request(observed, spec, ledger, view.points, final=view.is_over),
         events=(*attempt_events(view.sweep.stored_ledger, view.ledger), *news),

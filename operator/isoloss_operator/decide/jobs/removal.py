@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, SetAside
-
-KEEP_SUCCEEDED_SECONDS = 600
-"""How long a recorded Job that succeeded stays, for people who read its log."""
-KEEP_FAILED_SECONDS = 86_400
 
 
 def by_attempt(jobs: Iterable[ObservedJob]) -> tuple[ObservedJob, ...]:
@@ -27,10 +24,11 @@ def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
     )
 
 
-def expiries(jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
+def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
     """Expiries of the finished among `jobs` that have none yet. Only recorded Jobs may expire."""
+    ttl = spec.jobs.ttl_seconds_after_finished
     return tuple(
-        JobExpiry(job.name, KEEP_SUCCEEDED_SECONDS if job.complete else KEEP_FAILED_SECONDS)
+        JobExpiry(job.name, ttl.succeeded if job.complete else ttl.failed)
         for job in jobs
         if job.is_finished and not job.expires and not job.deleting
     )

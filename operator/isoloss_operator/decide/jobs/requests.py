@@ -49,7 +49,7 @@ def store_label(uri: str) -> str:
 def prepare_request(observed: ObservedSweep, spec: ScalingSweepSpec, attempt: int) -> JobRequest:
     """The Job that tokenizes the corpus."""
     task = PrepareTask(config=prepare_config(spec), store_uri=store_uri(spec))
-    templates = (spec.pod_template,)
+    templates = (spec.pod_template, spec.data.pod_template)
     return _request(observed, spec, task, "prepare", task.config.key, attempt, templates)
 
 
@@ -85,7 +85,8 @@ def evaluate_request(
     """The Job that measures a checkpoint's initial loss."""
     task = EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=_data_uri(sweep))
     templates = (sweep.pod_template, checkpoint.pod_template)
-    return _request(observed, sweep, task, "evaluate", config.key, attempt, templates)
+    secret = checkpoint.secret_name
+    return _request(observed, sweep, task, "evaluate", config.key, attempt, templates, secret)
 
 
 def _data_uri(spec: ScalingSweepSpec) -> str:
@@ -100,8 +101,9 @@ def _request(
     key: str,
     attempt: int,
     pod_templates: PodTemplates,
+    own_secret: str | None = None,
 ) -> JobRequest:
-    """`what` is the task's part of the Job's name."""
+    """`what` is the task's part of the Job's name, `own_secret` one it needs besides the store's."""
     uri, queue = store_uri(spec), spec.queue
     labels = {
         LABEL_OWNER_UID: owner.uid,
@@ -120,7 +122,8 @@ def _request(
         task=task,
         labels=labels,
         pod_templates=tuple(template for template in pod_templates if template),
-        secret_name=spec.storage.secret_name or "",
-        local_queue=queue.local_queue if queue else "",
-        priority_class=(queue.priority_class or "") if queue else "",
+        secret_names=tuple(name for name in (spec.storage.secret_name, own_secret) if name),
+        local_queue=queue.local_queue_name if queue else "",
+        priority_class=(queue.workload_priority_class_name or "") if queue else "",
+        deadline_seconds=spec.failure_policy.attempt_deadline_seconds,
     )
