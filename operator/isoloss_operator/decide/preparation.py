@@ -86,6 +86,7 @@ def _task(view: SweepView, ledger: Ledger) -> SingleTask:
         suspended=view.spec.suspend,
         configuration_error=f"{where}{error.message}" if error else "",
         create_error=view.observed.create_error,
+        refusal_may_pass=view.observed.refusal_may_pass,
         problem=view.manifest_problem,
     )
 

@@ -110,6 +110,7 @@ class PredictionReconciler:
             config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),
             published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
             create_error=create_error(memory, generation),
+            refusal_may_pass=memory.refusal_may_pass,
         )
         reads = prediction_reads(observed)
         if reads is None:

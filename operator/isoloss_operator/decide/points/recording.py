@@ -10,7 +10,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Attempts, ConfigurationError, Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_contract.records import PointProgress, PointResult
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.api import FailurePolicy, ScalingSweepSpec
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass, classify, spec_field
@@ -27,6 +27,7 @@ from isoloss_operator.decide.points.transitions import (
     settled,
     taken_back,
     unusable,
+    with_versions,
 )
 from isoloss_operator.planning.points import PlannedPoint
 
@@ -146,15 +147,21 @@ def record_points(
     """
     retries = spec.failure_policy.retries_per_point
     records, set_aside = [], list(known.set_aside)
-    error = known.ledger.configuration_error
+    error, versions = known.ledger.configuration_error, known.ledger.versions
     for point in points:
         record = settled(planned(point, known.by_key.get(point.key)), point, retries)
         seen = _SeenPoint(observed, point, by_attempt(jobs.get(point.key, ())), record)
-        records.append(settled(seen.recorded(), point, retries))
+        recorded = seen.recorded()
+        if isinstance(seen.result, PointResult):
+            recorded, versions = with_versions(recorded, seen.result, versions)
+        records.append(settled(recorded, point, retries))
         set_aside += seen.set_aside()
         error = seen.configuration_error(spec) or error
     ledger = known.ledger.replace(
-        points=tuple(records), data_digest=data_digest, configuration_error=error
+        points=tuple(records),
+        data_digest=data_digest,
+        configuration_error=error,
+        versions=versions,
     )
     return Recorded(ledger, tuple(set_aside))
 
@@ -312,6 +319,33 @@ def record_stopped_points(
         return ended_without_result(record, attempts, points[record.key], job, progress)
 
     return ledger.replace(points=tuple(stop(record) for record in ledger.points))
+
+
+def record_stalled_points(
+    ledger: Ledger,
+    stalled: Iterable[ObservedJob],
+    observed: ObservedSweep,
+    points: Mapping[str, PlannedPoint],
+    policy: FailurePolicy,
+) -> Ledger:
+    """The ledger once the operator ends these train Jobs for lack of progress: failures, charged."""
+    by_key = {job.key: job for job in stalled}
+    message = f"no progress for {policy.stall_seconds} s (failurePolicy.stallSeconds)"
+    failure = Failure(FailureClass.STALLED, message)
+
+    def end(record: PointRecord) -> PointRecord:
+        job = by_key.get(record.key)
+        if job is None:
+            return record
+        point, progress = points[record.key], own_progress(observed, record.key)
+        template = point.proxy.template_digest
+        attempts = after_failure(
+            record.attempts, job, failure, template=template, now=observed.now
+        )
+        ended = ended_without_result(record, attempts, point, job, progress)
+        return settled(ended, point, policy.retries_per_point)
+
+    return ledger.replace(points=tuple(end(record) for record in ledger.points))
 
 
 def own_progress(observed: ObservedSweep, key: str) -> PointProgress | None:
