@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
+from isoloss import formatting
 from isoloss.laws import (
     Array,
     HyperparameterCurve,
@@ -24,7 +25,6 @@ from isoloss.laws import (
     Optimum,
     Prediction,
 )
-from isoloss.report import numbers
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
 
 CURVE_POINTS = 160
@@ -299,7 +299,7 @@ def _scales(
     if positive:
         top.set_yscale("log")
     top.set_xlim(*x)
-    write = (lambda value: f"{value:.3g}") if by_loss else numbers.scientific
+    write = formatting.number if by_loss else formatting.flops
     log_ticks(bottom.xaxis, *x, write)
     if not by_loss:
         bottom.tick_params(axis="x", labelsize=7.5)
@@ -309,7 +309,9 @@ def _y_ticks(axes: Axes, learning_rate: bool) -> None:
     if axes.get_yscale() != "log":
         return
     low, high = axes.get_ylim()
-    log_ticks(axes.yaxis, low, high, numbers.scientific if learning_rate else numbers.whole)
+    log_ticks(
+        axes.yaxis, low, high, formatting.learning_rate if learning_rate else formatting.batch_size
+    )
 
 
 def _star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
