@@ -30,7 +30,7 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
     """How the sweep's laws are to be fitted."""
     loss = spec.fit.irreducible_loss
     return FitOptions(
-        irreducible_loss=None if loss == "free" else float(loss),
+        irreducible_loss=None if loss is None else float(loss),
         form=spec.fit.form,
     )
 

@@ -405,7 +405,7 @@ def _answer_fields(
     return answered(
         prediction,
         sweep=reference,
-        sequence_length=sweep.data.sequence_length,
+        spec=sweep,
         fit=fit,
         params=_params(spec, result),
         warnings=warnings,

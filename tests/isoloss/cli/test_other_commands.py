@@ -84,11 +84,15 @@ def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> N
 def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     example = EXAMPLE.read_text()
-    path.write_text(example.replace('"2e21"', '"1e20"').replace("gpuHours: 5000", "gpuHours: 5"))
+    path.write_text(
+        example.replace('"2e21"', '"1e20"').replace(
+            "acceleratorHours: 5000", "acceleratorHours: 5"
+        )
+    )
     ended = isoloss("plan", path)
     assert ended.code == 0
     assert "over the budget of 1e20 FLOPs" in ended.out
-    assert "over the budget of 5 GPU hours" in ended.out
+    assert "over the budget of 5 accelerator hours" in ended.out
 
 
 @pytest.mark.parametrize(
