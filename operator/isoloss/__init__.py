@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from isoloss.published import PUBLISHED, PublishedLaw, published_law, published_opinions
     from isoloss.report import draw_figures, render_report
     from isoloss.run_sources import RunSet, read_runs
-    from isoloss.savings import SearchCost, direct_grid_cost, iso_loss_savings
+    from isoloss.savings import SearchCost, iso_loss_savings, search_cost
 
 _HOMES = {
     "errors": ("BadInput",),
@@ -42,7 +42,7 @@ _HOMES = {
     "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
     "report": ("draw_figures", "render_report"),
     "run_sources": ("RunSet", "read_runs"),
-    "savings": ("SearchCost", "direct_grid_cost", "iso_loss_savings"),
+    "savings": ("SearchCost", "iso_loss_savings", "search_cost"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -61,7 +61,6 @@ __all__ = [
     "Run",
     "RunSet",
     "SearchCost",
-    "direct_grid_cost",
     "draw_figures",
     "fit_laws",
     "iso_loss_savings",
@@ -71,6 +70,7 @@ __all__ = [
     "read_laws",
     "read_runs",
     "render_report",
+    "search_cost",
     "write_laws",
 ]
 
