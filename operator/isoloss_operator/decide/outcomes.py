@@ -11,11 +11,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from isoloss_contract.records import ExitCode, TerminationMessage
+from isoloss_contract.records import CLAIMED_ELSEWHERE_CODE, ExitCode, TerminationMessage
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
-CLAIMED_ELSEWHERE_CODE = "ClaimedElsewhere"
-"""TerminationMessage.code with which a trainer steps back from a point that another attempt holds."""
 SIGTERM_EXIT: Final = 143
 SIGKILL_EXIT: Final = 137
 
