@@ -13,12 +13,10 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from isoloss_contract.records import ExitCode, TerminationMessage
+from isoloss_contract.records import CLAIMED_ELSEWHERE_CODE, ExitCode, TerminationMessage
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
-CLAIMED_ELSEWHERE_CODE = "ClaimedElsewhere"
-"""TerminationMessage.code of a trainer that found its point held by another attempt."""
 SIGTERM_EXIT: Final = 143
 SIGKILL_EXIT: Final = 137
 
