@@ -6,7 +6,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import PointRecord
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep, SweepReads
-from isoloss_operator.decide.points.recording import known_ledger
+from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.transitions import is_done
 from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.planning.points import PlannedPoint, plan_points

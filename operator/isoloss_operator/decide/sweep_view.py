@@ -17,10 +17,8 @@ from isoloss_operator.decide.admission import Admission, admit
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
 from isoloss_operator.decide.points.recording import (
-    Recorded,
-    for_spec,
-    known_ledger,
     record_points,
     record_stalled_points,
     take_back_unreadable,

@@ -45,7 +45,7 @@ class _ConfigMaps:
     own: Mapping[str, Object]
     """By name: those with its label and its owner reference."""
     wanted: Object | None
-    """Of the name that the spec asks for, whoever owns it."""
+    """Of the name that the spec asks for, with any owner."""
 
 
 class PredictionReconciler:

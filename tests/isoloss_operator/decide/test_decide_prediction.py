@@ -305,7 +305,7 @@ ROWS: dict[str, Row] = {
         stalled=True,
         says="Train longer.",
     ),
-    "laws that can not be read are waited for": Row(
+    "laws that cannot be read are waited for": Row(
         lambda: observed(fit=ABSENT), ("False", "LawsUnreadable")
     ),
     "laws other than those the sweep names are not used": Row(
@@ -388,7 +388,7 @@ def test_state(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_published_has_numbers_exactly_when_ready(name: str) -> None:
-    """A pipeline that reads the ConfigMap can not go on with a withdrawn or provisional number."""
+    """A pipeline that reads the ConfigMap cannot continue with a withdrawn or provisional number."""
     plan = decide_prediction(ROWS[name].world())
     if plan.publish is None:
         assert ROWS[name].ready[1] in ("InvalidSpec", "ConfigMapTaken")

@@ -809,7 +809,7 @@ def test_a_finished_job_expires_only_once_the_stored_ledger_knows_its_outcome() 
 
 
 def test_a_job_that_writes_to_another_store_is_deleted_and_its_point_started_here() -> None:
-    """LABEL_STORE tells them apart."""
+    """LABEL_STORE distinguishes them."""
     plan = decide_sweep(training(jobs=(job(FIRST, store="0" * 16, name="elsewhere"),)))
     assert names(plan.delete) == ["elsewhere"]
     assert not any(request.labels["isoloss.dev/key"] == FIRST.key for request in plan.create[2:])
@@ -846,7 +846,7 @@ def test_the_requests_carry_everything_the_shell_needs() -> None:
 
 
 def test_what_to_read_is_what_may_have_news() -> None:
-    """Results of ended Jobs always; of idle points only where something lies; never of done or running ones."""
+    """Results of ended Jobs always; of idle points only where the store has a folder; never of done or running ones."""
     world = known(
         observed(results={POINTS[7].key: result(POINTS[7])}),
         jobs=(job(POINTS[0]), complete(POINTS[1])),
@@ -887,7 +887,7 @@ def test_a_point_preempted_at_its_end_still_fits_into_a_tight_budget() -> None:
     assert condition(plan, "Progressing")[1] == "Training"
 
 
-def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
+def test_time_of_failed_attempts_counts_against_the_gpu_hours() -> None:
     """Crashes that ate the whole budget: nothing more is started."""
     spec = sweep_spec(budget={"acceleratorHours": 1})
     plan = decide_sweep(observed(spec, jobs=(failed(POINTS[0], worked_seconds=3601.0),)))
@@ -911,7 +911,7 @@ def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
 
 
 def test_adopted_results_cost_the_budget_nothing() -> None:
-    """They were paid for by whoever trained them."""
+    """Another sweep paid for them."""
     spec = sweep_spec(budget={"flops": _flops_of(2)})
     plan = decide_sweep(observed(spec, results={p.key: result(p) for p in POINTS[:6]}))
     assert plan.status.spent_flops == "0"

@@ -1,6 +1,6 @@
 """Since when a training attempt has reported no progress, by the operator's own clock.
 
-Tokens are compared, not times: a hung trainer's reporter thread goes on writing, and the clock of its
+Tokens are compared, not times: a hung trainer's reporter thread keeps writing, and the clock of its
 node may be wrong. The price: after a restart the operator counts from zero.
 """
 
