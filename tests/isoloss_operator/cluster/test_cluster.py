@@ -208,7 +208,7 @@ def test_a_status_is_applied_whole_and_again_without_a_trace(
     again = cluster.apply_status(SWEEP, read(cluster, owner), status)
     assert first["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
     fewer = cluster.apply_status(SWEEP, read(cluster, owner), {"progress": "2/2"})
-    assert fewer["status"] == {"progress": "2/2"}
+    assert fewer["status"] == {"progress": "2/2", "observedGeneration": -1}
     managers = {entry["manager"] for entry in fewer["metadata"]["managedFields"]}
     assert FIELD_MANAGER in managers
 
