@@ -120,9 +120,14 @@ def star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
 
 
 def residuals_panel(axes: Axes, x: Array, residuals: Array, label: str) -> None:
-    """What a law leaves unexplained, around zero."""
-    axes.axhline(0, color=SOFT, linewidth=0.7)
+    """What a law leaves unexplained."""
     axes.plot(x, residuals, "o", color=INK, markersize=3)
+    around_zero(axes, residuals, label)
+
+
+def around_zero(axes: Axes, residuals: Array, label: str) -> None:
+    """A line at zero, and as much of y above as below it."""
+    axes.axhline(0, color=SOFT, linewidth=0.7)
     axes.set_ylabel(label)
     reach = float(np.max(np.abs(residuals))) * 1.25 or 1.0
     axes.set_ylim(-reach, reach)

@@ -22,6 +22,7 @@ from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png, as_svg
 from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours, trajectories
 from isoloss.savings import SearchCost
 
@@ -46,6 +47,8 @@ class ReportFigures:
     trajectories: Figure
     trajectories_remembered: bool
     """Whether the trajectories show only the tokens to each iso-loss level, without the runs."""
+    surface: Figure | None = None
+    """None if the joint surface was refused."""
 
 
 def draw_figures(
@@ -63,13 +66,16 @@ def draw_figures(
         contours=contours(laws),
         trajectories=trajectories(shown, laws),
         trajectories_remembered=not runs,
+        surface=surface_optima(laws),
     )
 
 
 def png_files(figures: ReportFigures) -> dict[str, bytes]:
     """File name -> PNG."""
+    surface = {"surface.png": as_png(figures.surface)} if figures.surface else {}
     return {
         "laws.png": as_png(figures.laws),
+        **surface,
         "iso-loss.png": as_png(figures.contours),
         "trajectories.png": as_png(figures.trajectories),
     }
@@ -122,6 +128,7 @@ def render_report(
         remembered=drawn.trajectories_remembered,
         images={
             "laws": _image(drawn.laws) if content.any_law(laws) else None,
+            "surface": _image(drawn.surface) if drawn.surface else None,
             "contours": _image(drawn.contours),
             "trajectories": _image(drawn.trajectories),
         },

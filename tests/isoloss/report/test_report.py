@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Run,
+    SurfaceLaw,
+    fit_laws,
+    predict,
+)
 from isoloss.published import published_opinions
 from isoloss.report import (
     PointRow,
@@ -22,6 +31,7 @@ from isoloss.report import (
     render_report,
 )
 from isoloss.report.content import optima_table
+from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours
 from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_savings
 from tests.support.planted_runs import planted_runs
@@ -102,7 +112,7 @@ def test_all_sections_are_there(page: str) -> None:
     assert headings == [
         *("Prediction", "Laws", "Iso-loss contours", "Trajectories", "Cost", "Optima", "Points"),
     ]
-    assert page.count('<img style="width:') == 3
+    assert page.count('<img style="width:') == 4
     assert all(attributes.get("alt") for tag, attributes in parsed(page).tags if tag == "img")
 
 
@@ -197,7 +207,7 @@ def test_axes_carry_units(figures: ReportFigures) -> None:
 
 def test_figures_are_also_png(figures: ReportFigures) -> None:
     files = png_files(figures)
-    assert set(files) == {"laws.png", "iso-loss.png", "trajectories.png"}
+    assert set(files) == {"laws.png", "surface.png", "iso-loss.png", "trajectories.png"}
     assert all(content.startswith(b"\x89PNG") for content in files.values())
 
 
@@ -241,3 +251,22 @@ def test_sizes_between_the_trained_ones_are_marked(laws: Laws) -> None:
     between = {size for size in sizes if size.endswith(" (not trained)")}
     assert between
     assert not between & {f"{size} (not trained)" for size in ("30M", "100M", "300M")}
+
+
+def test_the_surface_is_drawn_with_the_optima_of_each_size(
+    laws: Laws, figures: ReportFigures
+) -> None:
+    assert figures.surface is not None
+    assert laws.surface.planes is not None
+    rate = figures.surface.axes[0]
+    lines, points = rate.get_lines()[::2], rate.get_lines()[1::2]
+    assert len(lines) == len(points) == len(laws.data.sizes)
+    for size, line in zip(sorted(laws.data.sizes), lines, strict=True):
+        tokens, drawn = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+        expected = laws.surface.planes.at(np.log(size), np.log(tokens))[0]
+        assert np.log(drawn) == pytest.approx(expected)
+
+
+def test_a_refused_surface_is_not_drawn(laws: Laws, runs: tuple[Run, ...]) -> None:
+    refused = replace(laws, surface=SurfaceLaw("refused"))
+    assert surface_optima(refused) is None
