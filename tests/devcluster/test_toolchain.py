@@ -17,7 +17,9 @@ mkdir -p "$2/go/bin"
 cat >"$2/go/bin/go" <<'END'
 #!/bin/sh
 if [ "$1" = version ]; then echo "go version go1.99.0 linux/amd64"; exit; fi
-while [ $# -gt 0 ]; do [ "$1" = -o ] && echo built > "$2"; shift; done
+[ "$1" = build ] || exit 0
+while [ $# -gt 1 ]; do [ "$1" = -o ] && folder=$2; shift; done
+echo built > "$folder${1##*/}"
 END
 """
 # Debian's python3 without python3-venv: the right version, but neither ensurepip nor pip.
@@ -93,3 +95,11 @@ def test_a_uv_that_does_not_run_is_passed_over(checkout: Path, bare: dict[str, s
     write_program(uv, FAKE_UV)
     found = subprocess.check_output([checkout / "scripts" / "find-uv.sh"], env=bare, text=True)
     assert Path(found.strip()) == uv
+
+
+def test_what_is_missing_to_make_a_bare_system_is_named(bare: dict[str, str]) -> None:
+    command = [sys.executable, PROJECT / "scripts" / "test_bare.py"]
+    done = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "make test-bare needs debootstrap" in done.stderr
+    assert done.stdout == ""
