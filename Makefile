@@ -27,14 +27,14 @@ test: setup ## Run every test, with a real API server and a real S3 server
 	$(PY) -m pytest -n 2 --dist loadgroup
 
 test-fast: setup ## Run the tests that need neither cluster nor S3
-	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/core tests/shell tests/trainer tests/deploy
+	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/isoloss tests/isoloss_contract tests/isoloss_operator tests/isoloss_trainer tests/deploy
 
 test-versions: ## Run the trainer's tests at the corners of its supported range (large downloads)
 	@./scripts/test-versions.sh
 
 test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machine
 	@$(PY) -m devcluster build fake-gcs-server
-	$(PY) -m pytest tests/trainer/test_gs.py
+	$(PY) -m pytest tests/isoloss_trainer/test_gs.py
 
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
@@ -53,14 +53,14 @@ contracts:
 
 .PHONY: generate-check
 generate-check:
-	$(PY) -m isoloss_operator.crdgen --check
+	$(PY) -m isoloss_operator.generate.crdgen --check
 
 format: setup ## Format the code and apply safe lint fixes
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
 generate: setup ## Write the generated files (CRDs and the chart's copy)
-	$(PY) -m isoloss_operator.crdgen
+	$(PY) -m isoloss_operator.generate.crdgen
 
 bench-operator: setup ## Jobs per second against a bare loop of the same API calls
 	@$(PY) -m devcluster build

@@ -36,7 +36,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.instant_node import PREPARE_KIND
 from devcluster.control_plane import ControlPlane
-from isoloss_operator.cluster import JOB, Cluster
+from isoloss_operator.cluster.client import JOB, Cluster
 from tests.support.crds import install_crds
 from tests.support.operator_process import OperatorProcess, User, apply_account, sweep_manifest
 
@@ -182,7 +182,7 @@ class Bench:
 
     def _prepare(self, user: User, sweep: Json) -> None:
         """Write the manifest of the corpus where the operator looks for it."""
-        from isoloss.resources.specs import parse_sweep_spec, prepare_config
+        from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
         from tests.support import planted_trainer
 
         spec = parse_sweep_spec(sweep["spec"])

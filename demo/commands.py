@@ -21,8 +21,8 @@ from demo.watching import DemoFailed, View, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
-from isoloss.store import Store, StoreError
-from isoloss_operator.rbac import account
+from isoloss_contract.store import Store, StoreError
+from isoloss_operator.cluster.rbac import account
 
 CRD_SECONDS = 30
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from demo import places
-from isoloss.store import Store
+from isoloss_contract.store import Store
 
 CORPUS = "corpus"
 TOKENIZER = "tokenizer"

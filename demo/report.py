@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from demo.watching import DemoFailed
-from isoloss.contract import EvaluationResult
-from isoloss.store import Store
+from isoloss_contract.records import EvaluationResult
+from isoloss_contract.store import Store
 
 Resource = Mapping[str, Any]
 

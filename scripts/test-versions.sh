@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs the trainer's tests at the corners of the supported range of Python, torch and transformers.
-# Each corner has its own environment in a cache folder (about 6 GB, mostly hard links into uv's cache).
-# The oldest corner also takes the lowest version of everything else that pyproject.toml allows.
-# Arguments go to pytest. TORCH_INDEX=... names an additional package index, such as PyTorch's own for
-# wheels without CUDA.
+# Each corner has its own environment in a cache folder (about 6 GB, most of it shared by hard
+# links with uv's cache); the oldest corner takes the lowest version that pyproject.toml allows of
+# every other direct dependency, too. Arguments go to pytest. TORCH_INDEX=... adds a package index,
+# such as PyTorch's for wheels without CUDA.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ corners='3.11 2.11 5.17 lowest-direct
 
 cache=${ISOLOSS_VERSIONS:-${XDG_CACHE_HOME:-$HOME/.cache}/isoloss/versions}
 uv=$(./scripts/find-uv.sh)
-# pyenv puts only the selected versions on PATH.
+# pyenv puts only the selected versions on PATH unless PYENV_VERSION lists all.
 if command -v pyenv >/dev/null; then
     PYENV_VERSION=$(pyenv versions --bare | sort -rV | paste -sd: -)
     export PYENV_VERSION
@@ -47,7 +47,7 @@ while read -r python torch transformers resolution; do
     found=$("$environment/bin/python" -c "$versions")
     echo "==> $found"
     outcome=passed
-    "$environment/bin/python" -m pytest -q -p no:cacheprovider -m "not s3" tests/trainer "$@" </dev/null || {
+    "$environment/bin/python" -m pytest -q -p no:cacheprovider -m "not s3" tests/isoloss_trainer "$@" </dev/null || {
         outcome=FAILED
         failed=1
     }

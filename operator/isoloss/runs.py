@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from isoloss.contract import ParameterCounts, PointConfig, TrajectoryRow
-from isoloss.laws.model import Run
+from isoloss.laws import Run
+from isoloss_contract.records import ParameterCounts, PointConfig, TrajectoryRow
 
 Weights = Literal["averaged", "raw"]
 WARMUP_MULTIPLE = 2

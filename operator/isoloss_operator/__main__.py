@@ -18,8 +18,8 @@ def run() -> int:
     """Run the operator; the process' exit code."""
     from kubernetes.config import ConfigException
 
-    from isoloss_operator import logs
-    from isoloss_operator.cluster import ClusterError
+    from isoloss_operator.cluster.client import ClusterError
+    from isoloss_operator.process import logs
     from isoloss_operator.runtime import NotInstalled, Operator
     from isoloss_operator.settings import BadSettings, read_settings
 

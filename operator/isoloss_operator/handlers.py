@@ -13,14 +13,14 @@ from typing import Any
 
 import kopf
 
-from isoloss import resources
-from isoloss.decisions.observation import LABEL_OWNER_UID
-from isoloss_operator.cluster import JOB, POD, PREDICTION, SWEEP, Kind
-from isoloss_operator.manifests import OWNER_ANNOTATION
-from isoloss_operator.metrics import Metrics
-from isoloss_operator.resource_keys import KINDS, ResourceKey
-from isoloss_operator.watchdog import WatchDog
-from isoloss_operator.workqueue import WorkQueue
+from isoloss_operator import api
+from isoloss_operator.cluster.client import JOB, POD, PREDICTION, SWEEP, Kind
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
+from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.watchdog import WatchDog
+from isoloss_operator.process.workqueue import WorkQueue
 
 Object = Mapping[str, Any]
 
@@ -115,11 +115,11 @@ def kopf_settings() -> kopf.OperatorSettings:
     for kind in (JOB, POD):
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = LABEL_OWNER_UID
     # Defence in depth: should kopf ever write, then under our own name.
-    settings.persistence.finalizer = f"{resources.GROUP}/finalizer"
+    settings.persistence.finalizer = f"{api.GROUP}/finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
-        prefix=resources.GROUP, v1=False
+        prefix=api.GROUP, v1=False
     )
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
-        prefix=resources.GROUP, v1=False
+        prefix=api.GROUP, v1=False
     )
     return settings

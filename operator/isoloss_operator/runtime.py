@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import kopf
 from kubernetes.client import ApiClient
 
-from isoloss.resources import GROUP, VERSION
-from isoloss_operator.cluster import (
+from isoloss_operator.api import GROUP, VERSION
+from isoloss_operator.cluster.client import (
     PREDICTION,
     SWEEP,
     Cluster,
@@ -23,21 +23,21 @@ from isoloss_operator.cluster import (
     Unavailable,
     load_configuration,
 )
-from isoloss_operator.fitting import Fitter
+from isoloss_operator.cluster.jobs import JobWriter
+from isoloss_operator.cluster.manifests import PodDefaults
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
-from isoloss_operator.health import HealthServer
-from isoloss_operator.jobs import JobWriter
-from isoloss_operator.leader import Elector, Terms
-from isoloss_operator.manifests import PodDefaults
-from isoloss_operator.metrics import Metrics
-from isoloss_operator.reconcile_prediction import PredictionReconciler
-from isoloss_operator.reconcile_sweep import SweepReconciler
-from isoloss_operator.resource_keys import ResourceKey
-from isoloss_operator.services import Services
+from isoloss_operator.process.health import HealthServer
+from isoloss_operator.process.leader import Elector, Terms
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.watchdog import WatchDog
+from isoloss_operator.process.workqueue import Workers, WorkQueue
+from isoloss_operator.reconcile.prediction import PredictionReconciler
+from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.sweep import SweepReconciler
 from isoloss_operator.settings import Settings
-from isoloss_operator.storage import Storage
-from isoloss_operator.watchdog import WatchDog
-from isoloss_operator.workqueue import Workers, WorkQueue
+from isoloss_operator.store.storage import Storage
 
 KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
 START_RETRY_SECONDS = 2.0
@@ -289,4 +289,5 @@ def pod_defaults(settings: Settings) -> PodDefaults:
         image_pull_policy=settings.image_pull_policy,
         grace_seconds=settings.termination_grace_seconds,
         enforce_restricted=settings.enforce_restricted_pods,
+        pod_template=settings.pod_template,
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator import rbac
-from isoloss_operator.crdgen import definitions
+from isoloss_operator.cluster import rbac
+from isoloss_operator.generate.crdgen import definitions
 from isoloss_operator.settings import read_settings
 from tests.deploy.chart import CHART, EVERYTHING_ON, NAMESPACE, helm, of_kind, render, template
 

@@ -12,8 +12,8 @@ import pytest
 from kubernetes import client, dynamic
 
 from devcluster.build import tool_path
-from isoloss.resources.yaml_text import to_yaml
-from isoloss_operator import rbac
+from isoloss_operator.api.yaml_text import to_yaml
+from isoloss_operator.cluster import rbac
 from tests.deploy.chart import EVERYTHING_ON, NAMESPACE, of_kind, render
 from tests.support.kubectl import Kubectl
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from isoloss.models.presets import PRESETS
-from isoloss.resources import (
+from isoloss_operator.api import (
     SWEEP_KIND,
     HyperparamPredictionSpec,
     Model,
     ScalingSweepSpec,
     ScalingSweepStatus,
 )
+from isoloss_operator.planning.presets import PRESETS
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused
 
 

@@ -14,10 +14,10 @@ from demo import corpus
 from demo.report import read_evaluation, report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
 from demo.watching import DemoFailed, View, active_points, headline
-from isoloss import layout
-from isoloss.contract import DomainSource, EvaluationResult, ParameterCounts
 from isoloss.laws import fit_laws, laws_to_json
-from isoloss.store import Store
+from isoloss_contract import layout
+from isoloss_contract.records import DomainSource, EvaluationResult, ParameterCounts
+from isoloss_contract.store import Store
 from isoloss_trainer.corpus import find_files, read_documents
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep

@@ -19,10 +19,10 @@ from demo.tokenizer import train_tokenizer
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
-from isoloss import layout
-from isoloss.contract import Claimant, PointConfig, PointResult, TrainTask
-from isoloss.decisions.ledger import Ledger, PointRecord, PointState
-from isoloss.store import Store
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.records import Claimant, PointConfig, PointResult, TrainTask
+from isoloss_contract.store import Store
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds
 from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
@@ -108,7 +108,7 @@ def sweep_manifest(store: Store) -> Json:
             "grid": {"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
             "optimizer": {"warmupTokens": 500},
             "evaluation": {"firstTokens": 1_000, "perDecade": 8},
-            "training": {"precision": "float32", "checkpointSeconds": 1},
+            "training": {"precision": "Float32", "checkpointSeconds": 1},
             "parallelism": PARALLELISM,
             "podTemplate": {"spec": {"containers": [container]}},
         },

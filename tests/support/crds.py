@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from kubernetes import client
 
-from isoloss.resources import GROUP, PREDICTION_KIND, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
-from isoloss_operator.crdgen import definitions
+from isoloss_operator.api import GROUP, PREDICTION_KIND, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.generate.crdgen import definitions
 from tests.support.cluster import wait_until
 
 MANAGER = "isoloss-tests"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from isoloss import layout
-from isoloss.contract import (
+from isoloss.laws import Run
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.records import (
     OptimizerConfig,
     Outcome,
     ParameterCounts,
@@ -13,9 +15,7 @@ from isoloss.contract import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss.decisions.ledger import Ledger, PointRecord, PointState
-from isoloss.laws import Run
-from isoloss.store import Store
+from isoloss_contract.store import Store
 from tests.support.planted_runs import planted_runs
 
 UID = "0b6f6b3e-0000-4000-8000-000000000001"

@@ -1,5 +1,5 @@
 {{/*
-# Written by `python -m isoloss_operator.crdgen` from isoloss_operator.rbac; do not edit.
+# Written by `python -m isoloss_operator.generate.crdgen` from isoloss_operator.cluster.rbac; do not edit.
 */}}
 {{- define "isoloss.rules" -}}
 - apiGroups:

@@ -1,1 +1,0 @@
-"""Which models a sweep can train, how large they are and what a token costs."""

@@ -1,0 +1,1 @@
+"""What operator, trainer and command line agree on: records, store layout, object storage, ledger format."""

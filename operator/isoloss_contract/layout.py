@@ -1,0 +1,91 @@
+"""The layout of the store: paths relative to its URI."""
+
+from __future__ import annotations
+
+
+def data_folder(prepare_key: str) -> str:
+    """Folder of one prepared corpus."""
+    return f"data/{prepare_key}"
+
+
+def data_manifest(prepare_key: str) -> str:
+    """records.DataManifest, written last: its presence means that the corpus is complete."""
+    return f"{data_folder(prepare_key)}/manifest.json"
+
+
+POINTS = "points"
+"""Folder of all points, shared by every sweep in the store."""
+
+
+def point_folder(key: str) -> str:
+    """Folder of one point."""
+    return f"{POINTS}/{key}"
+
+
+def point_config(key: str) -> str:
+    """records.PointConfig, written first."""
+    return f"{point_folder(key)}/config.json"
+
+
+def point_claim(key: str) -> str:
+    """Who holds the point now: records.Claimant and a time."""
+    return f"{point_folder(key)}/claim.json"
+
+
+def point_progress(key: str) -> str:
+    """records.PointProgress, overwritten while the point trains."""
+    return f"{point_folder(key)}/progress.json"
+
+
+def point_trajectory(key: str) -> str:
+    """JSON lines, one records.TrajectoryRow each."""
+    return f"{point_folder(key)}/trajectory.jsonl"
+
+
+def point_result(key: str) -> str:
+    """records.PointResult, written last: its presence means that the point is finished."""
+    return f"{point_folder(key)}/result.json"
+
+
+def point_checkpoints(key: str) -> str:
+    """Folder of training states; the one with the highest step is the newest."""
+    return f"{point_folder(key)}/checkpoints"
+
+
+def evaluation_result(key: str) -> str:
+    """records.EvaluationResult of one checkpoint."""
+    return f"evaluations/{key}/result.json"
+
+
+SWEEPS = "sweeps"
+"""Folder of all sweeps, each in a folder NAME-UID."""
+
+
+def sweep_folder(name: str, uid: str) -> str:
+    """Folder of one sweep, written by the operator."""
+    return f"{SWEEPS}/{name}-{uid}"
+
+
+def ledger_in(folder: str) -> str:
+    """ledger.Ledger of the sweep in `folder`: the records of all points."""
+    return f"{folder}/ledger.json"
+
+
+def laws_in(folder: str) -> str:
+    """The fitted laws of the sweep in `folder`."""
+    return f"{folder}/laws.json"
+
+
+def sweep_ledger(name: str, uid: str) -> str:
+    """The sweep's ledger."""
+    return ledger_in(sweep_folder(name, uid))
+
+
+def sweep_laws(name: str, uid: str) -> str:
+    """The sweep's fitted laws."""
+    return laws_in(sweep_folder(name, uid))
+
+
+def sweep_report(name: str, uid: str) -> str:
+    """The sweep's report page."""
+    return f"{sweep_folder(name, uid)}/report.html"

@@ -1,0 +1,190 @@
+"""The durable record of a sweep's points: what is done, what failed, what it cost.
+
+A point is finished because the ledger says so, never because a Job exists. Every update is a pure
+function that does nothing when repeated, so that an operator killed between writing the ledger and
+anything else finds the same world again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal, TypedDict, Unpack
+
+from pydantic import ConfigDict, Field
+
+from isoloss_contract.records import Digest, Finite, Name, PositiveFinite, Record, Tokens
+
+MAX_FAILURES_KEPT = 2
+"""Failed attempts of a point whose messages are kept, newest last; the counts are never cut. Ten thousand
+points with long messages still make a ledger that can be read back (store.MAX_RECORD_BYTES)."""
+MAX_FAILURE_MESSAGE = 120
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Word = Annotated[str, Field(max_length=64)]
+
+# Attempts and points are dataclasses, not models: mypy checks each name and type in
+# dataclasses.replace, and nothing checks those in a model's model_copy(update=...).
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class PointState(StrEnum):
+    """What the ledger knows for certain. Whether a Job runs is seen in the cluster, not here."""
+
+    PENDING = "Pending"
+    SUCCEEDED = "Succeeded"
+    DIVERGED = "Diverged"
+    OUT_OF_MEMORY = "OutOfMemory"
+    """Failed for good: no micro-batch fits the memory that the pod template gives."""
+    FAILED = "Failed"
+    """Failed for good: more failures than failurePolicy.retriesPerPoint allows."""
+
+
+DONE = frozenset({PointState.SUCCEEDED, PointState.DIVERGED})
+"""States with a result that the fit uses."""
+FAILED_FOR_GOOD = frozenset({PointState.OUT_OF_MEMORY, PointState.FAILED})
+
+
+class FailureRecord(Record):
+    """One attempt that failed."""
+
+    attempt: int = Field(ge=1)
+    job_uid: str = Field(max_length=64)
+    failure: str = Field(max_length=64)
+    """The operator's FailureClass."""
+    message: str = Field(max_length=MAX_FAILURE_MESSAGE)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """What became of the Jobs of one task so far."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    ended: Count = 0
+    """Number of the last attempt that ended; the next has one more."""
+    last_failure: Word = ""
+    """Why the last attempt ended without a result; empty after a result."""
+    last_code: Word = ""
+    """The trainer's own code for it, such as TextFieldMissing, where it gave one."""
+    last_message: Annotated[str, Field(max_length=1000)] = ""
+    """Its whole message, kept for the preparation alone: those of the points are in `failures`."""
+    last_ended_at: Annotated[str, Field(max_length=40)] = ""
+    """RFC 3339, UTC: when the operator saw it."""
+    interruptions: Count = 0
+    """Attempts that ended through no fault of the task; never charged."""
+    idle_interruptions: Count = 0
+    """How many of the newest attempts in a row were interrupted before they did much work."""
+    vanished: Count = 0
+    """Attempts whose pod was gone before its exit code could be read."""
+    accelerator_seconds: Amount = 0.0
+    """Of all attempts that ended, successful or not, as their pods' start and end show."""
+    template: Word = ""
+    """Digest of the pod template that charges and halvings belong to: under another one they start at zero."""
+    charged: dict[str, int] = field(default_factory=dict)
+    """Charged failures by class, under `template` alone."""
+    micro_batch_halvings: Annotated[int, Field(ge=0, le=20)] = 0
+    """How often the host killed an attempt for its memory, under `template` alone."""
+    failures: Annotated[tuple[FailureRecord, ...], Field(max_length=MAX_FAILURES_KEPT)] = ()
+    """The last charged failures, newest last."""
+
+
+@dataclass(frozen=True)
+class PointRecord:
+    """One planned point and what is known of it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    key: Digest
+    name: Annotated[str, Field(max_length=128)]
+    proxy: Name
+    batch_size: Annotated[int, Field(ge=1)]
+    learning_rate: PositiveFinite
+    wanted_tokens: Tokens
+    state: PointState = PointState.PENDING
+    trained_for: Tokens = 0
+    """Wanted tokens of the result: less than `wanted_tokens` means that the run is to be continued."""
+    tokens: Tokens = 0
+    """Tokens at the result's last evaluation."""
+    loss: Finite | None = None
+    """Last evaluation of the raw weights, nats per token, where it is known."""
+    averaged_loss: Finite | None = None
+    flops: Amount = 0.0
+    """Of the result: 6 * active parameters * tokens."""
+    unfinished_flops: Amount = 0.0
+    """Of the attempt without a result that got furthest, by its last report. A checkpoint may hold
+    that work, so it is not added to the result's."""
+    accelerator_seconds: Amount = 0.0
+    """As the result states it, for all attempts that its checkpoints carried on."""
+    trajectory_sha256: Word = ""
+    adopted: bool = False
+    """Found in the store; not trained by this sweep."""
+    taken_back: Count = 0
+    """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
+    the repeated run writes the same bytes, and an old complaint must not hit them again."""
+    attempts: Attempts = Attempts()
+
+    @property
+    def spent_flops(self) -> float:
+        """Of this sweep's own attempts: what others trained cost it nothing."""
+        return max(0.0 if self.adopted else self.flops, self.unfinished_flops)
+
+    @property
+    def spent_accelerator_seconds(self) -> float:
+        """Of this sweep's own attempts: as seen from outside, or by the result where that knows of more."""
+        stated = 0.0 if self.adopted else self.accelerator_seconds
+        return max(stated, self.attempts.accelerator_seconds)
+
+
+class ConfigurationError(Record):
+    """A task refused its own configuration: nothing starts until the spec changes."""
+
+    generation: int = Field(ge=0)
+    where: str = Field(max_length=128)
+    """Point or "prepare"."""
+    field: str = Field(max_length=400)
+    """Of the spec, where one is to blame."""
+    code: str = Field(max_length=64)
+    message: str = Field(max_length=1024)
+
+
+class _Changes(TypedDict, total=False):
+    """What may change in a ledger."""
+
+    data_digest: str
+    prepare_key: str
+    preparation: Attempts
+    configuration_error: ConfigurationError | None
+    points: tuple[PointRecord, ...]
+
+
+class Ledger(Record):
+    """All that a sweep knows of its points."""
+
+    ledger_version: Literal[1] = 1
+    sweep: str = Field(max_length=253)
+    namespace: str = Field(max_length=63)
+    uid: str = Field(max_length=64)
+    data_digest: str = Field(default="", max_length=64)
+    """Of the tokenised corpus; empty before it is prepared."""
+    prepare_key: str = Field(default="", max_length=64)
+    """The preparation that `preparation` speaks of."""
+    preparation: Attempts = Attempts()
+    configuration_error: ConfigurationError | None = None
+    points: tuple[PointRecord, ...] = ()
+    """Planned points in planned order."""
+
+    def replace(self, **changes: Unpack[_Changes]) -> Ledger:
+        """A copy with these fields changed and validated."""
+        return type(self)(**{**dict(self), **changes})
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the ledger as it is written."""
+        return hashlib.sha256(self.document()).hexdigest()
+
+    def document(self) -> bytes:
+        """The bytes in the store: `digest` is their SHA-256."""
+        return self.model_dump_json().encode()

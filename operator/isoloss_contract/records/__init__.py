@@ -1,0 +1,96 @@
+"""The records that operator, trainer and command line exchange: tasks in, results out, exit codes.
+
+Batch sizes are sequences and losses nats per token, unless a name says otherwise.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from isoloss_contract.records.base import (
+    CONTRACT_VERSION,
+    Digest,
+    Finite,
+    Name,
+    PositiveFinite,
+    Record,
+    Tokens,
+    Uri,
+    canonical_json,
+    content_key,
+)
+from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult
+from isoloss_contract.records.points import (
+    Claimant,
+    DomainLoss,
+    EvaluationConfig,
+    OptimizerConfig,
+    Outcome,
+    ParameterCounts,
+    PointConfig,
+    PointProgress,
+    PointResult,
+    TrainTask,
+    TrajectoryRow,
+)
+from isoloss_contract.records.preparation import (
+    DataManifest,
+    DomainData,
+    DomainSource,
+    PrepareConfig,
+    PrepareTask,
+    Shard,
+)
+from isoloss_contract.records.process import (
+    CLAIMED_ELSEWHERE_CODE,
+    MAX_TERMINATION_BYTES,
+    SCRATCH_VARIABLE,
+    TASK_VARIABLE,
+    TERMINATION_VARIABLE,
+    ExitCode,
+    TerminationMessage,
+)
+
+Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="kind")]
+
+
+__all__ = [
+    "CLAIMED_ELSEWHERE_CODE",
+    "CONTRACT_VERSION",
+    "MAX_TERMINATION_BYTES",
+    "SCRATCH_VARIABLE",
+    "TASK_VARIABLE",
+    "TERMINATION_VARIABLE",
+    "Claimant",
+    "DataManifest",
+    "Digest",
+    "DomainData",
+    "DomainLoss",
+    "DomainSource",
+    "EvaluateConfig",
+    "EvaluateTask",
+    "EvaluationConfig",
+    "EvaluationResult",
+    "ExitCode",
+    "Finite",
+    "Name",
+    "OptimizerConfig",
+    "Outcome",
+    "ParameterCounts",
+    "PointConfig",
+    "PointProgress",
+    "PointResult",
+    "PositiveFinite",
+    "PrepareConfig",
+    "PrepareTask",
+    "Record",
+    "Shard",
+    "Task",
+    "TerminationMessage",
+    "Tokens",
+    "TrainTask",
+    "TrajectoryRow",
+    "Uri",
+    "canonical_json",
+    "content_key",
+]

@@ -1,0 +1,45 @@
+"""The base class of all records, and the content hash that names what they determine.
+
+Equal content has equal keys. A record with an unknown field or a wrong type is refused, because
+others can write to the object store that results come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CONTRACT_VERSION = 1
+"""Part of every content key: increment it when an unchanged task would give a different result."""
+
+
+class Record(BaseModel):
+    """Base of every record: frozen, no unknown fields, no coercion, finite numbers where declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="null")
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces, so that equal values give equal text.
+
+    Raises ValueError for NaN and infinities, which have no JSON form.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
+    )
+
+
+def content_key(value: Any) -> str:
+    """The first 32 hexadecimal digits of the SHA-256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:32]
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+Uri = Annotated[str, Field(min_length=1, max_length=1024)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32,64}$")]
+Tokens = Annotated[int, Field(ge=0, le=2**53)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -1,0 +1,68 @@
+"""A checkpoint's initial loss: the task that measures it and the result."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from isoloss_contract.records.base import (
+    Digest,
+    Finite,
+    Name,
+    PositiveFinite,
+    Record,
+    Tokens,
+    Uri,
+    content_key,
+)
+from isoloss_contract.records.points import DomainLoss, ParameterCounts
+
+
+class EvaluateConfig(Record):
+    """Everything that determines a checkpoint's initial loss."""
+
+    contract_version: Literal[1] = 1
+    data_digest: Digest
+    mixture: dict[Name, PositiveFinite] = Field(min_length=1)
+    checkpoint: Uri
+    """A Hugging Face directory in the store."""
+    sequence_length: int = Field(ge=8)
+    sequences_per_domain: int = Field(ge=1)
+    precision: Literal["bf16", "float32"] = "bf16"
+    generation: int = Field(default=0, ge=0)
+    """Incremented to measure a checkpoint again that was replaced under the same URI."""
+
+    @property
+    def key(self) -> str:
+        """The evaluation's name in the store."""
+        return content_key(self.model_dump(mode="json"))
+
+
+class EvaluateTask(Record):
+    """The complete input of an evaluate pod."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    config: EvaluateConfig
+    store_uri: Uri
+    data_uri: Uri
+
+
+class EvaluationResult(Record):
+    """A checkpoint's loss on the sweep's own validation sequences."""
+
+    contract_version: Literal[1] = 1
+    key: Digest
+    loss: Finite
+    loss_standard_error: float = Field(ge=0, allow_inf_nan=False)
+    domains: dict[Name, DomainLoss]
+    nats_per_byte: Finite
+    evaluated_tokens: Tokens
+    parameters: ParameterCounts
+    model_type: str = Field(max_length=64)
+    tokenizer_digest: Digest | None
+    """None if the checkpoint has no tokenizer."""
+    same_tokenizer: bool
+    """False: `loss` was converted to the sweep's tokens through nats per byte."""
+    accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
+    versions: dict[str, str] = Field(default_factory=dict)

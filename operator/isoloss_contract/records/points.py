@@ -1,0 +1,204 @@
+"""One training run: its configuration, task, trajectory and result."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from isoloss_contract.records.base import (
+    Digest,
+    Finite,
+    Name,
+    PositiveFinite,
+    Record,
+    Tokens,
+    Uri,
+    content_key,
+)
+
+
+class Outcome(StrEnum):
+    """The final outcome of a point."""
+
+    SUCCEEDED = "Succeeded"
+    DIVERGED = "Diverged"
+    OUT_OF_MEMORY = "OutOfMemory"
+
+
+class OptimizerConfig(Record):
+    """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
+
+    name: Literal["AdamW"] = "AdamW"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    gradient_clip: float = Field(default=1.0, gt=0)
+    warmup_tokens: Tokens = 0
+    schedule: Literal["Constant"] = "Constant"
+
+
+class EvaluationConfig(Record):
+    """When and on how much data a run is evaluated, and how its weights are averaged.
+
+    Evaluations are at fixed token counts `first_tokens * 10**(i / per_decade)`, whatever the run's
+    length, so that raising a point's tokens extends its trajectory and changes no existing row.
+    """
+
+    first_tokens: Tokens = Field(default=1_000_000, ge=1)
+    per_decade: int = Field(default=16, ge=2, le=100)
+    sequences_per_domain: int = Field(default=256, ge=1)
+    """At most this many fixed validation sequences of each domain."""
+    averaging_tokens: Tokens = Field(default=0)
+    """Time constant in tokens of the exponential average of the weights; 0: a tenth of the tokens seen so far."""
+
+
+class PointConfig(Record):
+    """Everything that determines a point's trajectory, but not its length: a run can be continued."""
+
+    contract_version: Literal[1] = 1
+    data_digest: Digest
+    mixture: dict[Name, PositiveFinite] = Field(min_length=1)
+    """Share of the training tokens per domain, and its weight in the validation loss; sums to 1."""
+    model: dict[str, Any]
+    """A transformers config dictionary with `model_type`; presets are already resolved."""
+    optimizer: OptimizerConfig
+    learning_rate: PositiveFinite
+    batch_size: int = Field(ge=1, le=1_000_000)
+    """Sequences per optimizer step."""
+    sequence_length: int = Field(ge=8)
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    evaluation: EvaluationConfig = EvaluationConfig()
+    precision: Literal["bf16", "float32"] = "bf16"
+    initial_weights: Uri | None = None
+    """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
+
+    @property
+    def key(self) -> str:
+        """The point's name in the store."""
+        content = self.model_dump(mode="json")
+        if self.initial_weights is None:
+            del content[
+                "initial_weights"
+            ]  # keeps the keys of points made before the field existed
+        return content_key(content)
+
+    @field_validator("mixture")
+    @classmethod
+    def _sums_to_one(cls, mixture: dict[str, float]) -> dict[str, float]:
+        if not math.isclose(sum(mixture.values()), 1.0, abs_tol=1e-9):
+            raise ValueError(f"mixture must sum to 1, not {sum(mixture.values())}")
+        return mixture
+
+
+class Claimant(Record):
+    """Who holds a point: fences attempts, so that two of them cannot mix their output."""
+
+    sweep_uid: str = Field(min_length=1, max_length=64)
+    attempt: int = Field(ge=1)
+
+
+class TrainTask(Record):
+    """The complete input of a train pod. Only `point` determines the trajectory."""
+
+    kind: Literal["train"] = "train"
+    point: PointConfig
+    tokens: Tokens = Field(ge=1)
+    """Train until this many tokens are seen, rounded up to a whole step."""
+    store_uri: Uri
+    data_uri: Uri
+    """Folder of the data manifest."""
+    claimant: Claimant
+    micro_batch_halvings: int = Field(default=0, ge=0, le=20)
+    """How many earlier attempts the host killed because they ran out of memory."""
+    checkpoint_seconds: int = Field(default=300, ge=1)
+    keep_checkpoints: int = Field(default=2, ge=1, le=10)
+    release_checkpoints_when_done: bool = False
+    """Delete the training state once the result is written; the point cannot be continued then."""
+
+
+class ParameterCounts(Record):
+    """Parameter counts by part, from which each FLOP convention picks."""
+
+    body_active: int = Field(ge=0)
+    """Matrix parameters of the layers that a token passes through."""
+    body_total: int = Field(ge=0)
+    head: int = Field(ge=0)
+    """Output projection, even if tied to the embedding: it takes part in a matrix product."""
+    embedding: int = Field(ge=0)
+    """Input lookup table; 0 if tied to the head."""
+    other: int = Field(default=0, ge=0)
+    """Norm gains, biases and other parameters that take part in no matrix product."""
+
+    @property
+    def active(self) -> int:
+        """Active parameters that take part in matrix products: N of the default law."""
+        return self.body_active + self.head
+
+
+class DomainLoss(Record):
+    """Validation loss of one domain, nats per token."""
+
+    loss: Finite | None
+    standard_error: Finite | None = None
+    averaged_loss: Finite | None = None
+    averaged_standard_error: Finite | None = None
+
+
+class TrajectoryRow(Record):
+    """One evaluation. `loss` is mixture-weighted; None if not finite."""
+
+    step: int = Field(ge=0)
+    tokens: Tokens
+    loss: Finite | None
+    loss_standard_error: Finite | None = None
+    averaged_loss: Finite | None = None
+    averaged_loss_standard_error: Finite | None = None
+    domains: dict[Name, DomainLoss] = Field(default_factory=dict)
+    training_loss: Finite | None = None
+    """Mean over the training tokens since the last evaluation."""
+
+
+class PointProgress(Record):
+    """Overwritten every few seconds while a point trains: for display only."""
+
+    key: Digest
+    claimant: Claimant
+    tokens: Tokens
+    wanted_tokens: Tokens
+    loss: Finite | None
+    tokens_per_second: Finite | None
+    updated_at: str = Field(max_length=40)
+    """RFC 3339, UTC."""
+
+
+class PointResult(Record):
+    """Written last by train. States facts; the operator judges them."""
+
+    contract_version: Literal[1] = 1
+    key: Digest
+    outcome: Outcome
+    tokens: Tokens
+    """Tokens seen at the last evaluation of the trajectory."""
+    wanted_tokens: Tokens
+    steps: int = Field(ge=0)
+    parameters: ParameterCounts
+    bytes_per_token: PositiveFinite
+    """UTF-8 bytes per token of the mixture-weighted validation text."""
+    diverged_at_tokens: Tokens | None = None
+    loss: Finite | None = None
+    """Last evaluation of the raw weights, nats per token; None if not finite."""
+    averaged_loss: Finite | None = None
+    """Last evaluation of the averaged weights."""
+    trajectory_sha256: Digest
+    evaluations: int = Field(ge=0)
+    accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
+    """Summed over devices and attempts; on a CPU, the process's time."""
+    accelerators: int = Field(ge=0)
+    micro_batch: int = Field(ge=1)
+    attempts: int = Field(ge=1)
+    versions: dict[str, str] = Field(default_factory=dict)
+    message: str = Field(default="", max_length=1024)

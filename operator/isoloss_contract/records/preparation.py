@@ -1,0 +1,82 @@
+"""The tokenised corpus: the task that writes it and the manifest that describes it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from isoloss_contract.records.base import Digest, Name, Record, Tokens, Uri, content_key
+
+
+class DomainSource(Record):
+    """One domain of the corpus: where its documents are and which field holds the text."""
+
+    name: Name
+    uri: Uri
+    """A glob over .parquet, .jsonl, .json, .arrow or .txt files, plain, .gz or .zst."""
+    text_field: str = Field(min_length=1, max_length=253)
+
+
+class PrepareConfig(Record):
+    """Everything that determines the tokenised corpus, except the bytes behind the URIs."""
+
+    contract_version: Literal[1] = 1
+    tokenizer: Uri
+    """Directory in the store in Hugging Face format (tokenizer.json)."""
+    sequence_length: int = Field(ge=8, le=1_048_576)
+    domains: tuple[DomainSource, ...] = Field(min_length=1, max_length=64)
+    validation_documents_per_thousand: int = Field(ge=1, le=500)
+
+    @property
+    def key(self) -> str:
+        """Names the folder of the prepared data; the manifest's digest names its content."""
+        return content_key(self.model_dump(mode="json"))
+
+
+class PrepareTask(Record):
+    """The complete input of a prepare pod."""
+
+    kind: Literal["prepare"] = "prepare"
+    config: PrepareConfig
+    store_uri: Uri
+
+
+class Shard(Record):
+    """One file of little-endian uint32 tokens. Documents end with the tokenizer's end token."""
+
+    path: str = Field(pattern=r"^[A-Za-z0-9._/-]{1,512}$")
+    """Relative to the manifest's folder."""
+    tokens: Tokens
+    sha256: Digest
+
+
+class DomainData(Record):
+    """The tokenised documents of one domain."""
+
+    name: Name
+    training: tuple[Shard, ...]
+    training_documents: int = Field(ge=0)
+    training_tokens: Tokens
+    training_bytes: int = Field(ge=0)
+    """UTF-8 bytes of the text behind the training tokens."""
+    validation: Shard
+    validation_documents: int = Field(ge=0)
+    validation_tokens: Tokens
+    validation_bytes: int = Field(ge=0)
+    near_duplicates: int = Field(default=0, ge=0)
+    """Validation documents with a near-identical twin among the training documents."""
+
+
+class DataManifest(Record):
+    """Written last by prepare: the tokenised corpus is complete exactly when this exists."""
+
+    contract_version: Literal[1] = 1
+    prepare_key: Digest
+    digest: Digest
+    """Hash of tokenizer digest, sequence length and every shard's hash; part of each point's key."""
+    tokenizer_digest: Digest
+    vocabulary_size: int = Field(ge=2)
+    end_token: int = Field(ge=0)
+    sequence_length: int = Field(ge=8)
+    domains: tuple[DomainData, ...] = Field(min_length=1)

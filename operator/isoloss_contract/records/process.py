@@ -1,0 +1,55 @@
+"""How a trainer process gets its task, and how it reports how it ended."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from isoloss_contract.records.base import Record
+
+TASK_VARIABLE = "ISOLOSS_TASK"
+"""Environment variable of the pod that holds the task as JSON."""
+SCRATCH_VARIABLE = "ISOLOSS_SCRATCH"
+"""Environment variable naming a writable directory (an emptyDir) for local files."""
+TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
+"""Environment variable naming the termination message file."""
+MAX_TERMINATION_BYTES = 2048
+CLAIMED_ELSEWHERE_CODE = "ClaimedElsewhere"
+"""TerminationMessage.code of a trainer that leaves a point to another sweep or a later attempt."""
+
+
+class ExitCode(IntEnum):
+    """How a trainer process ended. Any other code is a crash."""
+
+    SUCCEEDED = 0
+    DIVERGED = 42
+    """The result is written: divergence is a measurement, not an error."""
+    OUT_OF_MEMORY = 43
+    """A micro-batch of one sequence does not fit."""
+    BAD_CONFIGURATION = 44
+    """The task cannot succeed as it is; a retry cannot help."""
+    BAD_DATA = 45
+    """Corpus, tokenizer, prepared data or checkpoint is unusable; the message names it."""
+    STORAGE = 74
+    """Storage or network failed after retries."""
+    INTERRUPTED = 75
+    """Stop requested (SIGTERM), or another attempt holds the point; progress since the last checkpoint is saved."""
+
+
+class TerminationMessage(Record):
+    """A trainer process's termination message, short enough that Kubernetes does not truncate it."""
+
+    code: str = Field(max_length=64)
+    """CamelCase, e.g. TextFieldMissing."""
+    message: str = Field(max_length=1500)
+    field: str = Field(default="", max_length=253)
+    """The spec field to look at, if any."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("message"), str):
+            return {**values, "message": values["message"][:1500]}
+        return values

@@ -1,0 +1,103 @@
+"""The two resources, `ScalingSweep` and `HyperparamPrediction`: the one source of the CRDs.
+
+The docstring under each field becomes its description in `kubectl explain`; bounds and rules
+become the API server's own checks. Decimal numbers are quoted strings, as the API conventions ask
+(no floats in a spec); counts are integers; FLOPs are strings because they exceed 2**53.
+"""
+
+from __future__ import annotations
+
+from isoloss_operator.api.corpus import Data, Domain, Storage, Validation
+from isoloss_operator.api.fields import ApiType
+from isoloss_operator.api.prediction import (
+    Checkpoint,
+    HyperparamPredictionSpec,
+    PredictionBudget,
+    Publish,
+    SweepReference,
+)
+from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
+from isoloss_operator.api.statuses import (
+    ActivePoint,
+    Condition,
+    ExtrapolationStatus,
+    FailedPoint,
+    HyperparamPredictionStatus,
+    IntervalStatus,
+    LawStatus,
+    LedgerReference,
+    OptimumStatus,
+    PointCounts,
+    ScalingSweepStatus,
+    SearchCostStatus,
+    VariantStatus,
+)
+from isoloss_operator.api.sweep import (
+    MAX_POINTS,
+    Evaluation,
+    FailurePolicy,
+    Fit,
+    Jobs,
+    Optimizer,
+    Queue,
+    ScalingSweepSpec,
+    SweepBudget,
+    Training,
+    TtlSecondsAfterFinished,
+)
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "MAX_POINTS",
+    "PREDICTION_KIND",
+    "PREDICTION_PLURAL",
+    "SWEEP_KIND",
+    "SWEEP_PLURAL",
+    "VERSION",
+    "ActivePoint",
+    "ApiType",
+    "Checkpoint",
+    "Condition",
+    "Data",
+    "Domain",
+    "Evaluation",
+    "ExtrapolationStatus",
+    "FailedPoint",
+    "FailurePolicy",
+    "Fit",
+    "Grid",
+    "HyperparamPredictionSpec",
+    "HyperparamPredictionStatus",
+    "IntervalStatus",
+    "Jobs",
+    "LawStatus",
+    "LedgerReference",
+    "Like",
+    "Model",
+    "Optimizer",
+    "OptimumStatus",
+    "PointCounts",
+    "PredictionBudget",
+    "Proxy",
+    "Publish",
+    "Queue",
+    "ScalingSweepSpec",
+    "ScalingSweepStatus",
+    "SearchCostStatus",
+    "Storage",
+    "SweepBudget",
+    "SweepReference",
+    "Training",
+    "TtlSecondsAfterFinished",
+    "Validation",
+    "VariantStatus",
+]
+
+GROUP = "isoloss.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+SWEEP_KIND = "ScalingSweep"
+SWEEP_PLURAL = "scalingsweeps"
+PREDICTION_KIND = "HyperparamPrediction"
+PREDICTION_PLURAL = "hyperparampredictions"

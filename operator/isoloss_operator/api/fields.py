@@ -1,0 +1,300 @@
+"""The base of the API types, their rules and the scalar fields that several of them share.
+
+A rule is stated twice side by side, in CEL for the API server and in Python for `isoloss plan` and
+the operator, with one message: both refuse the same manifests in the same words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError, core_schema
+
+from isoloss_operator.api.crd_schema import QUOTED, RULES
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What must hold of a value, in CEL and in Python. Annotates a field, or stands in `RULES`.
+
+    A rule about a change (`oldSelf`) has no Python side.
+    """
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool] = _always
+
+    def check(self, value: Any) -> Any:
+        """Return the value or raise the message."""
+        if not self.holds(value):
+            # Messages may hold braces, which pydantic would take for a template.
+            raise PydanticCustomError("rule", "{message}", {"message": self.message})
+        return value
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """The entry of x-kubernetes-validations."""
+        return {"rule": self.cel, "message": self.message}
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Check after the field's own validation."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Append to the field's rules."""
+        schema = dict(handler(core))
+        return schema | {RULES: [*schema.get(RULES, []), self.schema]}
+
+
+class ApiType(BaseModel):
+    """Base of every API type: frozen, camelCase on the wire, field docstrings are descriptions.
+
+    Unknown fields are refused, for a misspelt field must not silently mean its default.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        extra="forbid",
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """Rules over several fields."""
+
+    @model_validator(mode="after")
+    def _obeys_rules(self) -> Self:
+        for rule in self.rules:
+            rule.check(self)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Add the type's rules."""
+        schema = handler.resolve_ref_schema(handler(core))
+        if cls.rules:
+            schema[RULES] = [rule.schema for rule in cls.rules]
+        return schema
+
+
+def _refuse_number(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise PydanticCustomError(
+            "quoted", 'write the number in quotes: "{number}"', {"number": str(value)}
+        )
+    return value
+
+
+DECIMAL_PATTERN = r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
+
+
+def is_decimal_cel(variable: str) -> str:
+    """`is_decimal` in CEL."""
+    return f"{variable}.matches(r'{DECIMAL_PATTERN}')"
+
+
+def is_decimal(text: str) -> bool:
+    """Whether `text` is a decimal number as the API writes it."""
+    return re.fullmatch(DECIMAL_PATTERN, text) is not None
+
+
+def decimal(bound: str, holds: Callable[[float], bool], words: str) -> Rule:
+    """The rule of a decimal field: `bound` in CEL over `double(self)`, `holds` in Python."""
+    return Rule(
+        f"{is_decimal_cel('self')} && {bound}",
+        f"must be {words}, in quotes",
+        lambda text: is_decimal(text) and holds(float(text)),
+    )
+
+
+DecimalText = Annotated[
+    str,
+    BeforeValidator(_refuse_number),
+    Field(
+        pattern=DECIMAL_PATTERN,
+        min_length=1,
+        max_length=32,
+        json_schema_extra={QUOTED: '"0.95" or "2e-4"'},
+    ),
+]
+"""Text in the form of a decimal number; each use adds its bounds."""
+Decimal = Annotated[
+    DecimalText,
+    decimal("double(self) > 0.0", lambda x: x > 0, 'a positive number such as "2e-4"'),
+]
+LearningRate = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) > 0.0 && double(self) <= 10.0",
+        lambda x: 0 < x <= 10,
+        'a learning rate above 0 and at most 10 such as "2e-4"',
+    ),
+]
+Fraction = Annotated[
+    DecimalText,
+    decimal("double(self) < 1.0", lambda x: x < 1, 'a number from 0 to below 1 such as "0.95"'),
+]
+NonNegativeDecimal = Annotated[
+    DecimalText,
+    decimal("double(self) >= 0.0", lambda x: x >= 0, 'a number of 0 or more such as "0.1"'),
+]
+AtLeastOne = Annotated[
+    DecimalText,
+    decimal("double(self) >= 1.0", lambda x: x >= 1, 'a number of 1 or more such as "1000"'),
+]
+Loss = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) > 0.0 && double(self) < 100.0",
+        lambda x: 0 < x < 100,
+        'a loss in nats per token, above 0 and below 100, such as "2.08"',
+    ),
+]
+IrreducibleLoss = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) < 100.0",
+        lambda x: x < 100,
+        'a loss in nats per token, from 0 to below 100, such as "1.69"',
+    ),
+]
+
+DnsLabel = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)
+]
+ObjectName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)
+]
+
+# Control characters, and what a URI parser could read in a second way.
+_REFUSED_IN_PATHS = r"\x00-\x1f\x7f%#\\"
+_URI_PATTERN = (
+    rf"^((s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]*(/[^{_REFUSED_IN_PATHS}]*)?"
+    rf"|file:///[^/{_REFUSED_IN_PATHS}][^{_REFUSED_IN_PATHS}]*)$"
+)
+StoreUri = Annotated[
+    str,
+    Field(min_length=6, max_length=1024),
+    Rule(
+        f"self.matches(r'{_URI_PATTERN}')",
+        "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH,"
+        " without % # \\ and control characters",
+        lambda uri: re.fullmatch(_URI_PATTERN, uri) is not None,
+    ),
+    Rule(
+        r"!self.matches(r'/\.{1,2}(/|$)|[^:/]//')",
+        "must not contain empty, '.' or '..' path segments",
+        lambda uri: re.search(r"/\.{1,2}(/|$)|[^:/]//", uri) is None,
+    ),
+]
+"""Something in an object store, or files that match a glob pattern."""
+FolderUri = Annotated[
+    StoreUri,
+    Rule(
+        "!self.matches(r'[*?\\[\\]]')",
+        "must name one folder, not a pattern",
+        lambda uri: re.search(r"[*?\[\]]", uri) is None,
+    ),
+]
+
+PositiveTokens = Annotated[int, Field(ge=1, le=2**53, json_schema_extra={"format": "int64"})]
+NonNegativeTokens = Annotated[int, Field(ge=0, le=2**53, json_schema_extra={"format": "int64"})]
+
+IDENTITY = Rule(
+    "self == oldSelf",
+    "is part of the sweep's identity and cannot be changed: create another ScalingSweep"
+    " (points that are equal are shared through the store)",
+)
+"""For what determines results: an edit would silently discard running Jobs and start over."""
+
+POD_TEMPLATE_SCHEMA: dict[str, Any] = {
+    "properties": {
+        "metadata": {
+            "description": "Labels and annotations of the pods.",
+            "type": "object",
+            "properties": {
+                key: {
+                    "description": f"{key.capitalize()} of the pods.",
+                    "type": "object",
+                    "maxProperties": 64,
+                    "additionalProperties": {"type": "string", "maxLength": 65536},
+                }
+                for key in ("labels", "annotations")
+            },
+        },
+        "spec": {
+            "description": "Partial core/v1 PodSpec. The container is named trainer.",
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+    }
+}
+
+
+def _only_known_parts(template: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(template.keys() - {"metadata", "spec"})
+    if unknown:
+        raise PydanticCustomError(
+            "part", "has metadata and spec only, not {names}", {"names": ", ".join(unknown)}
+        )
+    return template
+
+
+PodTemplate = Annotated[
+    dict[str, Any],
+    AfterValidator(_only_known_parts),
+    Field(json_schema_extra=POD_TEMPLATE_SCHEMA),
+]
+"""A partial core/v1 PodTemplateSpec. Its full schema would take the CRD over its size limit: the
+operator finds mistakes in it when it creates the Job."""
+
+
+class Named(Protocol):
+    """An item of a list by name."""
+
+    @property
+    def name(self) -> str:
+        """Unique within the list."""
+        ...
+
+
+Items = TypeVar("Items", bound=Sequence[Named])
+
+BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+"""The API server refuses equal names, and server-side apply merges entries by name."""
+
+
+def names_are_unique(items: Items) -> Items:
+    """The items. Raises PydanticCustomError where two have one name."""
+    names = [item.name for item in items]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise PydanticCustomError(
+            "duplicate", "names must be unique: {names}", {"names": ", ".join(twice)}
+        )
+    return items

@@ -1,0 +1,238 @@
+"""The spec of a ScalingSweep: what to train, on what, and how to fit the laws."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from isoloss_operator.api.corpus import Data, Storage
+from isoloss_operator.api.fields import (
+    BY_NAME,
+    IDENTITY,
+    ApiType,
+    Decimal,
+    DnsLabel,
+    Fraction,
+    IrreducibleLoss,
+    NonNegativeDecimal,
+    NonNegativeTokens,
+    PodTemplate,
+    PositiveTokens,
+    Rule,
+    names_are_unique,
+)
+from isoloss_operator.api.proxies import Grid, Proxy
+
+MAX_POINTS = 10_000
+"""Points of one sweep, over all proxies."""
+
+
+class Optimizer(ApiType):
+    """AdamW."""
+
+    beta1: Fraction = "0.9"
+    """Decay rate of the first moment."""
+    beta2: Fraction = "0.999"
+    """Decay rate of the second moment."""
+    epsilon: Decimal = "1e-8"
+    """Added to the denominator of the update."""
+    weight_decay: NonNegativeDecimal = "0.01"
+    """Decoupled weight decay."""
+    gradient_clip: Decimal = "1.0"
+    """Maximum norm of the gradient."""
+    warmup_tokens: NonNegativeTokens = 0
+    """Length of the linear learning-rate warm-up in tokens, the same for every batch size."""
+    schedule: Literal["Constant"] = "Constant"
+    """Learning rate after the warm-up. Only Constant: every loss level on the way is fitted."""
+
+
+class Evaluation(ApiType):
+    """When runs are evaluated: at firstTokens * 10^(i / perDecade)."""
+
+    first_tokens: PositiveTokens = 100_000_000
+    """Tokens at the first evaluation."""
+    per_decade: int = Field(default=24, ge=4, le=100)
+    """Number of evaluations per factor of ten in tokens."""
+    averaging_tokens: NonNegativeTokens = 0
+    """Time constant of the averaged weights in tokens. 0 means a tenth of the tokens seen."""
+
+
+class Training(ApiType):
+    """Precision, seed and checkpoints."""
+
+    precision: Annotated[Literal["BFloat16", "Float32"], IDENTITY] = "BFloat16"
+    """Precision of the matrix products. Weights and moments are always float32. Immutable."""
+    seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
+    """Seed of initialisation and data order. Immutable."""
+    checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
+    """Maximum number of seconds between two checkpoints."""
+    release_checkpoints: bool = False
+    """Delete the training state of a point once it is done. This saves storage, but a point then
+    starts over when its tokens are raised."""
+
+
+class Fit(ApiType):
+    """How the laws are fitted."""
+
+    weights: Literal["Averaged", "Raw"] = "Averaged"
+    """Which loss is fitted: that of the averaged or of the raw weights."""
+    irreducible_loss: IrreducibleLoss | None = None
+    """Irreducible loss L0 in nats per token. Fitted when absent."""
+    form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
+    """Form of the hyperparameter laws."""
+
+
+class SweepBudget(ApiType):
+    """Limits on what the sweep may spend. A point that does not fit is not started."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.flops) || has(self.acceleratorHours)",
+            "set flops, acceleratorHours or both",
+            lambda budget: budget.flops is not None or budget.accelerator_hours is not None,
+        ),
+    )
+
+    flops: Decimal | None = None
+    """Maximum FLOPs, counted as 6 * active parameters * tokens."""
+    accelerator_hours: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Maximum accelerator hours, counted as in status.acceleratorHours."""
+
+
+class FailurePolicy(ApiType):
+    """How failed and hung attempts are handled. Preemptions never count as failures."""
+
+    retries_per_point: int = Field(default=3, ge=0, le=20)
+    """Number of retries of a point after its first failure."""
+    max_failed_points: int = Field(default=2, ge=0, le=MAX_POINTS)
+    """Maximum number of points that may fail for good before the sweep fails."""
+    stall_seconds: int | None = Field(default=None, ge=60, le=2_592_000)
+    """Seconds without reported progress after which a training attempt counts as hung and is
+    ended as a failure. No limit when absent."""
+    attempt_deadline_seconds: int | None = Field(default=None, ge=60, le=31_536_000)
+    """activeDeadlineSeconds of each Job: an attempt that runs longer is ended as a failure. Time spent
+    suspended by Kueue does not count. No limit when absent."""
+
+
+class TtlSecondsAfterFinished(ApiType):
+    """Seconds that a finished Job is kept once its outcome is recorded."""
+
+    succeeded: int = Field(default=600, ge=0, le=31_536_000)
+    """For Jobs that succeeded."""
+    failed: int = Field(default=86_400, ge=0, le=31_536_000)
+    """For Jobs that failed."""
+
+
+class Jobs(ApiType):
+    """Settings of all Jobs."""
+
+    ttl_seconds_after_finished: TtlSecondsAfterFinished = TtlSecondsAfterFinished()
+    """Seconds that a finished Job is kept once its outcome is recorded, for people who read its
+    log."""
+
+
+class Queue(ApiType):
+    """Admission of the Jobs by Kueue."""
+
+    local_queue_name: DnsLabel
+    """Name of a LocalQueue in the same namespace. Jobs are created suspended and wait for Kueue to admit
+    them."""
+    workload_priority_class_name: DnsLabel | None = None
+    """Name of a WorkloadPriorityClass."""
+
+
+_GRID = "(has(p.grid) ? p.grid.{0} : has(self.grid) ? self.grid.{0} : [{1}])"
+_BATCH_SIZES = _GRID.format("batchSizes", "1")
+_LEARNING_RATES = _GRID.format("learningRates", "'1'")
+
+
+class ScalingSweepSpec(ApiType):
+    """A grid of proxy training runs and the scaling laws fitted to them."""
+
+    rules: ClassVar = (
+        # First: in Python the others rely on it, in CEL they stand in for an absent grid.
+        Rule(
+            "has(self.grid) || self.proxies.all(p, has(p.grid))",
+            "set spec.grid, or a grid for every proxy",
+            lambda spec: spec.grid is not None or all(p.grid for p in spec.proxies),
+        ),
+        Rule(
+            f"self.proxies.map(p, {_BATCH_SIZES}.size() * {_LEARNING_RATES}.size()).sum()"
+            f" <= {MAX_POINTS}",
+            f"at most {MAX_POINTS} points (batch sizes x learning rates, summed over proxies)",
+            lambda spec: spec.points <= MAX_POINTS,
+        ),
+        Rule(
+            f"self.proxies.all(p, {_BATCH_SIZES}.max() * self.data.sequenceLength <= p.tokens)",
+            "every proxy's tokens must cover a step of its largest batch"
+            " (batch size x data.sequenceLength)",
+            lambda spec: all(
+                max(spec.grid_of(proxy).batch_sizes) * spec.data.sequence_length <= proxy.tokens
+                for proxy in spec.proxies
+            ),
+        ),
+        Rule(
+            "self.proxies.all(p, self.optimizer.warmupTokens < p.tokens)",
+            "optimizer.warmupTokens must be less than every proxy's tokens",
+            lambda spec: all(spec.optimizer.warmup_tokens < p.tokens for p in spec.proxies),
+        ),
+        Rule(
+            "self.proxies.all(p, self.evaluation.firstTokens < p.tokens)",
+            "evaluation.firstTokens (100000000 unless set) must be less than every proxy's tokens",
+            lambda spec: all(spec.evaluation.first_tokens < p.tokens for p in spec.proxies),
+        ),
+    )
+
+    suspend: bool = False
+    """Stop all Jobs and start no new ones. Running Jobs write a checkpoint first."""
+    storage: Storage
+    """Object storage."""
+    data: Data
+    """Corpus. Immutable except for podTemplate."""
+    proxies: Annotated[
+        tuple[Proxy, ...],
+        Field(min_length=1, max_length=20, json_schema_extra=BY_NAME),
+        AfterValidator(names_are_unique),
+    ]
+    """Proxy model sizes. Fitting the laws takes at least two."""
+    grid: Grid | None = None
+    """Grid of every size without one of its own. May be absent if every proxy has a grid."""
+    optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
+    """Optimizer of every run. Immutable."""
+    evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
+    """Evaluation schedule of every run. Immutable."""
+    training: Training = Training()
+    """Precision, seed and checkpoints of every run."""
+    fit: Fit = Fit()
+    """How the laws are fitted."""
+    parallelism: int = Field(default=4, ge=1, le=1000)
+    """Maximum number of Jobs at a time. Lowering it stops no running Job."""
+    budget: SweepBudget | None = None
+    """Limits on compute. None when absent."""
+    failure_policy: FailurePolicy = FailurePolicy()
+    """How failed and hung attempts are handled."""
+    jobs: Jobs = Jobs()
+    """Settings of all Jobs."""
+    queue: Queue | None = None
+    """Kueue queue of the Jobs. When absent, Jobs start without admission."""
+    pod_template: PodTemplate | None = None
+    """Merged into every pod, after the operator's own defaults: image, resources, nodeSelector,
+    tolerations, volumes and so on. The container is named trainer."""
+
+    def grid_of(self, proxy: Proxy) -> Grid:
+        """The grid of one size: its own or the sweep's. A validated spec has one."""
+        grid = proxy.grid or self.grid
+        if grid is None:
+            raise ValueError(f"proxy {proxy.name} has no grid")
+        return grid
+
+    @property
+    def points(self) -> int:
+        """Points of the whole sweep."""
+        return sum(self.grid_of(proxy).points for proxy in self.proxies)
+
+    @property
+    def direct_runs(self) -> int:
+        """Points of the largest grid: a search on the target itself would take as many runs."""
+        return max(self.grid_of(proxy).points for proxy in self.proxies)

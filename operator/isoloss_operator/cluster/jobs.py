@@ -1,0 +1,111 @@
+"""Carries out a plan's Job deletions, expiries and creations, many at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
+from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
+from isoloss_operator.cluster.observe import is_owned_by
+from isoloss_operator.cluster.pod_templates import BadPodTemplate
+from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
+
+Item = TypeVar("Item")
+
+
+class CreateRefused(Exception):
+    """The API server, or we, will not make this Job however often it is asked for."""
+
+    expected = True
+
+
+class JobWriter:
+    """Writes Jobs of all resources through one pool of threads. Thread-safe."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        defaults: PodDefaults,
+        *,
+        writers: int,
+        on_write: Callable[[str, str], None] = lambda _action, _task: None,
+    ) -> None:
+        """`on_write` hears of every Job created or deleted: the action and its LABEL_KIND."""
+        self._cluster = cluster
+        self._defaults = defaults
+        self._on_write = on_write
+        self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="jobs")
+
+    def create(self, owner: Owner, requests: Sequence[JobRequest]) -> None:
+        """Create Jobs; one that is there already is fine if it is `owner`'s.
+
+        Raises CreateRefused or ClusterError at the first failure, and then creates no more.
+        """
+        # Most refusals (template, quota, rights) concern every Job of a plan: ask with one first.
+        if requests:
+            self._create_one(owner, requests[0])
+            self._each(requests[1:], lambda request: self._create_one(owner, request))
+
+    def delete(self, owner: Owner, deletions: Iterable[JobDeletion]) -> None:
+        """Delete Jobs, if they still are those of the plan. Raises ClusterError."""
+
+        def delete_one(deletion: JobDeletion) -> None:
+            self._cluster.delete(JOB, owner.namespace, deletion.name, deletion.uid)
+            self._on_write("delete", "")
+
+        self._each(list(deletions), delete_one)
+
+    def expire(self, owner: Owner, expiries: Iterable[JobExpiry]) -> None:
+        """Have finished Jobs removed by Kubernetes after a time. Raises ClusterError."""
+
+        def expire_one(expiry: JobExpiry) -> None:
+            change = {"spec": {"ttlSecondsAfterFinished": expiry.seconds}}
+            try:
+                self._cluster.patch(JOB, owner.namespace, expiry.name, change)
+            except NotFound:
+                return
+
+        self._each(list(expiries), expire_one)
+
+    def close(self) -> None:
+        """Start no further calls."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _create_one(self, owner: Owner, request: JobRequest) -> None:
+        try:
+            body = job_manifest(request, owner, self._defaults)
+            self._cluster.create(JOB, owner.namespace, body)
+        except Conflict as error:
+            if taken := self._name_taken(owner, request):
+                raise CreateRefused(taken) from error
+        except (Refused, BadPodTemplate) as error:
+            raise CreateRefused(str(error)) from error
+        else:
+            self._on_write("create", request.kind)
+
+    def _name_taken(self, owner: Owner, request: JobRequest) -> str:
+        existing = self._cluster.get(JOB, owner.namespace, request.name)
+        if existing is None or is_owned_by(existing, owner.uid):
+            return ""
+        return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
+
+    def _each(self, items: Sequence[Item], write: Callable[[Item], None]) -> None:
+        """Write all in parallel; after a failure skip the rest and raise the first."""
+        failed = threading.Event()
+
+        def write_one(item: Item) -> None:
+            if failed.is_set():
+                return
+            try:
+                write(item)
+            except (CreateRefused, ClusterError):
+                failed.set()
+                raise
+
+        futures = [self._pool.submit(write_one, item) for item in items]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]

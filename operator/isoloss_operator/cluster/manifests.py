@@ -1,0 +1,241 @@
+"""A JobRequest of the core as a batch/v1 Job. Pure: no I/O, no clock, no random names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isoloss_contract.records import (
+    SCRATCH_VARIABLE,
+    TASK_VARIABLE,
+    TERMINATION_VARIABLE,
+    ExitCode,
+)
+from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
+from isoloss_operator.cluster.pod_templates import BadPodTemplate, merge, violations
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
+
+CONTAINER = "trainer"
+MANAGED_BY = {
+    "app.kubernetes.io/managed-by": "isoloss-operator",
+    "app.kubernetes.io/name": "isoloss",
+}
+OWNER_ANNOTATION = "isoloss.dev/owner"
+"""Kind/name of the resource: names are longer than labels may be."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+MAX_TASK_BYTES = 100 * 1024
+"""Linux takes at most 128 KiB for one environment variable."""
+SCRATCH = "/scratch"
+TERMINATION_LOG = "/dev/termination-log"
+FINAL_EXIT_CODES = (
+    ExitCode.DIVERGED,
+    ExitCode.OUT_OF_MEMORY,
+    ExitCode.BAD_CONFIGURATION,
+    ExitCode.BAD_DATA,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The resource that a Job or ConfigMap belongs to."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+
+    def reference(self) -> Json:
+        """A controller reference: Kubernetes collects the object when the resource goes."""
+        return {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+
+@dataclass(frozen=True)
+class PodDefaults:
+    """What the operator's configuration says of every pod."""
+
+    image: str
+    command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
+    image_pull_policy: str = ""
+    grace_seconds: int = 120
+    enforce_restricted: bool = True
+    pod_template: Mapping[str, Any] = field(default_factory=dict)
+    """Partial PodTemplateSpec of the cluster; the resources' own are merged after it."""
+
+
+def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Json:
+    """The Job of a request.
+
+    Raises BadPodTemplate where a template can not be merged, leaves the restricted Pod Security
+    Standard, or the task is too large for an environment variable.
+    """
+    labels = {**request.labels, **MANAGED_BY}
+    return {
+        "apiVersion": JOB.api_version,
+        "kind": JOB.kind,
+        "metadata": {
+            "name": request.name,
+            "namespace": owner.namespace,
+            "labels": {**labels, **_queue_labels(request)},
+            "annotations": _annotations(owner),
+            "ownerReferences": [owner.reference()],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            # A second pod must not start while the first may still write.
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": _pod_failure_policy(),
+            **_deadline(request),
+            # Kueue admits by clearing it; from then on it is Kueue's alone.
+            **({"suspend": True} if request.local_queue else {}),
+            "template": _template(request, owner, defaults, labels),
+        },
+    }
+
+
+def _deadline(request: JobRequest) -> Json:
+    if request.deadline_seconds is None:
+        return {}
+    return {"activeDeadlineSeconds": request.deadline_seconds}
+
+
+def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
+    """The ConfigMap that publishes an answer, to be applied server-side."""
+    return {
+        "apiVersion": CONFIG_MAP.api_version,
+        "kind": CONFIG_MAP.kind,
+        "metadata": {
+            "name": request.name,
+            "namespace": owner.namespace,
+            "labels": {**MANAGED_BY, LABEL_OWNER_UID: owner.uid},
+            "ownerReferences": [owner.reference()],
+        },
+        "data": dict(request.data),
+    }
+
+
+def _pod_failure_policy() -> Json:
+    """Interruptions run again without being counted; final outcomes end the Job at once."""
+    codes = {"containerName": CONTAINER, "operator": "In"}
+    return {
+        "rules": [
+            {"action": "Ignore", "onExitCodes": {**codes, "values": [int(ExitCode.INTERRUPTED)]}},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            {"action": "FailJob", "onExitCodes": {**codes, "values": sorted(FINAL_EXIT_CODES)}},
+        ]
+    }
+
+
+def _queue_labels(request: JobRequest) -> dict[str, str]:
+    if not request.local_queue:
+        return {}
+    queue = {QUEUE_LABEL: request.local_queue}
+    return {**queue, PRIORITY_LABEL: request.priority_class} if request.priority_class else queue
+
+
+def _annotations(owner: Owner) -> dict[str, str]:
+    return {OWNER_ANNOTATION: f"{owner.kind.kind}/{owner.name}"}
+
+
+def _template(
+    request: JobRequest, owner: Owner, defaults: PodDefaults, labels: Mapping[str, str]
+) -> Json:
+    template: Json = _default_template(request, defaults)
+    for change in (defaults.pod_template, *request.pod_templates):
+        template = merge(template, change)
+    template = merge(template, _fixed_template(request, owner, labels))
+    if defaults.enforce_restricted and (found := violations(template["spec"])):
+        raise BadPodTemplate(f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}")
+    return template
+
+
+def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
+    """What a podTemplate may override."""
+    return {
+        "metadata": {},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": defaults.grace_seconds,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 1000,
+                "runAsGroup": 1000,
+                "fsGroup": 1000,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "scratch", "emptyDir": {}},
+            ],
+            "containers": [_default_container(request, defaults)],
+        },
+    }
+
+
+def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:
+    policy = defaults.image_pull_policy
+    secrets = [{"secretRef": {"name": name}} for name in request.secret_names]
+    return {
+        "name": CONTAINER,
+        "image": defaults.image,
+        **({"imagePullPolicy": policy} if policy else {}),
+        "command": [*defaults.command, request.kind],
+        **({"envFrom": secrets} if secrets else {}),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "scratch", "mountPath": SCRATCH},
+        ],
+    }
+
+
+def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]) -> Json:
+    """What holds whatever a podTemplate says: how operator and trainer understand each other."""
+    return {
+        "metadata": {"labels": dict(labels), "annotations": _annotations(owner)},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "terminationMessagePath": TERMINATION_LOG,
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    "env": [
+                        {"name": TASK_VARIABLE, "value": task_text(request)},
+                        {"name": SCRATCH_VARIABLE, "value": SCRATCH},
+                        {"name": TERMINATION_VARIABLE, "value": TERMINATION_LOG},
+                    ],
+                }
+            ],
+        },
+    }
+
+
+def task_text(request: JobRequest) -> str:
+    """The task as the pod gets it. Raises BadPodTemplate where Linux would not start the process."""
+    text = request.task.model_dump_json()
+    if len(text.encode()) > MAX_TASK_BYTES:
+        raise BadPodTemplate(
+            f"{request.name}: the task has {len(text.encode())} bytes, at most {MAX_TASK_BYTES} fit "
+            "into a pod's environment; shorten model.config or the list of domains"
+        )
+    return json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True)

@@ -1,0 +1,202 @@
+"""Jobs and pods as the API server returns them, reduced to what the core wants to know. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from isoloss_operator.cluster.manifests import CONTAINER
+from isoloss_operator.decide.labels import (
+    LABEL_ATTEMPT,
+    LABEL_GENERATION,
+    LABEL_KEY,
+    LABEL_KIND,
+    LABEL_STORE,
+    JobKind,
+)
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+
+Object = Mapping[str, Any]
+JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
+ENDED = ("Succeeded", "Failed")
+ACCELERATOR = re.compile(r"gpu|/(mig-|tpu|neuron|gaudi|npu|ascend)")
+"""Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, …"""
+
+
+def is_owned_by(thing: Object, uid: str) -> bool:
+    """Whether `thing` has the resource with that uid as its controller; names may be reused."""
+    references = thing["metadata"].get("ownerReferences") or ()
+    return any(each.get("uid") == uid and each.get("controller") for each in references)
+
+
+def observe_jobs(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[ObservedJob, ...]:
+    """The Jobs with their pods; a Job without our labels is left out."""
+    by_job = _pods_by_job(pods)
+    found = (_observe_job(job, by_job.get(job["metadata"]["uid"], [])) for job in jobs)
+    return tuple(job for job in found if job is not None)
+
+
+def orphaned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[str, ...]:
+    """Keys of the unfinished pods whose Job is not among `jobs` (any more)."""
+    known = {job["metadata"]["uid"] for job in jobs}
+    orphaned = (group for uid, group in _pods_by_job(pods).items() if uid not in known)
+    return tuple(
+        (pod["metadata"].get("labels") or {}).get(LABEL_KEY, "")
+        for group in orphaned
+        for pod in group
+        if not _has_ended(pod)
+    )
+
+
+def _pods_by_job(pods: Iterable[Object]) -> dict[str, list[Object]]:
+    by_job: dict[str, list[Object]] = {}
+    for pod in pods:
+        labels = pod["metadata"].get("labels") or {}
+        by_job.setdefault(labels.get(JOB_UID_LABEL, ""), []).append(pod)
+    return by_job
+
+
+def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
+    metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
+    labels = metadata.get("labels") or {}
+    kind = labels.get(LABEL_KIND, "")
+    attempt = labels.get(LABEL_ATTEMPT, "")
+    if kind not in get_args(JobKind) or not attempt.isdecimal():
+        return None
+    generation = labels.get(LABEL_GENERATION, "")
+    ended = _ending(status)
+    times = [_work(pod) for pod in pods]
+    return ObservedJob(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        kind=kind,
+        key=labels.get(LABEL_KEY, ""),
+        attempt=int(attempt),
+        store=labels.get(LABEL_STORE, ""),
+        created=_time(metadata["creationTimestamp"]),
+        started=_time(status["startTime"]) if status.get("startTime") else None,
+        suspended=bool(spec.get("suspend")),
+        complete=ended.get("type") == "Complete",
+        failed=ended.get("type") == "Failed",
+        reason=ended.get("reason") or "",
+        message=ended.get("message") or "",
+        deleting="deletionTimestamp" in metadata,
+        expires=spec.get("ttlSecondsAfterFinished") is not None,
+        unfinished_pods=max(sum(not _has_ended(pod) for pod in pods), _counted(status, ended)),
+        pod=_observe_pod(_newest(pods)) if pods else None,
+        generation=int(generation) if generation.isdecimal() else 0,
+        accelerators=_accelerators(spec),
+        ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
+        worked_seconds=sum((end - start).total_seconds() for start, end in times if start and end),
+        working_since=max((start for start, end in times if start and not end), default=None),
+    )
+
+
+def _accelerators(spec: Object) -> int:
+    """Devices that a pod of the Job holds, whoever makes them; 1 where it asks for none."""
+    containers = spec.get("template", {}).get("spec", {}).get("containers") or ()
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
+    counts = [
+        int(quantity)
+        for each in limits
+        for name, quantity in each.items()
+        if ACCELERATOR.search(name.lower()) and str(quantity).isdecimal()
+    ]
+    return max(1, sum(counts))
+
+
+def _work(pod: Object) -> tuple[datetime | None, datetime | None]:
+    """Start and end of a pod's trainer container; None: not yet, or nobody knows."""
+    state = _container_status(pod.get("status") or {}).get("state") or {}
+    ended = state.get("terminated") or {}
+    start = ended.get("startedAt") or (state.get("running") or {}).get("startedAt")
+    end = ended.get("finishedAt")
+    return _time(start) if start else None, _time(end) if end else None
+
+
+def _counted(status: Object, ended: Object) -> int:
+    """Pods by the Job's own count: the two lists are read one after the other."""
+    if not ended:
+        return 0
+    return int(status.get("active") or 0) + int(status.get("terminating") or 0)
+
+
+def _ending(status: Object) -> Object:
+    for condition in status.get("conditions") or ():
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return dict(condition)
+    return {}
+
+
+def _has_ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ENDED
+
+
+def _newest(pods: list[Object]) -> Object:
+    """The youngest; of two made within one second the one still at work."""
+    return max(
+        pods,
+        key=lambda pod: (
+            pod["metadata"]["creationTimestamp"],
+            not _has_ended(pod),
+            pod["metadata"]["name"],
+        ),
+    )
+
+
+def _observe_pod(pod: Object) -> ObservedPod:
+    status = pod.get("status") or {}
+    container = _container_status(status)
+    state = container.get("state") or {}
+    ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
+    if not waiting:
+        waiting = _waiting_init_container(status)
+    return ObservedPod(
+        phase=status.get("phase") or "Pending",
+        exit_code=ended.get("exitCode"),
+        reason=ended.get("reason") or status.get("reason") or "",
+        message=status.get("message") or "",
+        termination_message=ended.get("message") or "",
+        waiting_reason=waiting.get("reason") or "",
+        waiting_message=waiting.get("message") or "",
+        unschedulable=_condition_text(status, "PodScheduled", "False", "Unschedulable"),
+        disruption=_disruption(status),
+        deleting="deletionTimestamp" in pod["metadata"],
+    )
+
+
+def _container_status(status: Object) -> Object:
+    for container in status.get("containerStatuses") or ():
+        if container["name"] == CONTAINER:
+            return dict(container)
+    return {}
+
+
+def _waiting_init_container(status: Object) -> Object:
+    """A trainer waits for init containers; what holds these up is what there is to tell."""
+    for container in status.get("initContainerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") != "PodInitializing":
+            return dict(waiting)
+    return {}
+
+
+def _condition_text(status: Object, kind: str, value: str, reason: str) -> str:
+    for condition in status.get("conditions") or ():
+        found = (condition["type"], condition["status"], condition.get("reason"))
+        if found == (kind, value, reason):
+            return str(condition.get("message") or reason)
+    return ""
+
+
+def _disruption(status: Object) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return str(condition.get("reason") or "DisruptionTarget")
+    return ""
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)

@@ -1,0 +1,83 @@
+"""The operator's rights: exactly what `cluster.py` and the watches need, and no Secret.
+
+The chart's roles are written from here (crdgen), and the demo and the tests run the operator with
+these same rights.
+
+    python -m isoloss_operator.cluster.rbac NAMESPACE [WATCHED_NAMESPACE ...]    # prints the manifests
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL
+from isoloss_operator.api.yaml_text import to_yaml
+
+Rule = dict[str, list[str]]
+Manifest = dict[str, Any]
+RBAC_GROUP = "rbac.authorization.k8s.io"
+NAME = "isoloss-operator"
+
+KINDS = (SWEEP_PLURAL, PREDICTION_PLURAL)
+
+
+def _rule(group: str, resources: Sequence[str], *verbs: str) -> Rule:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+RULES = (
+    _rule(GROUP, KINDS, "get", "list", "watch"),
+    _rule(GROUP, [f"{kind}/status" for kind in KINDS], "patch"),
+    # For owner references that block deletion, where the cluster enforces rights on them.
+    _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
+    _rule("batch", ["jobs"], "get", "list", "watch", "create", "patch", "delete"),
+    _rule("", ["pods"], "get", "list", "watch"),
+    # Deleted is only what a prediction published itself, once its spec names another.
+    _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
+    _rule("events.k8s.io", ["events"], "create", "patch"),
+)
+"""In every namespace that is served."""
+
+
+def lease_rules(name: str) -> tuple[Rule, Rule]:
+    """In the operator's own namespace: its one Lease. A name can not be asked for at creation."""
+    create = _rule("coordination.k8s.io", ["leases"], "create")
+    use = _rule("coordination.k8s.io", ["leases"], "get", "update")
+    return create, {**use, "resourceNames": [name]}
+
+
+def account(namespace: str, *, name: str = NAME, watched: Sequence[str] = ()) -> list[Manifest]:
+    """The service account with its roles: in every namespace, or in the `watched` ones only."""
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
+    manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
+    if not watched:
+        return manifests + _grant(subject, name, "", RULES)
+    for place in watched:
+        manifests += _grant(subject, name, place, RULES)
+    return manifests
+
+
+def _grant(subject: Manifest, name: str, namespace: str, rules: Sequence[Rule]) -> list[Manifest]:
+    """A role and its binding; without a namespace for the whole cluster."""
+    scope = "" if namespace else "Cluster"
+    version = f"{RBAC_GROUP}/v1"
+    role = {"apiGroup": RBAC_GROUP, "kind": f"{scope}Role", "name": name}
+    return [
+        _manifest(version, f"{scope}Role", name, namespace) | {"rules": [*rules]},
+        _manifest(version, f"{scope}RoleBinding", name, namespace)
+        | {"roleRef": role, "subjects": [subject]},
+    ]
+
+
+def _manifest(api_version: str, kind: str, name: str, namespace: str) -> Manifest:
+    place = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place}}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.stdout.write(to_yaml(*account(sys.argv[1], watched=sys.argv[2:])))

@@ -1,0 +1,169 @@
+"""Conditions as metav1 defines them.
+
+Ready is what `kubectl wait --for=condition=Ready` waits for. Reconciling and Stalled follow kstatus:
+Reconciling=True while work is under way, Stalled=True where nothing will happen until somebody changes
+something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from isoloss_operator.api import Condition
+from isoloss_operator.decide.reasons import AnyReason, Reason, known_reason
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+MAX_MESSAGE = 800
+"""Bytes of a condition's message: several together must stay far below the status limit."""
+
+ACCEPTED = "Accepted"
+DATA_READY = "DataReady"
+PROGRESSING = "Progressing"
+FIT_READY = "FitReady"
+EVALUATED = "Evaluated"
+READY = "Ready"
+STALE = "Stale"
+SUSPENDED = "Suspended"
+STALLED = "Stalled"
+RECONCILING = "Reconciling"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a condition says, before it is dated."""
+
+    status: ConditionStatus
+    reason: AnyReason
+    message: str
+    stalled: bool = False
+    """Nothing will happen until somebody changes something."""
+
+    @classmethod
+    def true(cls, reason: AnyReason, message: str) -> Finding:
+        """It holds."""
+        return cls("True", reason, message)
+
+    @classmethod
+    def false(cls, reason: AnyReason, message: str, *, stalled: bool = False) -> Finding:
+        """It does not hold."""
+        return cls("False", reason, message, stalled)
+
+    @classmethod
+    def unknown(
+        cls, reason: AnyReason = Reason.NOT_YET_KNOWN, message: str = "Not checked yet."
+    ) -> Finding:
+        """Whether it holds is not known yet."""
+        return cls("Unknown", reason, message)
+
+    @classmethod
+    def of(cls, condition: Condition) -> Finding:
+        """What an observed condition said."""
+        return cls(condition.status, known_reason(condition.reason), condition.message)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the condition is True."""
+        return self.status == "True"
+
+
+def stalled(ready: Finding) -> Finding:
+    """The condition Stalled behind a finding for Ready."""
+    if ready.stalled:
+        return Finding.true(ready.reason, ready.message)
+    return Finding.false(Reason.NOTHING_WRONG, "Nothing needs attention.")
+
+
+def reconciling(ready: Finding, changes: str) -> Finding:
+    """The condition Reconciling: True until Ready or Stalled, and while `changes` are under way."""
+    # kstatus looks at Reconciling before Stalled, so the two must never both be True.
+    if ready.stalled:
+        return Finding.false(
+            Reason.UP_TO_DATE, "Nothing changes until somebody changes something."
+        )
+    if changes:
+        return Finding.true(Reason.CONVERGING, changes)
+    if ready.holds or ready.reason is Reason.SUSPENDED:
+        return Finding.false(Reason.UP_TO_DATE, "All runnable Jobs are running.")
+    return Finding.true(ready.reason, ready.message)
+
+
+def parse_conditions(status: Mapping[str, Any]) -> dict[str, Condition]:
+    """The conditions of an observed status by type; those that cannot be read count as absent."""
+    found: dict[str, Condition] = {}
+    entries = status.get("conditions")
+    for entry in entries if isinstance(entries, list) else ():
+        try:
+            condition = Condition.model_validate(entry)
+        except ValidationError:
+            continue
+        found[condition.type] = condition
+    return found
+
+
+def dated(
+    findings: Mapping[str, Finding],
+    previous: Mapping[str, Condition],
+    *,
+    generation: int,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """Conditions for the findings; lastTransitionTime changes with the status alone."""
+    conditions = []
+    for kind, finding in findings.items():
+        before = previous.get(kind)
+        unchanged = before is not None and before.status == finding.status
+        conditions.append(
+            Condition(
+                type=kind,
+                status=finding.status,
+                reason=str(finding.reason),
+                message=shortened(finding.message, MAX_MESSAGE),
+                observed_generation=generation,
+                last_transition_time=before.last_transition_time
+                if before is not None and unchanged
+                else timestamp(now),
+            )
+        )
+    return tuple(conditions)
+
+
+def turned(
+    conditions: Iterable[Condition], previous: Mapping[str, Condition]
+) -> tuple[Condition, ...]:
+    """Conditions whose status or reason changed: worth an event."""
+    return tuple(
+        c
+        for c in conditions
+        if (before := previous.get(c.type)) is None
+        or (before.status, before.reason) != (c.status, c.reason)
+    )
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text` in one printable line, cut with an ellipsis where it is longer than `limit` bytes of UTF-8."""
+    line = text[: limit + 1]  # a character takes a byte at least: the rest cannot matter
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    content = line.encode(errors="replace")
+    if len(content) <= limit:
+        return content.decode()
+    return content[: limit - 3].decode(errors="ignore") + "…"
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC to the second, as metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """The moment behind an RFC 3339 text; None where it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,91 @@
+"""Laws as a status shows them. Nothing here computes anything new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from isoloss import formatting
+from isoloss.laws import HyperparameterLaw, Interval, Laws, LossComputeLaw, Optimum, Refusal
+from isoloss_operator.api import IntervalStatus, LawStatus, OptimumStatus
+from isoloss_operator.decide.conditions import shortened
+
+MAX_TEXT = 300
+"""Bytes of one text in a status."""
+MAX_ENTRIES = 8
+
+LawState = Literal["Fitted", "Provisional", "Refused"]
+
+
+def interval_status(
+    interval: Interval | None, text: Callable[[float | None], str] = formatting.number
+) -> IntervalStatus | None:
+    """An interval in digits; `text` formats one number."""
+    if interval is None:
+        return None
+    return IntervalStatus(
+        value=text(interval.value), low=text(interval.low), high=text(interval.high)
+    )
+
+
+def hyperparameter_law(law: HyperparameterLaw, *, provisional: bool) -> LawStatus:
+    """The law of the optimal learning rate or batch size."""
+    if law.intercept is None or law.slope is None:
+        return _refused(law.refusal)
+    return LawStatus(
+        status=_state(law, provisional),
+        formula=formatting.hyperparameter_formula(law),
+        quality=formatting.hyperparameter_quality(law),
+    )
+
+
+def loss_compute_law(laws: Laws, *, provisional: bool) -> LawStatus:
+    """The law of the loss over compute."""
+    law = laws.loss_compute
+    if law.irreducible_loss is None or law.log_alpha is None or law.gamma is None:
+        return _refused(law.refusal)
+    return LawStatus(
+        status=_state(law, provisional),
+        formula=formatting.loss_compute_formula(law),
+        quality=formatting.loss_compute_quality(law),
+    )
+
+
+def _state(law: HyperparameterLaw | LossComputeLaw, provisional: bool) -> LawState:
+    if law.status == "refused":
+        return "Refused"
+    return "Provisional" if provisional or law.status == "provisional" else "Fitted"
+
+
+def _refused(refusal: Refusal | None) -> LawStatus:
+    if refusal is None:
+        return LawStatus(status="Refused")
+    message = shortened(refusal.message, MAX_TEXT)
+    return LawStatus(status="Refused", reason=refusal.reason.value, message=message)
+
+
+def optimum_statuses(
+    optima: Sequence[Optimum], proxies: Mapping[int, str]
+) -> tuple[OptimumStatus, ...]:
+    """A few optima, evenly chosen; `proxies` names sizes by their active parameters."""
+    found = [optimum for optimum in optima if optimum.status != "refused"]
+    step = max(1, -(-len(found) // MAX_ENTRIES))
+    return tuple(
+        OptimumStatus(
+            loss=formatting.loss(optimum.loss),
+            proxy=proxies.get(round(optimum.params), "") if optimum.params else "",
+            learning_rate=formatting.learning_rate(optimum.learning_rate),
+            batch_size=formatting.number(optimum.batch_size),
+            tokens=formatting.number(optimum.tokens),
+            flops=formatting.number(optimum.flops),
+        )
+        for optimum in found[::step]
+    )
+
+
+def texts(messages: Sequence[str]) -> tuple[str, ...]:
+    """At most eight messages, each cut to size; the last says how many are left out."""
+    shown = [shortened(message, MAX_TEXT) for message in messages[:MAX_ENTRIES]]
+    if len(messages) > MAX_ENTRIES:
+        shown[-1] = f"and {len(messages) - MAX_ENTRIES + 1} more"
+    return tuple(shown)

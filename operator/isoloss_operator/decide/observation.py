@@ -1,0 +1,231 @@
+"""What the shell has observed when it asks for a decision: the whole world in one value.
+
+The shell fills `ObservedSweep` or `ObservedPrediction` (all reads first), asks for a plan (plans.py) and
+carries it out (all writes last). Nothing here does I/O; the clock is a field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
+from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.labels import JobKind
+from isoloss_operator.planning.specs import InvalidSpec
+
+
+@dataclass(frozen=True)
+class ObservedPod:
+    """The newest pod of a Job. Empty strings: not reported."""
+
+    phase: str = "Pending"
+    exit_code: int | None = None
+    """Of the container named trainer, once it terminated."""
+    reason: str = ""
+    """Why the container or, where it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
+    message: str = ""
+    """status.message of the pod or the container's own, for people."""
+    termination_message: str = ""
+    """The text the trainer left: contract.TerminationMessage as JSON, or anything else."""
+    waiting_reason: str = ""
+    """CreateContainerConfigError, ImagePullBackOff, …"""
+    waiting_message: str = ""
+    unschedulable: str = ""
+    """Message of PodScheduled=False with reason Unschedulable."""
+    disruption: str = ""
+    """Reason of the condition DisruptionTarget=True, for example PreemptionByScheduler."""
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class ObservedJob:
+    """One batch/v1 Job of this resource (owner uid checked by the shell)."""
+
+    name: str
+    uid: str
+    kind: JobKind
+    key: str
+    """LABEL_KEY."""
+    attempt: int
+    store: str
+    """LABEL_STORE."""
+    created: datetime
+    started: datetime | None = None
+    suspended: bool = False
+    """spec.suspend: Kueue has not admitted it, or has evicted it."""
+    complete: bool = False
+    failed: bool = False
+    reason: str = ""
+    """Of the Complete or Failed condition: BackoffLimitExceeded, DeadlineExceeded, …"""
+    message: str = ""
+    deleting: bool = False
+    """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
+    expires: bool = False
+    """spec.ttlSecondsAfterFinished is set."""
+    unfinished_pods: int = 0
+    """Pods neither Succeeded nor Failed, terminating ones included."""
+    pod: ObservedPod | None = None
+    generation: int = 0
+    """LABEL_GENERATION; 0: not known."""
+    accelerators: int = 1
+    """Devices that its pod holds; 1 where it requests none: the CPU."""
+    ended: datetime | None = None
+    """When it became complete or failed."""
+    worked_seconds: float = 0.0
+    """Sum over the trainer containers known to have ended, each from start to end."""
+    working_since: datetime | None = None
+    """Start of the trainer container that runs now."""
+
+    def accelerator_seconds(self, now: datetime) -> float:
+        """Seconds times devices that its pods held until `now`, as far as the API server knows.
+
+        Pods that a Job replaced and that are gone cannot be counted. Where a failed Job has no pod left,
+        its own times stand in; part of them may have been spent waiting for a node.
+        """
+        seconds = self.worked_seconds
+        if self.working_since is not None:
+            seconds += (now - self.working_since).total_seconds()
+        if (
+            self.failed
+            and self.pod is None
+            and self.started is not None
+            and self.ended is not None
+        ):
+            seconds = (self.ended - self.started).total_seconds()
+        return self.accelerators * max(0.0, seconds)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the Job itself says that it ended."""
+        return self.complete or self.failed
+
+    @property
+    def holds_a_slot(self) -> bool:
+        """Whether it counts toward parallelism: it may still run a pod, or one of its pods still runs."""
+        return not self.is_finished or self.unfinished_pods > 0
+
+
+# --------------------------------------------------------------------------------------- sweeps
+
+
+@dataclass(frozen=True)
+class ObservedSweep:
+    """A ScalingSweep and everything it depends on, at one moment."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    now: datetime
+    """UTC, aware."""
+    spec: ScalingSweepSpec | InvalidSpec
+    """Parsed once per pass."""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """As the API server returned it: transition times are kept from here."""
+    jobs: tuple[ObservedJob, ...] = ()
+    orphaned_pods: tuple[str, ...] = ()
+    """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
+    work on its key."""
+    storage_refusal: str = ""
+    """Why this namespace may not use spec.storage.uri; empty: it may."""
+    store_error: str = ""
+    """Why the store could not be listed or written to; the fields below are then unset."""
+    manifest: Read[DataManifest] = ABSENT
+    ledger: Read[Ledger] = ABSENT
+    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
+    """By point key, for the keys of SweepReads.results; keys left out are absent."""
+    progress: Mapping[str, PointProgress] = field(default_factory=dict)
+    """By point key, for the keys of SweepReads.progress; unreadable ones are left out."""
+    like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
+    """config.json by checkpoint, for the URIs of FirstReads.like_checkpoints."""
+    fit: FitOutcome | None = None
+    """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
+    fit_running: FitRequest | None = None
+    """What is being fitted now; a fit that waits for its turn may be another."""
+    create_error: str = ""
+    """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
+    a Job was created or the generation changed."""
+
+
+@dataclass(frozen=True)
+class FirstReads:
+    """What to read before anything else is known of a sweep; paths relative to the store."""
+
+    store_uri: str
+    manifest: str
+    ledger: str
+    like_checkpoints: Mapping[str, str] = field(default_factory=dict)
+    """URIs of checkpoints whose config.json is wanted, by the field that names them."""
+
+
+@dataclass(frozen=True)
+class SweepReads:
+    """Which point records to read for a pass.
+
+    List the Jobs first and read results afterwards: then the result of a Job that is seen to have
+    ended cannot be missed.
+    """
+
+    results: tuple[str, ...]
+    """Point keys."""
+    progress: tuple[str, ...]
+    """Point keys."""
+
+
+# ---------------------------------------------------------------------------------- predictions
+
+
+@dataclass(frozen=True)
+class ObservedReference:
+    """The sweep that a prediction refers to."""
+
+    name: str
+    uid: str
+    generation: int
+    spec: ScalingSweepSpec | InvalidSpec
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ObservedPrediction:
+    """A HyperparamPrediction and everything it depends on, at one moment."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    now: datetime
+    spec: HyperparamPredictionSpec | InvalidSpec
+    status: Mapping[str, Any] = field(default_factory=dict)
+    jobs: tuple[ObservedJob, ...] = ()
+    """Evaluate Jobs owned by this prediction."""
+    sweep: ObservedReference | None = None
+    storage_refusal: str = ""
+    """Why this namespace may not read the checkpoint or the sweep's storage; empty: it may."""
+    store_error: str = ""
+    """Why the store could not be written to; the fields below are then unset."""
+    manifest: Read[DataManifest] = ABSENT
+    """Of the sweep's corpus."""
+    fit: Read[FitOutcome] = ABSENT
+    """The sweep's laws as stored; `laws_sha256` names them."""
+    evaluation: Read[EvaluationResult] = ABSENT
+    config_map_foreign: bool = False
+    """A ConfigMap of the wanted name exists and belongs to another owner."""
+    published: Mapping[str, str] = field(default_factory=dict)
+    """Name and uid of every ConfigMap that this prediction owns."""
+    create_error: str = ""
+
+
+@dataclass(frozen=True)
+class PredictionReads:
+    """What to read for a prediction; paths relative to the sweep's store."""
+
+    store_uri: str
+    manifest: str
+    laws: str

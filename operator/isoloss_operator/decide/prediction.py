@@ -1,0 +1,290 @@
+"""What happens next with a prediction. Pure. Read downwards: the first check that speaks decides.
+
+An answer is given only from final laws. Once given it stands, marked stale, while its sweep changes; it
+is withdrawn as soon as the prediction's own spec changes or the new laws say something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from isoloss.laws import RefusalReason
+from isoloss_contract.reading import Read, Unanswered, value_of
+from isoloss_operator.api import Condition
+from isoloss_operator.decide.answers import predicted_in_words
+from isoloss_operator.decide.conditions import (
+    ACCEPTED,
+    EVALUATED,
+    READY,
+    RECONCILING,
+    STALE,
+    STALLED,
+    Finding,
+    dated,
+    parse_conditions,
+    reconciling,
+    stalled,
+    turned,
+)
+from isoloss_operator.decide.evaluation import EvaluationStep
+from isoloss_operator.decide.events import condition_events
+from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.prediction_status import (
+    Answer,
+    Measurement,
+    prediction_status,
+    previous_prediction,
+)
+from isoloss_operator.decide.prediction_view import PredictionView, sweep_not_ready
+from isoloss_operator.decide.publication import publication, withdrawals
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.planning.specs import InvalidSpec
+
+_ANNOUNCED: Final = (ACCEPTED, EVALUATED, READY, STALE, STALLED)
+_WAITING: Final = frozenset({Reason.SWEEP_NOT_READY, Reason.PROVISIONAL})
+"""Both mean a sweep that is still running: as its provisional laws come and go, so do these."""
+_PREVIEW: Final = "The numbers shown are provisional and will change: wait for Ready."
+ALL_ACCEPTED: Final = Finding.true(
+    Reason.ACCEPTED, "The spec is valid and everything it names may be used."
+)
+FRESH: Final = Finding.false(
+    Reason.UP_TO_DATE_WITH_SWEEP, "The answer is computed from the sweep's current laws."
+)
+NO_NUMBERS: Final = Answer()
+NO_ANSWER: Final = Finding.false(
+    Reason.NOTHING_WRONG, "There is no answer that could be out of date."
+)
+
+
+# ------------------------------------------------------------------------------------ the decision
+
+
+@dataclass(frozen=True)
+class State:
+    """What a pass comes to."""
+
+    ready: Finding
+    accepted: Finding = ALL_ACCEPTED
+    evaluated: Finding = field(default_factory=Finding.unknown)
+    stale: Finding = NO_ANSWER
+    measurement: Measurement | None = field(default_factory=Measurement)
+    """None: as the status has it."""
+    answer: Answer | None = NO_NUMBERS
+    """None: as the status has it (only where it still stands)."""
+    step: EvaluationStep | None = None
+    requeue_after: float | None = None
+    """None: as the evaluation asks for."""
+
+
+def decide_prediction(observed: ObservedPrediction) -> PredictionPlan:
+    """What is to be done about a prediction now, and what its status says."""
+    return _plan(observed, _decide(observed))
+
+
+def _decide(observed: ObservedPrediction) -> State:
+    spec, reference = observed.spec, observed.sweep
+    if isinstance(spec, InvalidSpec):
+        return _not_accepted(Reason.INVALID_SPEC, str(spec))
+    if observed.storage_refusal:
+        return _not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
+    if reference is None:
+        message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace."
+        return _standing_or(observed, Finding.false(Reason.SWEEP_NOT_FOUND, message))
+    if isinstance(reference.spec, InvalidSpec):
+        found = Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
+        return _standing_or(observed, found)
+    if message := observed.store_error or _unanswered(observed):
+        return _standing_or(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
+    manifest = value_of(observed.manifest)
+    if manifest is None:  # before the corpus is prepared nothing can be measured
+        return _standing_or(observed, sweep_not_ready(reference))
+    view = PredictionView(observed, spec, reference, reference.spec, manifest)
+    return next(state for check in STATES if (state := check(view)) is not None)
+
+
+def _unanswered(observed: ObservedPrediction) -> str:
+    reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
+    return next((read.message for read in reads if isinstance(read, Unanswered)), "")
+
+
+def _not_accepted(reason: Reason, message: str) -> State:
+    finding = Finding.false(reason, message, stalled=True)
+    return State(ready=finding, accepted=finding, requeue_after=300.0)
+
+
+def _standing_or(
+    observed: ObservedPrediction,
+    finding: Finding,
+    *,
+    evaluated: Finding | None = None,
+    measurement: Measurement | None = None,
+    step: EvaluationStep | None = None,
+    preview: Answer | None = None,
+) -> State:
+    """The former answer, marked stale for what `finding` says, where it stands; else no answer for that.
+
+    `preview` is shown without vouching for it (a provisional answer).
+    """
+    previous = parse_conditions(observed.status)
+    ready, before = previous.get(READY), previous.get(EVALUATED)
+    if evaluated is None:
+        evaluated = Finding.of(before) if before else Finding.unknown()
+    requeue = None if step else 30.0
+    if ready is None or ready.status != "True" or ready.observed_generation != observed.generation:
+        return State(
+            ready=finding,
+            evaluated=evaluated,
+            measurement=measurement or Measurement(),
+            answer=preview or NO_NUMBERS,
+            step=step,
+            requeue_after=requeue,
+        )
+    message = f"The answer is computed from former laws: {finding.message}"
+    return State(
+        ready=Finding.of(ready),
+        evaluated=evaluated,
+        stale=Finding.true(finding.reason, message),
+        measurement=measurement,
+        answer=None,
+        step=step,
+        requeue_after=requeue,
+    )
+
+
+def _known_loss(
+    view: PredictionView,
+    ready: Finding,
+    *,
+    accepted: Finding = ALL_ACCEPTED,
+    stale: Finding = NO_ANSWER,
+    answer: Answer = NO_NUMBERS,
+) -> State:
+    """A state in which the initial loss is known."""
+    step = view.step
+    return State(ready, accepted, step.finding, stale, view.measurement, answer, step)
+
+
+def _initial_loss_unknown(view: PredictionView) -> State | None:
+    """Before the checkpoint is measured, however far the sweep is."""
+    step = view.step
+    if step.finding.status == "True":
+        return None
+    return _standing_or(view.observed, step.finding, evaluated=step.finding, step=step)
+
+
+def _laws_refused(view: PredictionView) -> State | None:
+    """More data withdrew the laws: so is an answer that was computed from the former ones."""
+    if not isinstance(view.fit, Finding) or not isinstance(view.fit.reason, RefusalReason):
+        return None
+    return _known_loss(view, view.fit)
+
+
+def _laws_not_final(view: PredictionView) -> State | None:
+    """The sweep is still running, or its laws cannot be read."""
+    if not isinstance(view.fit, Finding):
+        return None
+    problem, preview = view.fit, view.preview
+    if preview is not None:
+        problem = Finding.false(Reason.PROVISIONAL, f"{_PREVIEW} {problem.message}")
+    return _standing_or(
+        view.observed,
+        problem,
+        evaluated=view.step.finding,
+        measurement=view.measurement,
+        step=view.step,
+        preview=preview,
+    )
+
+
+def _prediction_refused(view: PredictionView) -> State | None:
+    found = view.prediction
+    return _known_loss(view, found) if isinstance(found, Finding) else None
+
+
+def _config_map_taken(view: PredictionView) -> State | None:
+    publish = view.spec.publish
+    if publish is None or not view.observed.config_map_foreign:
+        return None
+    message = (
+        f"spec.publish.configMapName: ConfigMap {publish.config_map_name} belongs to another "
+        "owner: choose another name or delete it."
+    )
+    taken = Finding.false(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
+    return _known_loss(view, taken, accepted=taken, answer=view.answer)
+
+
+def _predicted(view: PredictionView) -> State | None:
+    if isinstance(view.prediction, Finding):
+        return None
+    ready = Finding.true(Reason.PREDICTED, predicted_in_words(view.prediction))
+    return _known_loss(view, ready, stale=FRESH, answer=view.answer)
+
+
+Check = Callable[[PredictionView], State | None]
+
+STATES: Final[Sequence[Check]] = (
+    _initial_loss_unknown,
+    _laws_refused,
+    _laws_not_final,
+    _prediction_refused,
+    _config_map_taken,
+    _predicted,
+)
+
+
+# -------------------------------------------------------------------------------------- the plan
+
+
+def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
+    previous = parse_conditions(observed.status)
+    conditions = dated(
+        _findings(state), previous, generation=observed.generation, now=observed.now
+    )
+    before = previous_prediction(observed.status)
+    status = prediction_status(
+        state.measurement or Measurement.of(before),
+        state.answer or Answer.of(before),
+        conditions,
+        observed.generation,
+    )
+    step = state.step or EvaluationStep(state.evaluated)
+    news = _news(conditions, previous)
+    return PredictionPlan(
+        status=status,
+        set_aside=step.set_aside,
+        delete=step.delete,
+        expire=step.expire,
+        create=step.create,
+        publish=publication(observed, status),
+        withdraw=withdrawals(observed),
+        events=condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
+        requeue_after=state.requeue_after or step.requeue_after,
+    )
+
+
+def _news(
+    conditions: Sequence[Condition], previous: Mapping[str, Condition]
+) -> tuple[Condition, ...]:
+    """Conditions that turned, but for those that waited for their sweep before and still do."""
+
+    def waits_on(condition: Condition) -> bool:
+        before = previous.get(condition.type)
+        return before is not None and {before.reason, condition.reason} <= _WAITING
+
+    return tuple(c for c in turned(conditions, previous) if not waits_on(c))
+
+
+def _findings(state: State) -> dict[str, Finding]:
+    creates = state.step is not None and state.step.create
+    changes = "The evaluate Job is being started." if creates else ""
+    return {
+        ACCEPTED: state.accepted,
+        EVALUATED: state.evaluated,
+        READY: state.ready,
+        STALE: state.stale,
+        STALLED: stalled(state.ready),
+        RECONCILING: reconciling(state.ready, changes),
+    }

@@ -1,0 +1,228 @@
+"""A sweep as its decision sees it: every fact that more than one check asks for, each worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from isoloss.laws import Laws
+from isoloss_contract.ledger import FAILED_FOR_GOOD, Ledger, PointRecord, PointState
+from isoloss_contract.reading import Absent, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.records import DataManifest, PrepareConfig
+from isoloss_contract.store import BadRecord, NotFound, StoreError
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.admission import Admission, admit
+from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
+from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.points.recording import (
+    Recorded,
+    for_spec,
+    known_ledger,
+    record_points,
+    take_back_unreadable,
+)
+from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.specs import prepare_config, with_likenesses
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """A sweep with a valid spec."""
+
+    observed: ObservedSweep
+    written: ScalingSweepSpec
+    """The spec as its user wrote it."""
+    spec: ScalingSweepSpec
+    """The same with a `config` in place of every `like`."""
+
+    @classmethod
+    def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
+        """Raises InvalidSpec where a proxy cannot be derived from its checkpoint."""
+        configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
+        return cls(observed, spec, with_likenesses(spec, configs))
+
+    @cached_property
+    def config(self) -> PrepareConfig:
+        """What determines its corpus."""
+        return prepare_config(self.spec)
+
+    @property
+    def store_uri(self) -> str:
+        """Without a trailing slash."""
+        return store_uri(self.spec)
+
+    @cached_property
+    def manifest_problem(self) -> str:
+        """Why what is stored as the manifest is not this sweep's corpus; empty: it is, or nothing is."""
+        match self.observed.manifest:
+            case Unreadable(message):
+                return message
+            case DataManifest() as manifest:
+                return self._difference(manifest)
+            case _:
+                return ""
+
+    @property
+    def manifest(self) -> DataManifest | None:
+        """The manifest of the tokenised corpus, once it is there and right."""
+        return None if self.manifest_problem else value_of(self.observed.manifest)
+
+    @cached_property
+    def own_jobs(self) -> tuple[ObservedJob, ...]:
+        """Jobs that write to this sweep's present store."""
+        label = store_label(self.store_uri)
+        return tuple(job for job in self.observed.jobs if job.store == label)
+
+    @cached_property
+    def prepare_jobs(self) -> tuple[ObservedJob, ...]:
+        """Jobs that prepare the present corpus."""
+        return tuple(
+            job for job in self.own_jobs if job.kind == "prepare" and job.key == self.config.key
+        )
+
+    @cached_property
+    def train_jobs(self) -> dict[str, tuple[ObservedJob, ...]]:
+        """Train Jobs by point key, planned or not."""
+        by_key: dict[str, tuple[ObservedJob, ...]] = {}
+        for job in self.own_jobs:
+            if job.kind == "train":
+                by_key[job.key] = (*by_key.get(job.key, ()), job)
+        return by_key
+
+    @cached_property
+    def running(self) -> tuple[ObservedJob, ...]:
+        """Jobs of any kind that hold a slot."""
+        return tuple(job for job in self.observed.jobs if job.holds_a_slot)
+
+    @property
+    def stored_ledger(self) -> Ledger | None:
+        """The ledger in the store: what is in it survives the operator."""
+        return value_of(self.observed.ledger)
+
+    def _difference(self, manifest: DataManifest) -> str:
+        wanted = {domain.name for domain in self.spec.data.domains}
+        found = {domain.name for domain in manifest.domains}
+        if manifest.prepare_key != self.config.key:
+            return f"it is the manifest of {manifest.prepare_key}"
+        if found != wanted or manifest.sequence_length != self.spec.data.sequence_length:
+            return "its domains or sequence length are not those of the spec"
+        return ""
+
+
+def _model_config(
+    checkpoint: str, read: Read[Mapping[str, Any]]
+) -> Mapping[str, Any] | StoreError:
+    match read:
+        case Absent():
+            return NotFound(f"{checkpoint}/config.json: not found")
+        case Unreadable(message) | Unanswered(message):
+            return BadRecord(message)
+        case config:
+            return config
+
+
+@dataclass(frozen=True)
+class PointsView:
+    """A sweep whose corpus is prepared, so that its points are known, with its ledger up to date."""
+
+    sweep: SweepView
+    manifest: DataManifest
+    points: Mapping[str, PlannedPoint]
+    """By key, in planned order."""
+
+    @property
+    def observed(self) -> ObservedSweep:
+        """The world."""
+        return self.sweep.observed
+
+    @property
+    def spec(self) -> ScalingSweepSpec:
+        """Without a `like`."""
+        return self.sweep.spec
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        """The ledger with everything observed in it."""
+        observed, view = self.observed, self.sweep
+        known = known_ledger(observed)
+        ledger = for_spec(known.ledger, observed.generation, view.config.key)
+        recorded = record_points(
+            Recorded(ledger, known.set_aside),
+            observed,
+            view.written,
+            tuple(self.points.values()),
+            view.train_jobs,
+            self.manifest.digest,
+        )
+        fit = observed.fit
+        if fit is None or not fit.unreadable:
+            return recorded
+        # An outcome of other points may complain of a trajectory that has been written again since.
+        inputs = (
+            fit_inputs(view.spec, recorded.ledger.points, final=final) for final in (True, False)
+        )
+        if fit.inputs not in inputs:
+            return recorded
+        retries = view.spec.failure_policy.retries_per_point
+        return take_back_unreadable(recorded, fit.unreadable, self.points, retries=retries)
+
+    @property
+    def ledger(self) -> Ledger:
+        """With everything observed in it."""
+        return self.recorded.ledger
+
+    @cached_property
+    def admission(self) -> Admission:
+        """What parallelism, budget and delays admit."""
+        points = tuple(self.points.values())
+        return admit(self.observed, self.spec, points, self.recorded.by_key)
+
+    @cached_property
+    def failed(self) -> tuple[PointRecord, ...]:
+        """Points that failed for good."""
+        return tuple(r for r in self.ledger.points if r.state in FAILED_FOR_GOOD)
+
+    @property
+    def too_many_failed(self) -> bool:
+        """Whether more points failed for good than the failure policy allows."""
+        return len(self.failed) > self.spec.failure_policy.max_failed_points
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing starts until somebody changes the spec."""
+        return self.ledger.configuration_error is not None or self.too_many_failed
+
+    @property
+    def starts(self) -> tuple[PlannedPoint, ...]:
+        """Points to start now."""
+        return () if self.is_blocked or self.spec.suspend else self.admission.starts
+
+    @cached_property
+    def active(self) -> tuple[ObservedJob, ...]:
+        """Train Jobs of planned points that hold a slot."""
+        running = self.sweep.running
+        return tuple(job for job in running if job.kind == "train" and job.key in self.points)
+
+    @cached_property
+    def is_over(self) -> bool:
+        """Whether no point is running and none will, as things are."""
+        if self.is_blocked or self.active or self.observed.orphaned_pods:
+            return False
+        if self.admission.starts or self.admission.waiting:
+            return False
+        pending = sum(r.state is PointState.PENDING for r in self.ledger.points)
+        return pending == len(self.admission.unaffordable)
+
+    @property
+    def final_laws(self) -> Laws | None:
+        """The laws of all points, once they are fitted."""
+        fit = self.observed.fit
+        return fit.laws if fit is not None and self.is_fitted(final=True) else None
+
+    def is_fitted(self, *, final: bool) -> bool:
+        """Whether the newest fit is of just the points that are done now."""
+        inputs = fit_inputs(self.spec, self.ledger.points, final=final)
+        return is_fitted(self.observed.fit, inputs)

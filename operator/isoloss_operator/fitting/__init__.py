@@ -1,0 +1,1 @@
+"""Law fits, each in a process of its own."""

@@ -1,0 +1,161 @@
+"""What a fit's own process does: read trajectories, fit, write report.html, laws.json, fit.json."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from isoloss.laws import Laws, Run, fit_laws
+from isoloss.report import PointRow, point_rows, render_report
+from isoloss.runs import BadTrajectory, run_from_point
+from isoloss_contract import layout
+from isoloss_contract.records import PointResult, TrajectoryRow
+from isoloss_contract.store import (
+    BadRecord,
+    NotFound,
+    Store,
+    StoreError,
+    parse_record,
+    parse_record_lines,
+)
+from isoloss_operator.decide.fits import FitOutcome, FitPoint
+from isoloss_operator.fitting.fit_jobs import Answer, FitJob, NotFitted, failed
+from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
+from isoloss_operator.store.storage import MAX_RESULT_BYTES
+
+READERS = 16
+MAX_TRAJECTORY_BYTES = 32 * 2**20
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A point whose trajectory is missing, truncated or not the one that its result names."""
+
+    key: str
+    message: str
+
+
+def fit(job: FitJob) -> Answer:
+    """The outcome of one fit; NotFitted where the store could not be asked."""
+    store = Store(job.store_uri)
+    request = job.request
+    try:
+        read = read_runs(store, job)
+        unreadable = tuple(
+            (each.key, each.message) for each in read if isinstance(each, Unreadable)
+        )
+        if unreadable:
+            # Laws without these points would not be those of the ledger: the core takes them back.
+            outcome = failed(request, f"{len(unreadable)} trajectories can not be used")
+            return replace(outcome, unreadable=unreadable)
+        runs = [each for each in read if isinstance(each, Run)]
+        return _write(store, job, _fit(store, job, runs))
+    except StoreError as error:
+        return NotFitted(str(error))
+
+
+def read_runs(store: Store, job: FitJob) -> list[Run | Unreadable]:
+    """The runs of the request's points, in its order. Raises StoreUnavailable."""
+    with ThreadPoolExecutor(max_workers=READERS) as pool:
+        return list(pool.map(lambda point: _read_run(store, job, point), job.request.points))
+
+
+def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
+    try:
+        path = layout.point_result(point.key)
+        content = store.read(path, max_bytes=MAX_RESULT_BYTES)
+        result = parse_record(content, PointResult, store.location(path))
+        return run_from_point(
+            point.name,
+            point.config,
+            result.parameters,
+            _read_trajectory(store, point),
+            weights=job.request.weights,
+            bytes_per_token=result.bytes_per_token,
+            diverged=point.diverged,
+            finished=True,
+            tokenizer=job.tokenizer,
+        )
+    except (NotFound, BadRecord, BadTrajectory) as error:
+        return Unreadable(point.key, str(error))
+
+
+def _read_trajectory(store: Store, point: FitPoint) -> list[TrajectoryRow]:
+    content = store.read(point.trajectory_path, max_bytes=MAX_TRAJECTORY_BYTES)
+    if hashlib.sha256(content).hexdigest() != point.trajectory_sha256:
+        source = store.location(point.trajectory_path)
+        raise BadRecord(f"{source}: is not what the point's result names (SHA-256 differs)")
+    return parse_record_lines(content, TrajectoryRow, store.location(point.trajectory_path))
+
+
+def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
+    request = job.request
+    try:
+        laws = fit_laws(runs, request.options, provisional=request.provisional)
+    except (ValueError, ArithmeticError) as error:
+        # Numbers that no law can be fitted to; a bug of ours shows up here as well, and is said.
+        logger.exception("fit of %s failed", job.title)
+        return failed(request, f"{type(error).__name__}: {error}"[:1000])
+    return FitOutcome(
+        inputs=request.inputs,
+        laws=laws,
+        report_written=_write_report(store, job, runs, laws),
+        ledger_sha256=request.ledger_sha256,
+        points=len(runs),
+    )
+
+
+def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> bool:
+    """Whether the report page was written. One that can not be drawn is no reason to have no laws."""
+    try:
+        rows = (*point_rows(runs, laws), *_missing_rows(job))
+        page = render_report(laws, runs, title=job.title, facts=_facts(job, runs), points=rows)
+    except Exception:
+        logger.exception("report of %s failed", job.title)
+        return False
+    store.write(job.request.report_path, page.encode())
+    return True
+
+
+def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:
+    """The points without a run: failed ones with their last words, others still to come."""
+    return tuple(
+        PointRow(
+            name=point.name,
+            params=None,
+            batch_size=point.batch_size,
+            learning_rate=point.learning_rate,
+            tokens=None,
+            loss=None,
+            state=point.state,
+            note=point.reason,
+        )
+        for point in job.request.missing
+    )
+
+
+def _facts(job: FitJob, runs: list[Run]) -> dict[str, str]:
+    return {
+        "Points": str(len(runs)),
+        "Weights": job.request.weights,
+        "Ledger": f"SHA-256 {job.request.ledger_sha256}",
+        "Laws": _laws_uri(job),
+    }
+
+
+def _laws_uri(job: FitJob) -> str:
+    return f"{job.store_uri.rstrip('/')}/{job.request.laws_path}"
+
+
+def _write(store: Store, job: FitJob, outcome: FitOutcome) -> FitOutcome:
+    """laws.json, then fit.json, which makes it count."""
+    if outcome.laws is not None:
+        laws = laws_document(outcome.laws)
+        store.write(job.request.laws_path, laws)
+        outcome = replace(outcome, laws_sha256=hashlib.sha256(laws).hexdigest())
+    store.write(fit_path(job.request.laws_path), fit_document(outcome))
+    return outcome

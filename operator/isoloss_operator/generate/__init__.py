@@ -1,0 +1,1 @@
+"""Generated files: CRDs, the API reference, the table of presets."""

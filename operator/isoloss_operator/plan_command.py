@@ -1,0 +1,274 @@
+"""`isoloss plan`: what a sweep's manifest would train and cost, before anything is applied."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from isoloss import formatting
+from isoloss.cli.inputs import positive
+from isoloss.cli.outcome import (
+    ANSWERED,
+    command,
+    console,
+    grid,
+    print_document,
+)
+from isoloss.errors import BadInput
+from isoloss.report.content import saving_sentence
+from isoloss.savings import SearchCost, search_cost
+from isoloss_contract.store import Store, StoreError
+from isoloss_operator.api import API_VERSION, SWEEP_KIND, ScalingSweepSpec
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.presets import UnsupportedModel
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    like_checkpoints,
+    parse_sweep_spec,
+    with_likenesses,
+)
+
+MAX_MANIFEST_BYTES = 4 * 2**20
+PEAK_FLOPS = 989e12
+"""Dense bf16 of an H100 SXM, its data sheet."""
+DEFAULT_UTILISATION = 0.35
+
+
+@dataclass(frozen=True)
+class SizePlan:
+    """All points of one proxy."""
+
+    name: str
+    points: int
+    params: int
+    """Active parameters in matrix products, head included."""
+    total_params: int
+    tokens: float
+    """Of all points."""
+    flops: float
+    executed_flops: float
+    """With attention scores: what the accelerators do, and what hours follow from."""
+
+
+@command
+def plan(
+    manifest: Annotated[Path, typer.Argument(help="A ScalingSweep manifest (YAML).")],
+    tokens_per_second: Annotated[
+        float | None,
+        typer.Option(help="Throughput of one accelerator, the same for every size."),
+    ] = None,
+    utilisation: Annotated[
+        float, typer.Option(help="Share of the peak FLOPs that training reaches.")
+    ] = DEFAULT_UTILISATION,
+    peak_flops: Annotated[
+        float, typer.Option(help="FLOPs per second of one accelerator; default: H100, bf16.")
+    ] = PEAK_FLOPS,
+    target_params: Annotated[
+        float | None, typer.Option(help="Active parameters of the target, for the saving.")
+    ] = None,
+    target_tokens: Annotated[
+        float | None, typer.Option(help="Planned tokens of the target, for the saving.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Count a sweep's points, tokens, FLOPs and accelerator hours, and what it saves."""
+    for option, value in (
+        ("--tokens-per-second", tokens_per_second),
+        ("--utilisation", utilisation),
+        ("--peak-flops", peak_flops),
+        ("--target-params", target_params),
+        ("--target-tokens", target_tokens),
+    ):
+        positive(option, value)
+    if utilisation > 1:
+        raise BadInput(f"--utilisation: {utilisation:g} is more than everything")
+    if (target_params is None) != (target_tokens is None):
+        raise BadInput("give --target-params and --target-tokens together")
+    try:
+        spec = _with_likenesses(read_manifest(manifest))
+        sizes = _sizes(spec)
+    except (InvalidSpec, UnsupportedModel) as error:
+        raise BadInput(str(error)) from error
+    pace = _Pace(tokens_per_second, utilisation * peak_flops)
+    cost = _cost(spec, sizes, target_params, target_tokens)
+    if as_json:
+        print_document(_document(sizes, pace, cost))
+    else:
+        _print_plan(spec, sizes, pace, cost)
+    return ANSWERED
+
+
+def read_manifest(path: Path) -> ScalingSweepSpec:
+    """The spec of the one ScalingSweep in a YAML file. Raises BadInput or InvalidSpec.
+
+    Models that are to be like a checkpoint stay open: nothing but the file is read.
+    """
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
+        documents = read_documents(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or 'can not be read'}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{path}: not YAML: {error}") from error
+    sweeps = [item for item in documents if isinstance(item, dict) and _is_sweep(item)]
+    if len(sweeps) != 1:
+        raise BadInput(
+            f"{path}: holds {len(sweeps)} objects of kind {SWEEP_KIND} ({API_VERSION}), not one"
+        )
+    spec = sweeps[0].get("spec")
+    if not isinstance(spec, dict):
+        raise BadInput(f"{path}: spec: missing")
+    return parse_sweep_spec(spec)
+
+
+def _with_likenesses(spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    """The spec with its models known; reads config.json of the checkpoints they are to be like."""
+    uris = like_checkpoints(spec).values()
+    return with_likenesses(spec, {uri: _model_config(uri) for uri in uris})
+
+
+def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
+    try:
+        return Store(checkpoint).read_json_object("config.json")
+    except StoreError as error:
+        return error
+
+
+def _is_sweep(item: dict[str, Any]) -> bool:
+    return item.get("kind") == SWEEP_KIND and item.get("apiVersion") == API_VERSION
+
+
+def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
+    by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
+    for point in plan_points(spec):
+        by_size[point.proxy.name].append(point)
+    return [_size(spec, name, points) for name, points in by_size.items()]
+
+
+def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> SizePlan:
+    proxy = points[0].proxy
+    per_token = token_flops(proxy.model, spec.data.sequence_length)
+    tokens = float(sum(point.tokens for point in points))
+    counts = proxy.parameters
+    return SizePlan(
+        name=name,
+        points=len(points),
+        params=counts.active,
+        total_params=counts.body_total + counts.head + counts.embedding + counts.other,
+        tokens=tokens,
+        flops=sum(point.flops for point in points),
+        executed_flops=per_token.total(Convention.EXACT) * tokens,
+    )
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How fast one accelerator trains."""
+
+    tokens_per_second: float | None
+    flops_per_second: float
+
+    def hours(self, size: SizePlan) -> float:
+        """Accelerator hours of one size."""
+        if self.tokens_per_second is not None:
+            return size.tokens / self.tokens_per_second / 3600
+        return size.executed_flops / self.flops_per_second / 3600
+
+    def in_words(self) -> str:
+        if self.tokens_per_second is not None:
+            return f"{formatting.number(self.tokens_per_second)} tokens per second and accelerator"
+        return f"{formatting.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
+
+
+def _cost(
+    spec: ScalingSweepSpec,
+    sizes: list[SizePlan],
+    target_params: float | None,
+    target_tokens: float | None,
+) -> SearchCost | None:
+    if target_params is None or target_tokens is None:
+        return None
+    return search_cost(
+        sweep_flops=sum(size.flops for size in sizes),
+        direct_runs=spec.direct_runs,
+        run_flops=6 * target_params * target_tokens,
+    )
+
+
+def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> dict[str, Any]:
+    return {
+        "sizes": [
+            {
+                "name": size.name,
+                "points": size.points,
+                "params": size.params,
+                "total_params": size.total_params,
+                "tokens": size.tokens,
+                "flops": size.flops,
+                "executed_flops": size.executed_flops,
+                "accelerator_hours": pace.hours(size),
+            }
+            for size in sizes
+        ],
+        "points": sum(size.points for size in sizes),
+        "tokens": sum(size.tokens for size in sizes),
+        "flops": sum(size.flops for size in sizes),
+        "flops_convention": Convention.SIX_ND.value,
+        "accelerator_hours": sum(pace.hours(size) for size in sizes),
+        "throughput": pace.in_words(),
+        "direct_grid_flops": cost.direct_flops if cost else None,
+        "saving": cost.saving if cost else None,
+    }
+
+
+def _print_plan(
+    spec: ScalingSweepSpec, sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None
+) -> None:
+    terminal = console()
+    table = grid("size", "points", "active", "in all", "tokens", "FLOPs (6ND)", "GPU hours")
+    for size in sizes:
+        table.add_row(
+            size.name,
+            str(size.points),
+            formatting.count(size.params),
+            formatting.count(size.total_params),
+            formatting.count(size.tokens),
+            formatting.flops(size.flops),
+            formatting.number(pace.hours(size)),
+        )
+    hours = sum(pace.hours(size) for size in sizes)
+    flops = sum(size.flops for size in sizes)
+    points = sum(size.points for size in sizes)
+    tokens = sum(size.tokens for size in sizes)
+    table.add_row(
+        "all",
+        str(points),
+        "",
+        "",
+        formatting.count(tokens),
+        formatting.flops(flops),
+        formatting.number(hours),
+    )
+    terminal.print(table)
+    terminal.print(f"\nGPU hours at {pace.in_words()}; the exhaustive grid, nothing pruned.")
+    if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
+        terminal.print(
+            f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
+        )
+    limit = spec.budget.accelerator_hours if spec.budget is not None else None
+    if limit is not None and hours > limit:
+        terminal.print(f"over the budget of {limit} accelerator hours at this throughput")
+    if cost is not None:
+        terminal.print(saving_sentence(cost))
+    else:
+        terminal.print(
+            "--target-params and --target-tokens tell the saving against a direct grid."
+        )

@@ -1,0 +1,1 @@
+"""Which points a sweep trains: models, parameter counts, FLOPs, proxies derived from a checkpoint."""

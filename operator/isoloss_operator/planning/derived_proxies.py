@@ -1,0 +1,260 @@
+"""A proxy in the likeness of a checkpoint: its config.json made smaller in width and depth.
+
+Kept are family, head sizes, heads per key-value head, vocabulary, expert layout and position encoding;
+width and depth shrink together, so that their ratio (the aspect ratio) stays about what it was.
+What can not be kept is refused: a law from a misshapen proxy says nothing about the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isoloss_operator.planning.presets import UnsupportedModel, model_type, parameter_counts
+
+TOLERANCE = 0.1
+"""Active parameters may be off by this share of what is asked."""
+MAX_STRETCH = 2.0
+"""Aspect ratio and heads per key-value head may change by this factor at most."""
+SIZE_WEIGHT = 4.0
+"""How much worse it is to miss the size than to miss the aspect ratio, both as squared logarithms."""
+MAX_MESSAGE = 400
+MAX_SETTING_CHARACTERS = 4096
+"""Of one kept setting as JSON; long ones are tables for much longer contexts (longrope)."""
+MISTRAL_WINDOW = 4096
+"""transformers' sliding_window where a Mistral config leaves it out; null means none."""
+
+_SCALED: Mapping[str, tuple[str, ...]] = {
+    "qwen3_moe": ("intermediate_size", "moe_intermediate_size"),
+    "deepseek_v3": ("intermediate_size", "moe_intermediate_size", "q_lora_rank", "kv_lora_rank"),
+}
+"""Widths that shrink with the hidden size; in other families that is only intermediate_size."""
+_KEPT: Mapping[str, str] = {
+    "llama": "mlp_bias",
+    "mistral": "sliding_window",
+    "qwen3": "",
+    "qwen3_moe": "num_experts num_local_experts num_experts_per_tok norm_topk_prob"
+    " decoder_sparse_step router_aux_loss_coef",
+    "mixtral": "sliding_window num_experts num_local_experts num_experts_per_tok router_aux_loss_coef",
+    "deepseek_v3": "qk_nope_head_dim qk_rope_head_dim v_head_dim n_routed_experts n_shared_experts"
+    " num_experts_per_tok n_group topk_group norm_topk_prob routed_scaling_factor scoring_func"
+    " topk_method rope_interleave",
+}
+_KEPT_BY_ALL = (
+    "vocab_size hidden_act initializer_range rms_norm_eps tie_word_embeddings rope_theta rope_scaling"
+    " rope_parameters max_position_embeddings attention_bias"
+)
+
+
+class NoLikeness(ValueError):
+    """No proxy can be derived; `field` is at fault: checkpoint or parameters."""
+
+    def __init__(self, field: str, message: str) -> None:
+        shown = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
+        super().__init__(f"{field}: {shown}")
+        self.field = field
+        self.message = shown
+
+
+def proxy_like(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
+    """The configuration of a proxy with about `parameters` active parameters, head included.
+
+    `config` is the checkpoint's config.json. Of all shapes within 10 % of the size and half to twice the
+    aspect ratio, the one that changes size and proportions least. Raises NoLikeness.
+    """
+    try:
+        checkpoint = _checkpoint(config)
+    except UnsupportedModel as error:
+        message = f"config.json: {error.field}: {error.message}"
+        raise NoLikeness("checkpoint", message) from error
+    if parameters > checkpoint.active:
+        raise NoLikeness(
+            "parameters",
+            f"{parameters:,} is more than the {checkpoint.active:,} active parameters that the "
+            "checkpoint itself has",
+        )
+    shapes = list(_shapes(checkpoint, parameters))
+    close = [shape for shape in shapes if abs(shape.active / parameters - 1) <= TOLERANCE]
+    if not close:
+        raise _nothing_close(checkpoint, shapes, parameters)
+    return min(close, key=lambda shape: shape.change(parameters)).config
+
+
+# ------------------------------------------------------------------------------- the checkpoint
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """What the proxy is to resemble."""
+
+    config: Mapping[str, Any]
+    kind: str
+    active: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int | None
+    """None: latent attention, whose head sizes have keys of their own."""
+    dense_first: int
+    """Dense layers before the mixtures."""
+    layer_step: int
+    """Layers come in groups of so many: one mixture and the dense ones before it."""
+
+
+def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
+    kind = model_type(config)
+    counts = parameter_counts(config)  # from here on the sizes are known to be sound
+    _refuse_layers_by_number(config)
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    is_latent = kind == "deepseek_v3"
+    default_dim = 128 if kind == "qwen3" else hidden // heads
+    step = config.get("decoder_sparse_step") if kind == "qwen3_moe" else None
+    return _Checkpoint(
+        config=config,
+        kind=kind,
+        active=counts.active,
+        hidden=hidden,
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        kv_heads=heads if is_latent else config.get("num_key_value_heads") or heads,
+        head_dim=None if is_latent else config.get("head_dim") or default_dim,
+        dense_first=config["first_k_dense_replace"] if is_latent else 0,
+        layer_step=step or 1,
+    )
+
+
+def _refuse_layers_by_number(config: Mapping[str, Any]) -> None:
+    """Settings that speak of single layers have no meaning at another depth."""
+    kinds = config.get("layer_types") or []
+    if not isinstance(kinds, list):
+        raise UnsupportedModel("layer_types", "must be a list")
+    if any(kind != "full_attention" for kind in kinds):
+        raise UnsupportedModel("layer_types", "layers of several kinds can not be scaled")
+    if config.get("mlp_only_layers"):
+        raise UnsupportedModel("mlp_only_layers", "dense layers by number can not be scaled")
+    if config.get("use_sliding_window"):
+        raise UnsupportedModel("use_sliding_window", "windows by layer can not be scaled")
+    if config.get("moe_layer_freq") not in (None, 1):
+        raise UnsupportedModel("moe_layer_freq", "only 1 is supported: transformers ignores it")
+
+
+# ------------------------------------------------------------------------------------ the shapes
+
+
+@dataclass(frozen=True)
+class _Shape:
+    config: dict[str, Any]
+    active: int
+    aspect: float
+    """Aspect ratio, relative to the checkpoint's."""
+    group: float
+    """Heads per key-value head, relative to the checkpoint's as far as there are so many heads."""
+
+    def change(self, parameters: int) -> float:
+        """How far from what is asked, 0 at best."""
+        missed = math.log(self.active / parameters)
+        return SIZE_WEIGHT * missed**2 + math.log(self.aspect) ** 2 + math.log(self.group) ** 2
+
+
+def _shapes(checkpoint: _Checkpoint, parameters: int) -> Iterator[_Shape]:
+    """Shapes that keep the proportions, up to the first one too large for each width."""
+    kept = _kept_settings(checkpoint)
+    too_many = (1 + TOLERANCE) * parameters
+    for heads in range(1, math.ceil(MAX_STRETCH * checkpoint.heads) + 1):
+        kv_heads, group = _kv_heads(checkpoint, heads)
+        width = _rounded(checkpoint.hidden * heads / checkpoint.heads)
+        if not 1 / MAX_STRETCH <= group <= MAX_STRETCH:
+            continue
+        for layers in _depths(checkpoint, width):
+            config = {**kept, **_sizes(checkpoint, heads, kv_heads, width, layers)}
+            shape = _Shape(
+                config=config,
+                active=parameter_counts(config).active,
+                aspect=(width / layers) / (checkpoint.hidden / checkpoint.layers),
+                group=group,
+            )
+            yield shape
+            if shape.active > too_many:
+                break
+        if width * kept["vocab_size"] > too_many:
+            return
+
+
+def _depths(checkpoint: _Checkpoint, width: int) -> Iterator[int]:
+    """Numbers of layers for a width that leave the aspect ratio within bounds."""
+    alike = width * checkpoint.layers / checkpoint.hidden
+    deepest = min(math.floor(MAX_STRETCH * alike), math.ceil(MAX_STRETCH * checkpoint.layers))
+    for layers in range(max(1, math.ceil(alike / MAX_STRETCH)), deepest + 1):
+        if layers > _dense_layers(checkpoint, layers) and layers % checkpoint.layer_step == 0:
+            yield layers
+
+
+def _dense_layers(checkpoint: _Checkpoint, layers: int) -> int:
+    if checkpoint.dense_first == 0:
+        return 0
+    return max(1, round(checkpoint.dense_first * layers / checkpoint.layers))
+
+
+def _kv_heads(checkpoint: _Checkpoint, heads: int) -> tuple[int, float]:
+    """Key-value heads for so many heads, and how their share differs from the checkpoint's."""
+    wanted = min(checkpoint.heads // checkpoint.kv_heads, heads)
+    divisors = [group for group in range(1, heads + 1) if heads % group == 0]
+    group = min(divisors, key=lambda group: abs(math.log(group / wanted)))
+    return heads // group, group / wanted
+
+
+def _rounded(width: float) -> int:
+    """The nearest multiple of 64, of 16 where that is coarse: matrix units like both."""
+    step = 64 if width >= 512 else 16
+    return max(step, step * round(width / step))
+
+
+def _sizes(
+    checkpoint: _Checkpoint, heads: int, kv_heads: int, width: int, layers: int
+) -> dict[str, Any]:
+    sizes: dict[str, Any] = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+    }
+    for key in _SCALED.get(checkpoint.kind, ("intermediate_size",)):
+        if (original := checkpoint.config.get(key)) is not None:
+            sizes[key] = _rounded(original * width / checkpoint.hidden)
+    if checkpoint.head_dim is not None:
+        sizes["head_dim"] = checkpoint.head_dim
+    else:
+        sizes["first_k_dense_replace"] = _dense_layers(checkpoint, layers)
+        # Left out it would mean a default rank, and not: no low-rank queries.
+        sizes.setdefault("q_lora_rank", None)
+    return sizes
+
+
+def _kept_settings(checkpoint: _Checkpoint) -> dict[str, Any]:
+    config = checkpoint.config
+    kept: dict[str, Any] = {"model_type": checkpoint.kind}
+    for key in f"{_KEPT_BY_ALL} {_KEPT[checkpoint.kind]}".split():
+        if key not in config:
+            continue
+        if len(json.dumps(config[key])) > MAX_SETTING_CHARACTERS:
+            raise NoLikeness("checkpoint", f"config.json: {key}: is too long to be kept")
+        kept[key] = config[key]
+    if checkpoint.kind == "mistral":
+        kept.setdefault("sliding_window", MISTRAL_WINDOW)
+    return kept
+
+
+def _nothing_close(checkpoint: _Checkpoint, shapes: list[_Shape], parameters: int) -> NoLikeness:
+    vocabulary = checkpoint.config["vocab_size"]
+    why = (
+        f"no shape with the checkpoint's proportions and its vocabulary of {vocabulary:,} has "
+        f"{parameters:,} active parameters within {TOLERANCE:.0%}"
+    )
+    if not shapes:
+        return NoLikeness("parameters", why)
+    nearest = min(shapes, key=lambda shape: abs(math.log(shape.active / parameters)))
+    return NoLikeness("parameters", f"{why}: the nearest has {nearest.active:,}")

@@ -1,0 +1,81 @@
+"""What a token of training costs, by part and under named conventions.
+
+Conventions differ by up to four times at 100 M parameters with a 131k vocabulary, so the parts are kept and
+every number says which convention it follows. `6ND` is used throughout unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from isoloss_contract.records import ParameterCounts
+from isoloss_operator.planning.presets import AttentionShape, attention_shape, parameter_counts
+
+
+class Convention(StrEnum):
+    """How training FLOPs are counted."""
+
+    SIX_ND = "6ND"
+    """6 * (active matrix parameters, head included, look-up table not) * tokens: the laws' default."""
+    EXACT = "exact"
+    """6ND plus attention scores under the causal mask: what is executed."""
+    PALM = "PaLM"
+    """6ND plus 12 * layers * width * sequence length: the mask's half is counted too. Usual for MFU."""
+
+
+@dataclass(frozen=True)
+class TokenFlops:
+    """Training FLOPs (forward and backward) per token, by part."""
+
+    body: float
+    head: float
+    attention_causal: float
+    """Attention scores and their product with the values, mean over the positions of a sequence."""
+    attention_full: float
+    """The same without the causal mask."""
+
+    def total(self, convention: Convention = Convention.SIX_ND) -> float:
+        """FLOPs per token under a convention."""
+        attention = {
+            Convention.SIX_ND: 0.0,
+            Convention.EXACT: self.attention_causal,
+            Convention.PALM: self.attention_full,
+        }
+        return self.body + self.head + attention[convention]
+
+
+def token_flops(config: Mapping[str, Any], sequence_length: int) -> TokenFlops:
+    """Training FLOPs per token of the model behind a transformers config.
+
+    A matrix parameter costs 2 FLOPs forward and 4 backward; a pair of query and key costs
+    2 * (query width + value width) per layer forward and twice that backward. Raises UnsupportedModel.
+    """
+    counts, shape = parameter_counts(config), attention_shape(config)
+    pair = 6.0 * shape.layers * (shape.query_width + shape.value_width)
+    return TokenFlops(
+        body=6.0 * counts.body_active,
+        head=6.0 * counts.head,
+        attention_causal=pair * _mean_context(shape, sequence_length),
+        attention_full=pair * sequence_length,
+    )
+
+
+def _mean_context(shape: AttentionShape, sequence_length: int) -> float:
+    """Mean number of tokens that a query sees, itself included."""
+    window = min(shape.window or sequence_length, sequence_length)
+    ramp = window * (window + 1) / 2
+    return (ramp + (sequence_length - window) * window) / sequence_length
+
+
+def six_nd(parameters: ParameterCounts, tokens: float) -> float:
+    """6 * active matrix parameters * tokens."""
+    return 6.0 * parameters.active * tokens
+
+
+def whole_steps(tokens: int, batch_size: int, sequence_length: int) -> int:
+    """Tokens of a run that ends with the first whole optimizer step at or beyond `tokens`."""
+    step = batch_size * sequence_length
+    return -(-tokens // step) * step

@@ -1,0 +1,265 @@
+"""Which points a sweep trains, what each costs and what it is called.
+
+Pure and deterministic: the same spec and corpus give the same points, keys and Job names after any restart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Literal
+
+from isoloss_contract.records import (
+    DataManifest,
+    EvaluationConfig,
+    ParameterCounts,
+    PointConfig,
+    content_key,
+)
+from isoloss_operator.api import Grid, ScalingSweepSpec
+from isoloss_operator.planning.flops import six_nd, whole_steps
+from isoloss_operator.planning.presets import parameter_counts
+from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
+
+MAX_JOB_NAME = 63
+"""A Job's name is also a label of its pods."""
+
+
+@dataclass(frozen=True)
+class PlannedProxy:
+    """What all points of one size share."""
+
+    index: int
+    """In spec.proxies."""
+    name: str
+    tokens: int
+    """Wanted per point, as in the spec."""
+    model: dict[str, Any]
+    parameters: ParameterCounts
+    base: PointConfig | None
+    """A point's config but for batch size and learning rate; None before the corpus is prepared."""
+    pod_template: dict[str, Any] | None
+    template_digest: str
+    """Of everything that shapes its pods: failures are charged to one template."""
+
+
+@dataclass(frozen=True)
+class PlannedPoint:
+    """One run of the grid."""
+
+    proxy: PlannedProxy
+    batch_size: int
+    learning_rate: float
+    name: str
+    """Unique within the sweep and readable: `<proxy>-b64-lr2e-4`."""
+    key: str
+    """Content key; empty before the corpus is prepared."""
+    tokens: int
+    """Wanted tokens rounded up to a whole step: what will be trained."""
+    flops: float
+    """6 * active parameters * tokens."""
+
+    @property
+    def config(self) -> PointConfig:
+        """The trainer's input. Raises ValueError before the corpus is prepared."""
+        if self.proxy.base is None:
+            raise ValueError(f"{self.name}: the corpus is not prepared yet")
+        return _with_grid_point(self.proxy.base, self.batch_size, self.learning_rate)
+
+
+def plan_points(
+    spec: ScalingSweepSpec, manifest: DataManifest | None = None
+) -> tuple[PlannedPoint, ...]:
+    """All points in order of proxies, batch sizes, learning rates.
+
+    Without a manifest (corpus not prepared yet) points are counted but have no keys. Raises InvalidSpec
+    where the corpus does not go with the spec: vocabulary, empty domains, equal points.
+    """
+    manifest_json = None if manifest is None else manifest.model_dump_json()
+    return _plan(spec.model_dump_json(exclude={"suspend", "parallelism"}), manifest_json)
+
+
+@lru_cache(maxsize=16)
+def _plan(spec_json: str, manifest_json: str | None) -> tuple[PlannedPoint, ...]:
+    # Keys of 10,000 points take a second: remembered, since every pass asks for the same ones.
+    spec = ScalingSweepSpec.model_validate({"parallelism": 1, **json.loads(spec_json)})
+    manifest = None if manifest_json is None else DataManifest.model_validate_json(manifest_json)
+    if manifest is not None and (errors := _corpus_errors(spec, manifest)):
+        raise InvalidSpec(errors)
+    points = tuple(
+        point
+        for index in range(len(spec.proxies))
+        for point in _proxy_points(spec, index, manifest)
+    )
+    if manifest is not None and (twins := _twins(points)):
+        raise InvalidSpec(twins)
+    return points
+
+
+def _proxy_points(
+    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
+) -> Iterator[PlannedPoint]:
+    proxy, planned = spec.proxies[index], _planned_proxy(spec, index, manifest)
+    grid, length = spec.grid_of(proxy), spec.data.sequence_length
+    for batch_size in grid.batch_sizes:
+        tokens = whole_steps(proxy.tokens, batch_size, length)
+        for rate in grid.learning_rates:
+            learning_rate = float(rate)
+            base = planned.base
+            yield PlannedPoint(
+                proxy=planned,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}",
+                key=_with_grid_point(base, batch_size, learning_rate).key if base else "",
+                tokens=tokens,
+                flops=six_nd(planned.parameters, tokens),
+            )
+
+
+def _planned_proxy(
+    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
+) -> PlannedProxy:
+    proxy = spec.proxies[index]
+    model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
+    return PlannedProxy(
+        index=index,
+        name=proxy.name,
+        tokens=proxy.tokens,
+        model=model,
+        parameters=parameter_counts(model),
+        base=_base_config(spec, spec.grid_of(proxy), model, manifest) if manifest else None,
+        pod_template=proxy.pod_template,
+        template_digest=template_digest(spec, proxy.pod_template),
+    )
+
+
+def template_digest(spec: ScalingSweepSpec, own: dict[str, Any] | None = None) -> str:
+    """Short hash of all that shapes a pod of this sweep: a mended template starts the count anew."""
+    return content_key([spec.pod_template, own, spec.storage.secret_name])[:16]
+
+
+def mixture(spec: ScalingSweepSpec) -> dict[str, float]:
+    """Share of each domain in training and in the validation loss; sums to 1."""
+    total = sum(domain.weight for domain in spec.data.domains)
+    return {domain.name: domain.weight / total for domain in spec.data.domains}
+
+
+PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Float32": "float32"}
+"""The trainer's words for spec.training.precision: they are part of every content key."""
+
+
+def _base_config(
+    spec: ScalingSweepSpec, grid: Grid, model: dict[str, Any], manifest: DataManifest
+) -> PointConfig:
+    evaluation = spec.evaluation
+    return PointConfig(
+        data_digest=manifest.digest,
+        mixture=mixture(spec),
+        model=model,
+        optimizer=optimizer_config(spec.optimizer),
+        learning_rate=float(grid.learning_rates[0]),
+        batch_size=grid.batch_sizes[0],
+        sequence_length=spec.data.sequence_length,
+        seed=spec.training.seed,
+        evaluation=EvaluationConfig(
+            first_tokens=evaluation.first_tokens,
+            per_decade=evaluation.per_decade,
+            sequences_per_domain=spec.data.validation.sequences_per_domain,
+            averaging_tokens=evaluation.averaging_tokens,
+        ),
+        precision=PRECISIONS[spec.training.precision],
+    )
+
+
+def _with_grid_point(base: PointConfig, batch_size: int, learning_rate: float) -> PointConfig:
+    return base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
+
+
+# ---------------------------------------------------------------------------- corpus against spec
+
+
+def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecError]:
+    errors = []
+    for index, proxy in enumerate(spec.proxies):
+        vocabulary = model_config(proxy.model, manifest.vocabulary_size)["vocab_size"]
+        if vocabulary < manifest.vocabulary_size:
+            errors.append(
+                SpecError(
+                    f"spec.proxies[{index}].model",
+                    f"a vocabulary of {vocabulary} is smaller than the tokenizer's "
+                    f"{manifest.vocabulary_size}",
+                )
+            )
+    for index, domain in enumerate(manifest.domains):
+        field = f"spec.data.domains[{index}]"
+        if domain.training_tokens < manifest.sequence_length:
+            errors.append(
+                SpecError(field, f"{domain.name} holds {domain.training_tokens} training tokens")
+            )
+        if domain.validation_tokens < manifest.sequence_length:
+            errors.append(
+                SpecError(
+                    field,
+                    f"{domain.name} has only {domain.validation_tokens} held-out tokens, less than one "
+                    "sequence: raise validation.documentsPerThousand or add documents",
+                )
+            )
+    return errors
+
+
+def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str, float]:
+    """Domains that the longest run sees more than once, and how often."""
+    longest = max(proxy.tokens for proxy in spec.proxies)
+    shares = mixture(spec)
+    epochs = {
+        domain.name: longest * shares[domain.name] / max(1, domain.training_tokens)
+        for domain in manifest.domains
+        if domain.name in shares
+    }
+    return {name: times for name, times in epochs.items() if times > 1}
+
+
+def _twins(points: Sequence[PlannedPoint]) -> list[SpecError]:
+    """Two proxies of the same model with overlapping grids would be one point under two names."""
+    first: dict[str, PlannedPoint] = {}
+    errors: dict[str, SpecError] = {}
+    for point in points:
+        other = first.setdefault(point.key, point)
+        if other is not point:
+            errors[point.proxy.name] = SpecError(
+                "spec.proxies",
+                f"{point.name} and {other.name} are the same run: give {point.proxy.name} and "
+                f"{other.proxy.name} different models or grids",
+            )
+    return list(errors.values())
+
+
+# ----------------------------------------------------------------------------------------- names
+
+
+def decimal_label(value: float) -> str:
+    """A number as digits and exponent, fit for a DNS label: 0.00025 is 25e-5."""
+    _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    return f"{''.join(map(str, digits))}e{exponent}"
+
+
+def job_name(owner: str, what: str, identity: Sequence[str], attempt: int) -> str:
+    """`<owner>-<what>-<8 hex of identity>`, with `-a<n>` from the second attempt on.
+
+    At most 63 characters: the owner is cut first. `identity` holds all that tells this Job from another
+    of the same spelling (owner's uid, store, content key).
+    """
+    suffix = "-" + content_key(list(identity))[:8] + (f"-a{attempt}" if attempt > 1 else "")
+    room = MAX_JOB_NAME - len(suffix)
+    label = _slug(what)[: room - 2]
+    stem = _slug(owner)[: room - len(label) - 1].strip("-") or "x"
+    return f"{stem}-{label}".strip("-")[:room].rstrip("-") + suffix
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

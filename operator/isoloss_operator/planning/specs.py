@@ -1,0 +1,297 @@
+"""From what the API server stored to types the core can trust, with every complaint naming its field.
+
+The types refuse what the CRD's schema and rules refuse; here follows what takes knowledge of models and
+runs. Nothing raises anything but InvalidSpec, so that a bad spec is a condition and never a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from isoloss_contract.records import DomainSource, OptimizerConfig, PrepareConfig
+from isoloss_contract.store import StoreError
+from isoloss_operator.api import (
+    HyperparamPredictionSpec,
+    Like,
+    Model,
+    Optimizer,
+    Proxy,
+    ScalingSweepSpec,
+)
+from isoloss_operator.planning.derived_proxies import NoLikeness, proxy_like
+from isoloss_operator.planning.presets import (
+    UnsupportedModel,
+    parameter_counts,
+    preset_config,
+    unknown_keys,
+)
+
+MAX_ERRORS = 10
+"""More complaints than this at once help nobody."""
+MAX_STORAGE_URI = 640
+"""Characters: names of folders and files are added, and the result must fit tasks and status."""
+WARMUP_MULTIPLE = 2
+"""Evaluations up to this multiple of the warm-up do not count (runs.py)."""
+
+Spec = TypeVar("Spec", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class SpecError:
+    """One thing wrong with a spec: the field as the user wrote it, and what to do."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class InvalidSpec(ValueError):
+    """A spec that can not be worked on; `errors` holds every complaint."""
+
+    def __init__(self, errors: Iterable[SpecError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(in_words(self.errors))
+
+
+def in_words(errors: Sequence[SpecError]) -> str:
+    """The complaints as one message."""
+    shown = "; ".join(str(error) for error in errors[:MAX_ERRORS])
+    more = len(errors) - MAX_ERRORS
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
+def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
+    """The spec of a ScalingSweep, checked as far as that is possible without its corpus.
+
+    Models that are to be like a checkpoint stay open: see `with_likenesses`. Raises InvalidSpec.
+    """
+    spec = _parse(raw, ScalingSweepSpec)
+    errors = [
+        *_storage_errors(spec),
+        *_proxy_errors(spec),
+        *_optimizer_errors(spec.optimizer),
+    ]
+    if errors:
+        raise InvalidSpec(errors)
+    return spec
+
+
+def parse_prediction_spec(raw: Mapping[str, Any]) -> HyperparamPredictionSpec:
+    """The spec of a HyperparamPrediction. Raises InvalidSpec."""
+    return _parse(raw, HyperparamPredictionSpec)
+
+
+def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
+    """URIs of the checkpoints that proxies are to resemble, by the field that names them."""
+    return {
+        f"spec.proxies[{index}].model.like.checkpoint": proxy.model.like.checkpoint
+        for index, proxy in enumerate(spec.proxies)
+        if proxy.model.like is not None
+    }
+
+
+def with_likenesses(
+    spec: ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
+) -> ScalingSweepSpec:
+    """The spec with a `config` in place of every `like`.
+
+    `configs` are the checkpoints' config.json by URI. Raises InvalidSpec where there is none, or no
+    proxy can be derived from it.
+    """
+    if not like_checkpoints(spec):
+        return spec
+    proxies, errors = [], []
+    for index, proxy in enumerate(spec.proxies):
+        like = proxy.model.like
+        if like is None:
+            proxies.append(proxy)
+            continue
+        try:
+            model = Model(config=_likeness(like, configs.get(like.checkpoint)))
+            proxies.append(proxy.model_copy(update={"model": model}))
+        except NoLikeness as error:
+            field = f"spec.proxies[{index}].model.like.{error.field}"
+            errors.append(SpecError(field, error.message))
+    if errors:
+        raise InvalidSpec(errors)
+    derived = spec.model_copy(update={"proxies": tuple(proxies)})
+    errors = _position_errors(derived)
+    if errors:
+        raise InvalidSpec(errors)
+    return derived
+
+
+def _likeness(like: Like, found: Mapping[str, Any] | StoreError | None) -> dict[str, Any]:
+    if found is None:
+        raise NoLikeness("checkpoint", "its config.json was not read")
+    if isinstance(found, StoreError):
+        raise NoLikeness("checkpoint", str(found))
+    config = proxy_like(found, like.parameters)
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
+        message = "config.json: max_position_embeddings: must be set, a positive integer"
+        raise NoLikeness("checkpoint", message)
+    return config
+
+
+def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
+    """What determines the tokenised corpus of a sweep."""
+    data = spec.data
+    return PrepareConfig(
+        tokenizer=data.tokenizer,
+        sequence_length=data.sequence_length,
+        domains=tuple(
+            DomainSource(name=d.name, uri=d.uri, text_field=d.text_field) for d in data.domains
+        ),
+        validation_documents_per_thousand=data.validation.documents_per_thousand,
+    )
+
+
+def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
+    """The optimizer as the trainer wants it. Raises InvalidSpec where a value is out of range."""
+    try:
+        return OptimizerConfig(
+            beta1=float(optimizer.beta1),
+            beta2=float(optimizer.beta2),
+            epsilon=float(optimizer.epsilon),
+            weight_decay=float(optimizer.weight_decay),
+            gradient_clip=float(optimizer.gradient_clip),
+            warmup_tokens=optimizer.warmup_tokens,
+            schedule=optimizer.schedule,
+        )
+    except ValidationError as error:
+        raise InvalidSpec(
+            SpecError(f"spec.optimizer.{to_camel(str(detail['loc'][0]))}", _lower(detail["msg"]))
+            for detail in error.errors(include_url=False)
+        ) from error
+
+
+def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
+    """The transformers configuration of a proxy, without a `like` (see `with_likenesses`).
+
+    Raises UnsupportedModel.
+    """
+    if model.preset is not None:
+        return preset_config(model.preset, tokenizer_vocabulary)
+    if model.config is None:
+        raise UnsupportedModel("like", "the checkpoint's config.json was not read yet")
+    return dict(model.config)
+
+
+# ------------------------------------------------------------------------------------- parsing
+
+
+def _parse(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise InvalidSpec(_spec_error(detail) for detail in details if _is_news(detail)) from error
+
+
+def _is_news(detail: ErrorDetails) -> bool:
+    """Bad items make their list too short in pydantic's eyes: the items say enough."""
+    return not (
+        detail["type"] == "too_short" and len(detail["input"]) > detail["ctx"]["actual_length"]
+    )
+
+
+def _spec_error(detail: ErrorDetails) -> SpecError:
+    field = "spec"
+    for part in detail["loc"]:
+        field += f"[{part}]" if isinstance(part, int) else f".{part}"
+    given, kind = detail["input"], detail["type"]
+    if kind == "quoted":
+        return SpecError(field, f'is a number and must be a string: quote it, as in "{given!r}"')
+    if kind == "missing":
+        return SpecError(field, "is required")
+    if kind == "extra_forbidden":
+        return SpecError(field, "is no field of this resource")
+    if kind == "string_pattern_mismatch":
+        return SpecError(field, f"{given!r} does not have the form {detail['ctx']['pattern']}")
+    return SpecError(field, _lower(detail["msg"]))
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+# --------------------------------------------------------------------------------------- rules
+
+
+def _storage_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    length = len(spec.storage.uri)
+    if length <= MAX_STORAGE_URI:
+        return []
+    return [SpecError("spec.storage.uri", f"has {length} characters, more than {MAX_STORAGE_URI}")]
+
+
+def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    errors = []
+    for index, proxy in enumerate(spec.proxies):
+        field = f"spec.proxies[{index}]"
+        if proxy.model.like is None:
+            errors += _model_errors(proxy.model, f"{field}.model")
+        errors += _warmup_errors(spec, proxy, field)
+    return errors or _position_errors(spec)
+
+
+def _model_errors(model: Model, field: str) -> list[SpecError]:
+    part = f"{field}.config" if model.config is not None else field
+    try:
+        config = model_config(model)
+        errors = [SpecError(f"{part}.{key}", text) for key, text in unknown_keys(config).items()]
+        parameter_counts(config)
+    except UnsupportedModel as error:
+        return [SpecError(f"{part}.{error.field}", error.message)]
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
+        errors.append(
+            SpecError(f"{part}.max_position_embeddings", "must be set, a positive integer")
+        )
+    return errors
+
+
+def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    """Sequences longer than a model's positions, for models that are known."""
+    length = spec.data.sequence_length
+    known = (proxy for proxy in spec.proxies if proxy.model.like is None)
+    positions = {
+        proxy.name: model_config(proxy.model)["max_position_embeddings"] for proxy in known
+    }
+    return [
+        SpecError(
+            "spec.data.sequenceLength",
+            f"{length} is more than the {count} positions of proxy {name}",
+        )
+        for name, count in positions.items()
+        if length > count
+    ]
+
+
+def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
+    if proxy.tokens > WARMUP_MULTIPLE * spec.optimizer.warmup_tokens:
+        return []
+    return [
+        SpecError(
+            f"{field}.tokens",
+            f"must be more than twice optimizer.warmupTokens ({spec.optimizer.warmup_tokens}): "
+            "evaluations before that do not count",
+        )
+    ]
+
+
+def _optimizer_errors(optimizer: Optimizer) -> tuple[SpecError, ...]:
+    try:
+        optimizer_config(optimizer)
+    except InvalidSpec as error:
+        return error.errors
+    return ()

@@ -1,0 +1,194 @@
+"""Gauges of each sweep and prediction, made at scrape time from the newest statuses.
+
+So they vanish with their resource, and no scrape ever sees half of an update.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from isoloss_operator.api.statuses import (
+    Condition,
+    HyperparamPredictionStatus,
+    ScalingSweepStatus,
+)
+
+OBJECT = ("namespace", "name")
+POINT_STATES = ("pending", "active", "succeeded", "diverged", "failed")
+
+Name = tuple[str, str]
+Sample = tuple[tuple[str, ...], float | None]
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a sweep has come and since when (Unix seconds)."""
+
+    reached: tuple[int, int]
+    since: float
+
+
+class StatusCollector(Collector):
+    """Keeps the newest status of every resource. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sweeps: dict[Name, ScalingSweepStatus] = {}
+        self._predictions: dict[Name, HyperparamPredictionStatus] = {}
+        self._progress: dict[Name, _Progress] = {}
+
+    def show_sweep(self, name: Name, status: ScalingSweepStatus, now: float) -> None:
+        """Publish a sweep's status from now (Unix seconds) on."""
+        done = status.points.succeeded + status.points.diverged
+        reached = (done, sum(point.tokens for point in status.active))
+        with self._lock:
+            self._sweeps[name] = status
+            if name not in self._progress or self._progress[name].reached != reached:
+                self._progress[name] = _Progress(reached, now)
+
+    def show_prediction(self, name: Name, status: HyperparamPredictionStatus) -> None:
+        """Publish a prediction's status."""
+        with self._lock:
+            self._predictions[name] = status
+
+    def drop_sweep(self, name: Name) -> None:
+        """The sweep is gone."""
+        with self._lock:
+            self._sweeps.pop(name, None)
+            self._progress.pop(name, None)
+
+    def drop_prediction(self, name: Name) -> None:
+        """The prediction is gone."""
+        with self._lock:
+            self._predictions.pop(name, None)
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing to check for clashes before the first scrape."""
+        return ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All gauges as they are now."""
+        with self._lock:
+            sweeps, progress = dict(self._sweeps), dict(self._progress)
+            predictions = dict(self._predictions)
+        yield from _sweep_gauges(sweeps, progress)
+        yield from _prediction_gauges(predictions)
+
+
+def _sweep_gauges(
+    sweeps: dict[Name, ScalingSweepStatus], progress: dict[Name, _Progress]
+) -> Iterator[GaugeMetricFamily]:
+    yield _gauge(
+        "scalingsweep_points",
+        "Points by state.",
+        ("state",),
+        (
+            ((*name, state), getattr(status.points, state))
+            for name, status in sweeps.items()
+            for state in POINT_STATES
+        ),
+    )
+    yield _gauge(
+        "scalingsweep_progress_ratio",
+        "Points done of all points.",
+        (),
+        ((name, _ratio_done(status)) for name, status in sweeps.items()),
+    )
+    yield _gauge(
+        "scalingsweep_last_progress_timestamp_seconds",
+        "When a point was last done or an active point last seen to advance.",
+        (),
+        ((name, progress[name].since) for name in sweeps),
+    )
+    yield _gauge(
+        "scalingsweep_compute_flops",
+        "FLOPs planned for the grid and spent by the points done.",
+        ("kind",),
+        (
+            ((*name, kind), _number(text))
+            for name, status in sweeps.items()
+            for kind, text in (("planned", status.planned_flops), ("spent", status.spent_flops))
+        ),
+    )
+    yield _gauge(
+        "scalingsweep_accelerator_seconds",
+        "Accelerator seconds of the points done.",
+        (),
+        ((name, _seconds(status.accelerator_hours)) for name, status in sweeps.items()),
+    )
+    yield _gauge(
+        "scalingsweep_estimated_completion_timestamp_seconds",
+        "When the sweep will be done at its present speed; absent where unknown.",
+        (),
+        ((name, _timestamp(status.estimated_completion)) for name, status in sweeps.items()),
+    )
+    yield _conditions("scalingsweep", {n: s.conditions for n, s in sweeps.items()})
+
+
+def _prediction_gauges(
+    predictions: dict[Name, HyperparamPredictionStatus],
+) -> Iterator[GaugeMetricFamily]:
+    yield _gauge(
+        "hyperparamprediction_extrapolation_ratio",
+        "Total compute of the prediction over the largest compute of its sweep.",
+        (),
+        ((name, _compute_factor(status)) for name, status in predictions.items()),
+    )
+    yield _conditions("hyperparamprediction", {n: s.conditions for n, s in predictions.items()})
+
+
+def _conditions(entity: str, conditions: dict[Name, tuple[Condition, ...]]) -> GaugeMetricFamily:
+    return _gauge(
+        f"{entity}_condition",
+        "1 where the condition is True, 0 where it is False; absent where it is unknown.",
+        ("condition", "reason"),
+        (
+            ((*name, each.type, each.reason), {"True": 1.0, "False": 0.0}.get(each.status))
+            for name, group in conditions.items()
+            for each in group
+        ),
+    )
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=(*OBJECT, *labels))
+    for values, value in samples:
+        if value is not None:
+            family.add_metric(values, value)
+    return family
+
+
+def _ratio_done(status: ScalingSweepStatus) -> float:
+    points = status.points
+    return (points.succeeded + points.diverged) / points.total if points.total else 0.0
+
+
+def _compute_factor(status: HyperparamPredictionStatus) -> float | None:
+    return _number(status.extrapolation.compute_factor) if status.extrapolation else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _seconds(hours: str) -> float | None:
+    number = _number(hours)
+    return None if number is None else 3600 * number
+
+
+def _timestamp(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

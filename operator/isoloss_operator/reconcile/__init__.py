@@ -1,0 +1,1 @@
+"""One pass over a resource: observe, decide, apply, write the status."""

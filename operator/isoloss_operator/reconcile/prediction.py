@@ -1,0 +1,215 @@
+"""One pass over a HyperparamPrediction: observe, decide, apply, one status write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.store import StoreError
+from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP
+from isoloss_operator.cluster.manifests import Owner, config_map_manifest
+from isoloss_operator.cluster.observe import is_owned_by
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.observation import (
+    ObservedPrediction,
+    ObservedReference,
+    PredictionReads,
+)
+from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
+from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.reconcile.passes import (
+    Memories,
+    Memory,
+    Object,
+    StatusChanged,
+    carry_out,
+    create_error,
+    parsed,
+    read_jobs,
+    write_status,
+)
+from isoloss_operator.reconcile.services import Services
+
+
+@dataclass(frozen=True)
+class _ConfigMaps:
+    """What a prediction has published, and what has the name it wants to publish under."""
+
+    own: Mapping[str, Object]
+    """By name: those with its label and its owner reference."""
+    wanted: Object | None
+    """Of the name that the spec asks for, whoever owns it."""
+
+
+class PredictionReconciler:
+    """Reconciles predictions by key; called by one worker per key at a time."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._memories = Memories()
+
+    def __call__(self, key: ResourceKey) -> float | None:
+        """Bring the world one step on; seconds until the next look, None once it is gone."""
+        services = self._services
+        body = services.cluster.get(PREDICTION, key.namespace, key.name)
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            self._forget(key)
+            return None
+        metadata = body["metadata"]
+        owner = Owner(PREDICTION, key.namespace, key.name, metadata["uid"])
+        services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
+        memory = self._memories.of(key, owner.uid)
+        had_trouble = bool(memory.create_error or memory.store_failure)
+
+        config_maps = self._config_maps(owner, body)
+        observed = self._observe(key, owner, body, memory, config_maps)
+        plan = decide_prediction(observed)
+        done = carry_out(
+            memory,
+            observed.generation,
+            lambda: self._apply(memory, owner, observed, plan, config_maps.wanted),
+        )
+        if not done and not had_trouble:
+            return 0.0
+        try:
+            again = write_status(services, owner, memory, body, plan.status, plan.events)
+        except StatusChanged:
+            return 0.0
+        services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
+        return min(again, plan.requeue_after, services.settings.resync_seconds)
+
+    # --------------------------------------------------------------------------------- observe
+
+    def _observe(
+        self,
+        key: ResourceKey,
+        owner: Owner,
+        body: Object,
+        memory: Memory,
+        config_maps: _ConfigMaps,
+    ) -> ObservedPrediction:
+        wanted = config_maps.wanted
+        generation = body["metadata"]["generation"]
+        observed = ObservedPrediction(
+            name=owner.name,
+            namespace=owner.namespace,
+            uid=owner.uid,
+            generation=generation,
+            now=datetime.now(UTC),
+            spec=parsed(parse_prediction_spec, body),
+            status=body.get("status") or {},
+            jobs=read_jobs(self._services, owner, key).jobs,
+            sweep=self._sweep(owner.namespace, body.get("spec") or {}),
+            config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),
+            published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
+            create_error=create_error(memory, generation),
+        )
+        reads = prediction_reads(observed)
+        if reads is None:
+            return observed
+        settings = self._services.settings
+        if not settings.allows_storage(owner.namespace, reads.store_uri):
+            return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
+        try:
+            return self._read_store(observed, memory, reads)
+        except StoreError as error:
+            return replace(observed, store_error=str(error))
+
+    def _read_store(
+        self, observed: ObservedPrediction, memory: Memory, reads: PredictionReads
+    ) -> ObservedPrediction:
+        storage, uri = self._services.storage, reads.store_uri
+        if memory.store_failure:
+            storage.check_writable(uri, f"evaluations/{observed.uid}.probe")
+            memory.store_failure = ""
+        observed = replace(observed, manifest=storage.manifest(uri, reads.manifest))
+        path = evaluation_path(observed)
+        return replace(
+            observed,
+            evaluation=storage.evaluation(uri, path) if path else ABSENT,
+            fit=self._laws(observed, uri, reads.laws),
+        )
+
+    def _laws(self, observed: ObservedPrediction, uri: str, path: str) -> Read[FitOutcome]:
+        """The sweep's laws."""
+        status: Mapping[str, Any] = observed.sweep.status if observed.sweep else {}
+        return self._services.storage.fit_outcome(uri, path, status.get("lawsSha256") or "")
+
+    def _sweep(self, namespace: str, spec: Object) -> ObservedReference | None:
+        name = (spec.get("sweepRef") or {}).get("name")
+        if not isinstance(name, str) or not name:
+            return None
+        body = self._services.cluster.get(SWEEP, namespace, name)
+        if body is None:
+            return None
+        metadata = body["metadata"]
+        return ObservedReference(
+            name=name,
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            spec=parsed(parse_sweep_spec, body),
+            status=body.get("status") or {},
+        )
+
+    def _config_maps(self, owner: Owner, body: Object) -> _ConfigMaps:
+        """Read by the owner's label first: what is found this way is not read again by name."""
+        labels = f"{LABEL_OWNER_UID}={owner.uid}"
+        own = {
+            each["metadata"]["name"]: each
+            for each in self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
+            if is_owned_by(each, owner.uid)
+        }
+        publish = (body.get("spec") or {}).get("publish") or {}
+        name = publish.get("configMapName")
+        if not isinstance(name, str) or not name:
+            return _ConfigMaps(own, None)
+        wanted = own.get(name) or self._services.cluster.get(CONFIG_MAP, owner.namespace, name)
+        return _ConfigMaps(own, wanted)
+
+    # ----------------------------------------------------------------------------------- apply
+
+    def _apply(
+        self,
+        memory: Memory,
+        owner: Owner,
+        observed: ObservedPrediction,
+        plan: PredictionPlan,
+        config_map: Object | None,
+    ) -> None:
+        services = self._services
+        reads = prediction_reads(observed)
+        if reads is not None:
+            for request in plan.set_aside:
+                services.storage.set_aside(reads.store_uri, request)
+        services.jobs.delete(owner, plan.delete)
+        services.jobs.expire(owner, plan.expire)
+        services.jobs.create(owner, plan.create)
+        if plan.create:
+            memory.create_error = ""
+        if plan.publish is not None:
+            body = config_map_manifest(plan.publish, owner)
+            if not _says(config_map, body):
+                services.cluster.apply(CONFIG_MAP, owner.namespace, plan.publish.name, body)
+        for former in plan.withdraw:
+            services.cluster.delete(CONFIG_MAP, owner.namespace, former.name, former.uid)
+
+    def _forget(self, key: ResourceKey) -> None:
+        self._services.metrics.statuses.drop_prediction((key.namespace, key.name))
+        self._services.watchdog.forget(key)
+        self._services.watchdog.forget((key, "Job"))
+        self._memories.forget(key)
+
+
+def _says(config_map: Object | None, wanted: Object) -> bool:
+    """Whether it has the data, and the label by which it is found again under a former name."""
+    if config_map is None or config_map.get("data", {}) != wanted["data"]:
+        return False
+    labels = config_map["metadata"].get("labels") or {}
+    return bool(wanted["metadata"]["labels"].items() <= labels.items())

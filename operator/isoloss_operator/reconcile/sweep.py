@@ -1,0 +1,189 @@
+"""One pass over a ScalingSweep: observe, decide, apply, one status write.
+
+Being killed anywhere in between is harmless: the ledger goes first, Jobs have deterministic names,
+and the next pass reads everything again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from isoloss_contract import layout
+from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
+from isoloss_contract.store import StoreError
+from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.observation import FirstReads, ObservedSweep
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
+from isoloss_operator.fitting.fit_jobs import FitJob
+from isoloss_operator.planning.specs import parse_sweep_spec
+from isoloss_operator.reconcile.passes import (
+    Memories,
+    Memory,
+    Object,
+    StatusChanged,
+    carry_out,
+    create_error,
+    parsed,
+    read_jobs,
+    write_status,
+)
+from isoloss_operator.reconcile.services import Services
+
+
+class SweepReconciler:
+    """Reconciles sweeps by key; called by one worker per key at a time."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._memories = Memories()
+
+    def __call__(self, key: ResourceKey) -> float | None:
+        """Bring the world one step on; seconds until the next look, None once the sweep is gone."""
+        services = self._services
+        body = services.cluster.get(SWEEP, key.namespace, key.name)
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            self._forget(key)
+            return None
+        metadata = body["metadata"]
+        owner = Owner(SWEEP, key.namespace, key.name, metadata["uid"])
+        services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
+        if namesake := self._memories.forget_other(key, owner.uid):
+            services.fitter.forget(namesake.uid)
+        memory = self._memories.of(key, owner.uid)
+        had_trouble = bool(memory.create_error or memory.store_failure)
+
+        observed = self._observe(key, owner, body, memory)
+        plan = decide_sweep(observed)
+        done = carry_out(
+            memory, observed.generation, lambda: self._apply(key, owner, observed, plan)
+        )
+        if not done and not had_trouble:
+            # The status must not say that all is well: look again and let the decision explain it.
+            return 0.0
+        try:
+            again = write_status(services, owner, memory, body, plan.status, plan.events)
+        except StatusChanged:
+            return 0.0
+        services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
+        return min(again, plan.requeue_after, services.settings.resync_seconds)
+
+    # --------------------------------------------------------------------------------- observe
+
+    def _observe(
+        self, key: ResourceKey, owner: Owner, body: Object, memory: Memory
+    ) -> ObservedSweep:
+        generation = body["metadata"]["generation"]
+        live = read_jobs(self._services, owner, key)
+        observed = ObservedSweep(
+            name=owner.name,
+            namespace=owner.namespace,
+            uid=owner.uid,
+            generation=generation,
+            now=datetime.now(UTC),
+            spec=parsed(parse_sweep_spec, body),
+            status=body.get("status") or {},
+            jobs=live.jobs,
+            orphaned_pods=live.orphaned_pods,
+            create_error=create_error(memory, generation),
+        )
+        first = first_reads(observed)
+        if first is None:
+            return observed
+        settings = self._services.settings
+        if not settings.allows_storage(owner.namespace, first.store_uri):
+            return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
+        for field, checkpoint in first.like_checkpoints.items():
+            if not settings.allows_storage(owner.namespace, checkpoint):
+                refusal = f"{field}: {settings.storage_refusal(owner.namespace)}"
+                return replace(observed, storage_refusal=refusal)
+        try:
+            return self._read_store(observed, owner, memory, first)
+        except StoreError as error:
+            return replace(observed, store_error=str(error))
+
+    def _read_store(
+        self, observed: ObservedSweep, owner: Owner, memory: Memory, first: FirstReads
+    ) -> ObservedSweep:
+        storage, fitter, uri = self._services.storage, self._services.fitter, first.store_uri
+        if memory.store_failure:
+            # Reads may work while writes fail: both must work before anything is decided.
+            storage.check_writable(uri, f"{first.ledger}.probe")
+            memory.store_failure = ""
+        observed = replace(
+            observed,
+            manifest=storage.manifest(uri, first.manifest),
+            ledger=storage.ledger(uri, first.ledger),
+            like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
+            fit_running=fitter.running(owner.uid),
+        )
+        fit = self._newest_fit(owner, memory, uri)
+        if isinstance(fit, Unanswered):
+            return replace(observed, store_error=fit.message)
+        observed = replace(observed, fit=value_of(fit))
+        reads = sweep_reads(observed, self._stored_points(observed, memory, uri))
+        return replace(
+            observed,
+            results=storage.results(uri, reads.results),
+            progress=storage.progress(uri, reads.progress),
+        )
+
+    def _stored_points(self, observed: ObservedSweep, memory: Memory, uri: str) -> frozenset[str]:
+        """Names under points/, up to a resync old: for results that others wrote into this store."""
+        is_due = time.monotonic() - memory.listed_at >= self._services.settings.resync_seconds
+        if value_of(observed.manifest) is not None and is_due:
+            memory.stored = self._services.storage.point_names(uri)
+            memory.listed_at = time.monotonic()
+        return memory.stored
+
+    def _newest_fit(self, owner: Owner, memory: Memory, uri: str) -> Read[FitOutcome]:
+        """This process' newest fit, or the one that an earlier process left in the store."""
+        storage, fitter = self._services.storage, self._services.fitter
+        if not memory.laws_looked_for:
+            path = layout.sweep_laws(owner.name, owner.uid)
+            found = storage.fit_outcome(uri, path)
+            if isinstance(found, Unanswered):
+                return found
+            # A fit whose files cannot be read is as good as none: it is made again.
+            if (outcome := value_of(found)) is not None:
+                fitter.remember(owner.uid, outcome)
+            memory.laws_looked_for = True
+        return fitter.outcome(owner.uid) or ABSENT
+
+    # ----------------------------------------------------------------------------------- apply
+
+    def _apply(
+        self, key: ResourceKey, owner: Owner, observed: ObservedSweep, plan: SweepPlan
+    ) -> None:
+        services = self._services
+        first = first_reads(observed)
+        if first is not None:
+            if plan.ledger is not None:
+                services.storage.write_ledger(first.store_uri, first.ledger, plan.ledger)
+            for request in plan.set_aside:
+                services.storage.set_aside(first.store_uri, request)
+        services.jobs.delete(owner, plan.delete)
+        services.jobs.expire(owner, plan.expire)
+        services.jobs.create(owner, plan.create)
+        if plan.create:
+            self._memories.of(key, owner.uid).create_error = ""
+        if plan.fit is not None and first is not None:
+            manifest = value_of(observed.manifest)
+            tokenizer = manifest.tokenizer_digest if manifest else None
+            job = FitJob(plan.fit, first.store_uri, tokenizer, f"{owner.namespace}/{owner.name}")
+            services.fitter.start(owner.uid, key, job)
+
+    def _forget(self, key: ResourceKey) -> None:
+        services = self._services
+        services.metrics.statuses.drop_sweep((key.namespace, key.name))
+        services.watchdog.forget(key)
+        services.watchdog.forget((key, "Job"))
+        memory = self._memories.forget(key)
+        if memory is not None:
+            services.fitter.forget(memory.uid)

@@ -1,0 +1,92 @@
+"""What a fit leaves in the store: laws.json for everyone, and fit.json about it, written last.
+
+After a restart the outcome is found again here, and predictions read the laws from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+
+from pydantic import Field
+
+from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
+from isoloss_contract.records import Record
+from isoloss_contract.store import BadRecord, parse_record
+from isoloss_operator.decide.fits import FitOutcome
+
+FIT_FILE = "fit.json"
+
+Read = Callable[[str], bytes | None]
+"""The bytes at a path of the store, None where nothing is there."""
+
+
+class FitRecord(Record):
+    """fit.json."""
+
+    version: int = Field(default=1, ge=1, le=1)
+    inputs: str = Field(max_length=64)
+    """FitRequest.inputs that it answers."""
+    ledger_sha256: str = Field(max_length=64)
+    points: int = Field(ge=0)
+    laws_sha256: str = Field(max_length=64)
+    """Of laws.json; empty where there are none."""
+    report_written: bool
+    error: str = Field(max_length=2048)
+
+
+def fit_path(laws_path: str) -> str:
+    """Where fit.json is: beside laws.json."""
+    return f"{laws_path.rpartition('/')[0]}/{FIT_FILE}"
+
+
+def laws_document(laws: Laws) -> bytes:
+    """The bytes of laws.json."""
+    return json.dumps(laws_to_json(laws), allow_nan=False, separators=(",", ":")).encode()
+
+
+def fit_document(outcome: FitOutcome) -> bytes:
+    """The bytes of fit.json."""
+    record = FitRecord(
+        inputs=outcome.inputs,
+        ledger_sha256=outcome.ledger_sha256,
+        points=outcome.points,
+        laws_sha256=outcome.laws_sha256,
+        report_written=outcome.report_written,
+        error=outcome.error,
+    )
+    return record.model_dump_json(indent=1).encode()
+
+
+def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
+    """The outcome of the newest fit; None where there was none.
+
+    Raises BadRecord where either file cannot be used, or laws.json is of another fit.
+    """
+    path = fit_path(laws_path)
+    content = read(path)
+    if content is None:
+        return None
+    record = parse_record(content, FitRecord, path)
+    return FitOutcome(
+        inputs=record.inputs,
+        laws=_read_laws(read, laws_path, record.laws_sha256) if record.laws_sha256 else None,
+        laws_sha256=record.laws_sha256,
+        report_written=record.report_written,
+        ledger_sha256=record.ledger_sha256,
+        points=record.points,
+        error=record.error,
+    )
+
+
+def _read_laws(read: Read, path: str, sha256: str) -> Laws:
+    content = read(path)
+    if content is None:
+        raise BadRecord(f"{path}: missing")
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BadRecord(f"{path}: is not what {FIT_FILE} names (SHA-256 differs)")
+    try:
+        return laws_from_json(json.loads(content))
+    except (ValueError, BadLaws, RecursionError) as error:
+        raise BadRecord(f"{path}: {error}") from error

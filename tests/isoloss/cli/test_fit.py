@@ -1,0 +1,140 @@
+"""`isoloss fit`: laws or refusals from tables, and what bad tables say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Isoloss
+from tests.support.planted_runs import planted_csv, planted_runs
+from tests.support.tables import as_csv, good_rows
+
+LAW_KEYS = {"status", "reason", "form", "coefficients", "covariance", "r_squared"}
+CURVE_KEYS = {"status", "reason", "irreducible_loss", "alpha", "gamma", "rmse", "intervals"}
+OPTIMUM_KEYS = {
+    *("loss", "params", "learning_rate", "batch_size", "tokens", "flops"),
+    *("status", "reason", "standard_errors"),
+}
+
+
+def test_fitted_laws_are_one_json_object_of_the_promised_shape(
+    isoloss: Isoloss, planted_table: Path
+) -> None:
+    ended = isoloss("fit", planted_table, "--json")
+    document = ended.document
+    assert ended.code == 0
+    assert set(document["learning_rate"]) >= LAW_KEYS
+    assert set(document["batch_size"]) >= LAW_KEYS
+    assert set(document["loss_compute"]) >= CURVE_KEYS
+    assert {"optima", "excluded", "warnings"} <= set(document)
+    assert set(document["optima"][0]) >= OPTIMUM_KEYS
+    for law in ("learning_rate", "batch_size", "loss_compute"):
+        assert document[law]["status"] == "fitted"
+        assert document[law]["reason"] is None
+    assert document["surface"]["same_at_all_sizes"] == [], "the planted trends are plain"
+
+
+def test_the_file_written_is_what_predict_reads(
+    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "laws.json"
+    assert isoloss("fit", planted_table, "--out", out).code == 0
+    assert isoloss("predict", out, "--total-flops", "3e19", "--json").code == 0
+
+
+def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    table = tmp_path / "low.csv"
+    table.write_bytes(planted_csv(planted_runs(rates=(2e-5, 4e-5, 8e-5))))
+    ended = isoloss("fit", table, "--out", tmp_path / "laws.json", "--json")
+    assert ended.code == 3
+    assert ended.document["learning_rate"]["status"] == "refused"
+    assert ended.document["learning_rate"]["reason"] == "OptimumOnLearningRateEdge"
+    assert ended.document["learning_rate"]["coefficients"] is None
+    assert (tmp_path / "laws.json").exists()
+    shown = isoloss("fit", table)
+    assert shown.code == 3
+    assert "refused: OptimumOnLearningRateEdge" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("options", "form", "fixed"),
+    [
+        (("--form", "LinearInLogCompute"), "LinearInLogCompute", False),
+        (("--form", "linearinlogcompute"), "LinearInLogCompute", False),
+        (("--irreducible-loss", "1.7"), "PowerLawOfLoss", True),
+    ],
+)
+def test_options_reach_the_fit(
+    isoloss: Isoloss, planted_table: Path, options: tuple[str, str], form: str, fixed: bool
+) -> None:
+    document = isoloss("fit", planted_table, "--json", *options).document
+    assert document["learning_rate"]["form"] == form
+    assert document["loss_compute"]["irreducible_loss_fixed"] is fixed
+    if fixed:
+        assert document["loss_compute"]["irreducible_loss"] == 1.7
+
+
+def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    rows = good_rows()
+    rows[1][6] = "-3"
+    table = tmp_path / "bad.csv"
+    table.write_bytes(as_csv(rows))
+    ended = isoloss("fit", table, "--json")
+    assert ended.code == 2
+    error = ended.document["error"]
+    assert (error["source"], error["row"], error["column"]) == (str(table), 3, "loss")
+    assert "row 3, column loss" in ended.err
+    assert isoloss("fit", table).out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("absent.csv",), "No such file"),
+        (("notes.txt",), "neither a .csv"),
+        ((), "Missing argument"),
+        (("runs.csv", "--form", "cubic"), "cubic"),
+        (("runs.csv", "--irreducible-loss", "2.0"), "No such file"),
+        (("s3://bucket/../x",), "'..' is not allowed"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_code_2_and_says_why(
+    isoloss: Isoloss, arguments: tuple[str, ...], says: str
+) -> None:
+    ended = isoloss("fit", *arguments, "--json")
+    assert ended.code == 2
+    assert says in ended.document["error"]["message"]
+    assert says in ended.err
+
+
+@pytest.mark.parametrize("value", ["none", "nan", "-1", "inf"])
+def test_an_irreducible_loss_is_a_positive_number(
+    isoloss: Isoloss, planted_table: Path, value: str
+) -> None:
+    ended = isoloss("fit", planted_table, f"--irreducible-loss={value}", "--json")
+    assert ended.code == 2
+    assert "--irreducible-loss" in ended.document["error"]["message"]
+
+
+def test_one_table_given_twice_is_refused(isoloss: Isoloss, planted_table: Path) -> None:
+    ended = isoloss("fit", planted_table, planted_table, "--json")
+    assert ended.code == 2
+    assert ended.document["error"]["column"] == "run"
+
+
+def test_a_place_that_can_not_be_written_is_named(
+    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+) -> None:
+    ended = isoloss("fit", planted_table, "--out", tmp_path, "--json")
+    assert ended.code == 2
+    assert str(tmp_path) in ended.document["error"]["message"]
+
+
+def test_numbers_in_the_written_file_are_finite(planted_laws: Path) -> None:
+    json.loads(planted_laws.read_text(), parse_constant=lambda name: pytest.fail(name))

@@ -1,0 +1,184 @@
+"""`isoloss report`, `plan` and `laws`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isoloss.published import PUBLISHED
+from tests.support.command_line import Isoloss
+from tests.support.published_configs import LLAMA_3_8B
+
+EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
+
+
+def test_a_report_is_one_page_and_its_figures(
+    isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report.html"
+    ended = isoloss(
+        *("report", planted_laws, "--out", out, "--runs", planted_table),
+        *("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9"),
+        *("--direct-grid-flops", "1e23", "--json"),
+    )
+    assert ended.code == 0
+    assert ended.document["report"] == str(out)
+    page = out.read_text()
+    assert "C_pre" in page
+    assert "% saved" in page
+    for figure in ended.document["figures"]:
+        assert Path(figure).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report.html"
+    ended = isoloss("report", planted_laws, "--out", out, "--total-flops", "1e27", "--json")
+    assert ended.code == 3
+    assert "ExtrapolationTooFar" in ended.document["refused"][0]
+    assert "ExtrapolationTooFar" in out.read_text()
+
+
+def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path: Path) -> None:
+    ended = isoloss(
+        *("report", planted_laws, "--out", tmp_path / "report.html"),
+        *("--direct-grid-flops", "1e22", "--json"),
+    )
+    assert ended.code == 2
+    assert "--runs" in ended.document["error"]["message"]
+
+
+def test_a_plan_counts_points_tokens_flops_and_hours(isoloss: Isoloss) -> None:
+    """Two sizes of nine points each, 20 and 40 billion tokens a point."""
+    ended = isoloss("plan", EXAMPLE, "--json")
+    document = ended.document
+    assert ended.code == 0
+    assert document["points"] == 18
+    assert document["tokens"] == pytest.approx(9 * (20e9 + 40e9), rel=1e-3)
+    for size in document["sizes"]:
+        assert size["flops"] == pytest.approx(6 * size["params"] * size["tokens"])
+        assert size["executed_flops"] > size["flops"]
+    assert document["flops_convention"] == "6ND"
+    assert document["saving"] is None
+
+
+def test_hours_follow_from_the_stated_throughput(isoloss: Isoloss) -> None:
+    document = isoloss("plan", EXAMPLE, "--tokens-per-second", "1e5", "--json").document
+    assert document["accelerator_hours"] == pytest.approx(document["tokens"] / 1e5 / 3600)
+    assert "100000 tokens per second" in document["throughput"]
+
+
+def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> None:
+    document = isoloss(
+        "plan", EXAMPLE, "--target-params", "8e9", "--target-tokens", "55e9", "--json"
+    ).document
+    assert document["direct_grid_flops"] == pytest.approx(9 * 6 * 8e9 * 55e9)
+    assert document["saving"] == pytest.approx(
+        1 - document["flops"] / document["direct_grid_flops"]
+    )
+
+
+def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    example = EXAMPLE.read_text()
+    path.write_text(
+        example.replace('"2e21"', '"1e20"').replace(
+            "acceleratorHours: 5000", "acceleratorHours: 5"
+        )
+    )
+    ended = isoloss("plan", path)
+    assert ended.code == 0
+    assert "over the budget of 1e20 FLOPs" in ended.out
+    assert "over the budget of 5 accelerator hours" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds 0 objects"),
+        ("kind: Deployment", "holds 0 objects"),
+        ("a: [", "not YAML"),
+        ("!!python/object/apply:os.system [ls]", "not YAML"),
+        ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep", "spec: missing"),
+        ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep\nspec: {}", "storage"),
+    ],
+)
+def test_a_manifest_that_is_none_is_bad_input(
+    isoloss: Isoloss, tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    ended = isoloss("plan", path, "--json")
+    assert ended.code == 2
+    assert says in ended.document["error"]["message"]
+
+
+def alike(tmp_path: Path, config: object | None) -> Path:
+    """A manifest whose first proxy is like a checkpoint with that config.json."""
+    checkpoint = tmp_path / "models" / "llama"
+    checkpoint.mkdir(parents=True)
+    if config is not None:
+        (checkpoint / "config.json").write_text(json.dumps(config))
+    like = f'like: {{checkpoint: "{checkpoint.as_uri()}", parameters: 100000000}}'
+    path = tmp_path / "sweep.yaml"
+    path.write_text(EXAMPLE.read_text().replace("preset: dense-100m", like))
+    return path
+
+
+def test_a_plan_reads_the_checkpoint_that_a_proxy_is_to_be_like(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    document = isoloss("plan", alike(tmp_path, LLAMA_3_8B), "--json").document
+    assert document["sizes"][0]["params"] == pytest.approx(100e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (None, "llama/config.json: not found"),
+        ([], "not a JSON object"),
+        ({"model_type": "gemma3"}, "'gemma3' is not supported"),
+    ],
+)
+def test_a_plan_names_the_field_of_a_checkpoint_that_nothing_can_be_like(
+    isoloss: Isoloss, tmp_path: Path, config: object | None, says: str
+) -> None:
+    ended = isoloss("plan", alike(tmp_path, config), "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith("spec.proxies[0].model.like.checkpoint: ")
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--utilisation", "1.5"),
+        ("--tokens-per-second", "0"),
+        ("--target-params", "8e9"),
+        ("--target-params", "nan", "--target-tokens", "1e9"),
+    ],
+)
+def test_a_plan_refuses_throughputs_and_targets_that_can_not_be(
+    isoloss: Isoloss, options: tuple[str, ...]
+) -> None:
+    ended = isoloss("plan", EXAMPLE, *options, "--json")
+    assert ended.code == 2
+    assert ended.document["error"]["message"]
+
+
+def test_all_published_laws_are_listed_with_units_and_sources(isoloss: Isoloss) -> None:
+    document = isoloss("laws", "--json").document
+    assert [law["name"] for law in document["laws"]] == [f"published:{name}" for name in PUBLISHED]
+    shown = isoloss("laws").out
+    for law in PUBLISHED.values():
+        assert law.source in shown
+        assert law.units in shown
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("bogus",), 2), ((), 2)])
+def test_the_top_level(isoloss: Isoloss, arguments: tuple[str, ...], code: int) -> None:
+    assert isoloss(*arguments).code == code

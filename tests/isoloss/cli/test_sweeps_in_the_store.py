@@ -1,0 +1,115 @@
+"""RUNS and LAWS may name a sweep in the store: found by its URI, read strictly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isoloss.laws import fit_laws, laws_to_json
+from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
+from isoloss_contract import layout
+from isoloss_contract.store import Store
+from tests.support.command_line import Isoloss
+from tests.support.planted_runs import planted_runs
+from tests.support.stored_sweep import UID, write_sweep
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"file://{tmp_path}")
+
+
+@pytest.mark.parametrize("suffix", [f"/sweeps/dense-{UID}", "/sweeps/dense", "", "/"])
+def test_a_sweep_is_found_by_folder_by_name_or_alone(store: Store, suffix: str) -> None:
+    write_sweep(store)
+    assert open_sweep(store.uri + suffix).ledger.sweep == "dense"
+
+
+def test_a_sweep_gives_its_runs_with_their_states(store: Store) -> None:
+    write_sweep(store)
+    found = sweep_runs(open_sweep(store.uri))
+    planted = {run.name: run for run in planted_runs()}
+    assert {run.name for run in found.runs} == set(planted)
+    for run in found.runs:
+        assert run.diverged == planted[run.name].diverged
+        assert run.finished == planted[run.name].finished
+        assert run.losses.tolist() == planted[run.name].losses.tolist()
+        assert run.loss_kind == "averaged"
+
+
+def test_raw_weights_are_read_when_asked_for(store: Store) -> None:
+    write_sweep(store)
+    run = sweep_runs(open_sweep(store.uri), "raw").runs[0]
+    assert run.losses.tolist() == pytest.approx((planted_runs()[0].losses + 0.01).tolist())
+
+
+def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, store: Store) -> None:
+    write_sweep(store)
+    document = isoloss("fit", store.uri, "--json").document
+    assert document["learning_rate"]["status"] == "provisional"
+
+
+def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> None:
+    write_sweep(store)
+    document = laws_to_json(fit_laws(planted_runs()))
+    store.write(layout.sweep_laws("dense", UID), json.dumps(document).encode())
+    assert isoloss("predict", store.uri, "--total-flops", "3e19", "--json").code == 0
+
+
+def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, store: Store) -> None:
+    write_sweep(store)
+    ended = isoloss("predict", store.uri, "--total-flops", "3e19", "--json")
+    assert ended.code == 2
+    assert "isoloss fit" in ended.document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "says"),
+    [
+        ("", "several sweeps there, name one of"),
+        ("/sweeps/moe", "no sweep there"),
+        ("/sweeps/dense/laws.json", "not a file inside it"),
+    ],
+)
+def test_a_uri_that_names_no_single_sweep_is_refused(store: Store, suffix: str, says: str) -> None:
+    write_sweep(store)
+    write_sweep(store, name="dense-2", uid=UID.replace("1", "2"))
+    with pytest.raises(BadSweep, match=says):
+        open_sweep(store.uri + suffix)
+    assert open_sweep(f"{store.uri}/sweeps/dense").ledger.sweep == "dense"
+
+
+def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Store) -> None:
+    ledger = write_sweep(store)
+    path = layout.point_trajectory(ledger.points[0].key)
+    store.write(path, store.read(path).replace(b'averaged_loss":4', b'averaged_loss":3'))
+    ended = isoloss("fit", store.uri, "--json")
+    assert ended.code == 2
+    assert path in ended.document["error"]["message"]
+    assert "digest" in ended.document["error"]["message"]
+
+
+def test_a_damaged_ledger_is_refused_by_its_field(store: Store) -> None:
+    write_sweep(store)
+    path = layout.sweep_ledger("dense", UID)
+    store.write(path, store.read(path).replace(b'"wanted_tokens":', b'"wanted":', 1))
+    with pytest.raises(BadSweep, match=r"ledger\.json: points\.0"):
+        open_sweep(f"{store.uri}/sweeps/dense-{UID}")
+
+
+def test_sweeps_on_different_corpora_are_not_mixed(isoloss: Isoloss, store: Store) -> None:
+    write_sweep(store)
+    write_sweep(store, name="other", uid=UID.replace("1", "3"), digest="b")
+    ended = isoloss("fit", f"{store.uri}/sweeps/dense", f"{store.uri}/sweeps/other", "--json")
+    assert ended.code == 2
+    assert "different corpora" in ended.document["error"]["message"]
+
+
+def test_a_point_that_never_started_is_mentioned_and_left_out(store: Store) -> None:
+    ledger = write_sweep(store)
+    store.remove(layout.point_folder(ledger.points[-1].key))
+    found = sweep_runs(open_sweep(store.uri))
+    assert len(found.runs) == len(ledger.points) - 1
+    assert found.warnings == (f"{ledger.points[-1].name}: not started",)

@@ -1,0 +1,148 @@
+"""Sweeps as users run them: an answer's intervals hold the truth, or there is no answer."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.coverage import GRIDS, SCENARIOS, Scenario, Tally, probe, sweep_runs, usual
+from isoloss.laws import (
+    FitOptions,
+    Interval,
+    Point,
+    PredictionQuery,
+    Refusal,
+    RefusalReason,
+    Refused,
+    SurfaceLaw,
+    fit_laws,
+    predict,
+)
+from isoloss.laws.answer.foundation import foundation, too_vague
+from isoloss.laws.surface.form_error import USUAL, Residuals, scatter, scatter_freedom
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+OPTIONS = FitOptions(bootstrap_samples=60)
+
+
+def runs_of(scenario: Scenario, grid: str, seed: int = 0):  # type: ignore[no-untyped-def]
+    return sweep_runs(scenario, GRIDS[grid], np.random.default_rng([seed, 11]))
+
+
+@pytest.mark.parametrize("name", ["a inside the grid", "g one diverged row", "h 8 evaluations"])
+def test_intervals_hold_the_truth_over_seeds(name):
+    pooled = Tally()
+    for grid in ("two-3x3", "two-3x4"):
+        for tally in probe(BY_NAME[name], GRIDS[grid], range(8), 60).values():
+            pooled.rate_held += tally.rate_held
+            pooled.batch_held += tally.batch_held
+            pooled.seeds += tally.seeds
+    assert pooled.answers == pooled.seeds
+    assert np.mean(pooled.rate_held) >= 0.7
+    assert np.mean(pooled.batch_held) >= 0.7
+
+
+@pytest.mark.parametrize("grid", ["two-3x3", "two-3x4"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("b LR above the edge", "OptimumOnLearningRateEdge"),
+        ("b LR below the edge", "OptimumOnLearningRateEdge"),
+        ("c B below the edge", "OptimumOnBatchSizeEdge"),
+    ],
+)
+def test_an_optimum_beyond_the_edge_is_refused_by_name(name, reason, grid):
+    for seed in range(3):
+        laws = fit_laws(runs_of(BY_NAME[name], grid, seed), OPTIONS)
+        found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+        assert isinstance(found, Refused)
+        assert {r.figures["law_reason"] for r in found.refusals} == {reason}
+
+
+def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():
+    """The smaller size's optimum lies far above the grid, the larger one's inside."""
+    scenario = Scenario("one size outside", usual(rate_at=(5e-4, -0.9, 0.05)), 0.0005)
+    laws = fit_laws(runs_of(scenario, "two-3x3"), OPTIONS)
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].figures["law_reason"] == "OptimumOnLearningRateEdge"
+
+
+def test_refused_fits_print_no_numpy_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for name in ("b LR above the edge", "c B below the edge", "d flat in B"):
+            for seed in range(3):
+                laws = fit_laws(runs_of(BY_NAME[name], "two-3x3", seed), OPTIONS)
+                predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+
+
+def test_an_answer_by_one_route_names_what_was_refused():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "three-4x4"), OPTIONS)
+    assert foundation(laws, "surface") == ()
+    refused = fit_laws([], OPTIONS).learning_rate
+    (sentence,) = foundation(replace(laws, learning_rate=refused), "surface")
+    assert "joint surface alone answers" in sentence
+    assert "TooFewRuns: There are no runs." in sentence
+    surface = replace(laws.surface, status="refused", refusal=refused.refusal)
+    (sentence,) = foundation(replace(laws, surface=surface), "iso-loss")
+    assert "iso-loss laws alone answer" in sentence
+
+
+def test_two_sizes_do_not_show_their_scatter_and_the_answer_says_what_it_assumes():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    (sentence,) = [w for w in found.warnings if "With 2 sizes" in w]
+    assert "6 %" in sentence
+    assert found.learning_rate.high / found.learning_rate.low > np.exp(2 * USUAL)
+
+
+def scatter_of(deviation: float, sizes: int, own_runs: float = 1.0) -> np.ndarray:
+    """Found where cells' optima deviate by a known amount, each seen through 25 noisy points."""
+    rng = np.random.default_rng(0)
+    hessian = np.array([[0.9, 0.2], [0.2, 0.6]])
+    logs = np.repeat(19.0 + np.arange(sizes), 4)
+    cell = np.repeat(np.arange(len(logs)), 25)
+    positions = rng.uniform(-1.0, 1.0, (len(cell), 2))
+    shifts = deviation * rng.standard_normal((len(logs), 2))
+    values = -(positions * (shifts @ hessian)[cell]).sum(1) + 0.02 * rng.standard_normal(len(cell))
+    residuals = Residuals(positions, cell, values, np.ones(len(cell)), 0.02**2, own_runs)
+    return scatter(residuals, logs.tolist(), hessian, 0).total
+
+
+@pytest.mark.parametrize("deviation", [0.055, 0.1, 0.3])
+def test_the_scatter_of_cells_about_the_law_is_found(deviation):
+    assert scatter_of(deviation, 8) == pytest.approx(deviation, rel=0.4)
+
+
+def test_scatter_that_many_sizes_do_not_show_is_not_claimed():
+    few, some, many = scatter_of(0.0, 2), scatter_of(0.0, 4), scatter_of(0.0, 20)
+    assert np.all(many < some)
+    assert np.all(some < few)
+    assert np.all(few < USUAL)
+    assert np.all(many < 0.4 * USUAL)
+
+
+def test_evaluations_of_one_run_count_once_for_the_scatter():
+    """What two sizes do not show is as usual; 8 evaluations of each run count as one."""
+    assert np.all(scatter_of(0.0, 2, own_runs=0.125) > 0.9 * USUAL)
+    assert scatter_freedom(2) < scatter_freedom(5)
+
+
+def test_an_interval_wider_than_a_factor_of_ten_is_no_answer():
+    wide = Point(Interval(2e-4, 1.8e-4, 2.2e-4), Interval(100.0, 20.0, 500.0), 1e20)
+    refusal = too_vague(wide)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
+    assert "batch size" in refusal.message
+    assert too_vague(replace(wide, batch_size=Interval(100.0, 80.0, 120.0))) is None
+
+
+def test_iso_loss_laws_do_not_answer_where_all_runs_together_show_no_optimum():
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    edge = Refusal(RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "beyond 256", {"edge": 256.0})
+    laws = replace(laws, surface=SurfaceLaw("refused", refusal=edge))
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].figures["law_reason"] == "OptimumOnBatchSizeEdge"

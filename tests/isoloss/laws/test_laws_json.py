@@ -1,0 +1,80 @@
+"""laws.json: what is written is read back whole, and nothing else is accepted."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from isoloss.laws import (
+    BadLaws,
+    FitOptions,
+    PredictionQuery,
+    fit_laws,
+    laws_from_json,
+    laws_to_json,
+    predict,
+)
+from tests.support.planted import Grid, Planted, planted_runs
+
+
+@pytest.fixture(scope="module")
+def laws():
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.001)
+    return fit_laws(runs, FitOptions(bootstrap_samples=300))
+
+
+@pytest.fixture(scope="module")
+def text(laws):
+    return json.dumps(laws_to_json(laws), allow_nan=False)
+
+
+def test_the_round_trip_keeps_everything(laws, text):
+    again = laws_from_json(json.loads(text))
+    assert json.dumps(laws_to_json(again), allow_nan=False) == text
+    query = PredictionQuery(initial_loss=3.0, cpt_flops=1e20, params=1e9)
+    assert predict(again, query) == predict(laws, query)
+
+
+def test_refused_laws_survive_too():
+    laws = fit_laws([])
+    assert laws_from_json(json.loads(json.dumps(laws_to_json(laws)))) == laws
+
+
+def test_the_document_is_small(text):
+    assert len(text) < 1_000_000
+
+
+def test_the_document_of_many_runs_stays_below_two_megabytes():
+    grid = Grid(rates=20, batches=20, step=0.25, evaluations=12)
+    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.001)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    assert len(json.dumps(laws_to_json(laws))) < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.update(version=1),
+        lambda d: d.update(format="other"),
+        lambda d: d.update(extra=1),
+        lambda d: d.pop("laws"),
+        lambda d: d["laws"].pop("status"),
+        lambda d: d["laws"].update(status="perfect"),
+        lambda d: d["laws"].update(surprise=1),
+        lambda d: d["laws"]["loss_compute"].update(gamma="0.1"),
+        lambda d: d["laws"]["draws"]["loss_compute"].update(data="x"),
+        lambda d: d["laws"]["data"].update(sizes="many"),
+    ],
+)
+def test_a_damaged_document_is_refused(text, damage):
+    document = copy.deepcopy(json.loads(text))
+    damage(document)
+    with pytest.raises(BadLaws):
+        laws_from_json(document)
+
+
+@pytest.mark.parametrize("value", [None, [], "laws", 3, {}])
+def test_what_is_no_document_is_refused(value):
+    with pytest.raises(BadLaws):
+        laws_from_json(value)

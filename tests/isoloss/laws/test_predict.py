@@ -1,0 +1,208 @@
+"""The arithmetic of a prediction: inversion, composition, variants, rounding, and the paper's own numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import (
+    DataRange,
+    Draws,
+    FitOptions,
+    HyperparameterCurve,
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    LossCurve,
+    OptimumPlanes,
+    Plane,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Refused,
+    Selection,
+    SurfaceLaw,
+    fit_laws,
+    predict,
+)
+from tests.support.planted import Grid, Planted, planted_runs
+
+L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
+
+
+def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
+    """Laws with round coefficients: B = 100 (L / 3)^-4, LR = 1e-3 (L / 3)^3."""
+    rng = np.random.default_rng(0)
+    curve = np.array([L0, np.log(ALPHA), GAMMA])
+    rate = np.array([np.log(1e-3) - 3 * np.log(3.0), 3.0])
+    batch = np.array([np.log(100.0) + 4 * np.log(3.0), -4.0])
+    spread = 1e-4 * rng.standard_normal((100, 3))
+    values = Laws(
+        status="fitted",
+        learning_rate=HyperparameterLaw(
+            "learning_rate", "fitted", "PowerLawOfLoss", float(rate[0]), float(rate[1])
+        ),
+        batch_size=HyperparameterLaw(
+            "batch_size", "fitted", "PowerLawOfLoss", float(batch[0]), float(batch[1])
+        ),
+        loss_compute=LossComputeLaw("fitted", L0, float(np.log(ALPHA)), GAMMA),
+        surface=SurfaceLaw("refused"),
+        selection=Selection("iso-loss", "nothing held out"),
+        optima=(),
+        frontier=(),
+        contours=(),
+        excluded=(),
+        warnings=(),
+        data=DataRange(largest_flops=1e20, lowest_loss=2.5, highest_loss=6.0, sizes=(1e8, 5e8)),
+        draws=Draws(
+            HyperparameterCurve("learning_rate", "PowerLawOfLoss", *(rate + spread[:, :2]).T),
+            HyperparameterCurve("batch_size", "PowerLawOfLoss", *(batch + spread[:, :2]).T),
+            LossCurve(*(curve + spread).T),
+        ),
+        sequence_length=2048,
+        options=FitOptions(),
+    )
+    return replace(values, **changes)
+
+
+def answer(laws: Laws, **query) -> Prediction:  # type: ignore[no-untyped-def]
+    found = predict(laws, PredictionQuery(**query))
+    assert isinstance(found, Prediction)
+    return found
+
+
+def test_inversion_and_composition_follow_the_formulas():
+    found = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20)
+    before = (ALPHA / (2.8 - L0)) ** (1 / GAMMA)
+    total = before + 3e20
+    target = L0 + ALPHA * total**-GAMMA
+    assert found.equivalent_flops.value == pytest.approx(before)
+    assert found.total_flops.value == pytest.approx(total)
+    assert found.target_loss.value == pytest.approx(target)
+    assert found.learning_rate.value == pytest.approx(1e-3 * (target / 3) ** 3)
+    assert found.batch_size_raw == pytest.approx(100 * (target / 3) ** -4)
+    assert found.extrapolation.compute_factor == pytest.approx(total / 1e20)
+    assert found.extrapolation.loss_distance == pytest.approx(2.5 - target)
+
+
+def test_variants_leave_out_or_replace_the_equivalent_compute():
+    laws = power_laws()
+    found = answer(laws, initial_loss=2.8, cpt_flops=3e20, params=1e9, pretraining_tokens=1e10)
+    assert found.variants["A"].total_flops == pytest.approx(3e20)
+    assert found.variants["B"].total_flops == pytest.approx(3e20 + 6e9 * 1e10)
+    alone = answer(laws, total_flops=3e20)
+    assert found.variants["A"].learning_rate.value == pytest.approx(alone.learning_rate.value)
+    assert alone.variants == {}
+    assert alone.equivalent_flops is None
+
+
+def test_a_budget_in_tokens_costs_six_flops_per_parameter():
+    by_tokens = answer(power_laws(), initial_loss=2.8, cpt_tokens=5e10, params=1e9)
+    by_flops = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20)
+    assert by_tokens.learning_rate == by_flops.learning_rate
+    own = answer(power_laws(), initial_loss=2.8, cpt_tokens=5e10, flops_per_token=1.2e10)
+    assert own.cpt_flops == pytest.approx(6e20)
+
+
+@pytest.mark.parametrize(("multiple", "wanted"), [(1, 192), (64, 192), (50, 200), (1000, 1000)])
+def test_the_batch_size_is_rounded_once_at_the_end(multiple, wanted):
+    found = answer(power_laws(), initial_loss=2.55, cpt_flops=4e20, round_to=multiple)
+    assert found.batch_size_raw == pytest.approx(192.08, abs=0.01)
+    assert found.batch_size.value == wanted
+    assert any("multiple of" in w for w in found.warnings) == (multiple == 1000)
+    assert found.batch_size_tokens.value == found.batch_size.value * 2048
+
+
+def test_the_error_of_the_initial_loss_widens_the_answer():
+    exact = answer(power_laws(), initial_loss=2.4, cpt_flops=1e19, max_extrapolation=1e6)
+    rough = answer(
+        power_laws(),
+        initial_loss=2.4,
+        initial_loss_standard_error=0.05,
+        cpt_flops=1e19,
+        max_extrapolation=1e6,
+    )
+
+    def width(i):  # type: ignore[no-untyped-def]
+        return np.log(i.high / i.low)
+
+    assert width(rough.equivalent_flops) > 5 * width(exact.equivalent_flops)
+    assert width(rough.learning_rate) > width(exact.learning_rate)
+
+
+def test_an_unidentified_irreducible_loss_is_carried_through_the_inversion():
+    """Close to L0 the same spread of L0 blows the equivalent compute up, and the answer is refused."""
+    laws = power_laws()
+    curve = laws.draws.loss_compute
+    noise = 0.05 * np.random.default_rng(1).standard_normal(curve.count)
+    curve = replace(curve, irreducible=curve.irreducible + noise)
+    laws = replace(laws, draws=replace(laws.draws, loss_compute=curve))
+    far = answer(laws, initial_loss=3.5, cpt_flops=1e19)
+    assert far.equivalent_flops.high / far.equivalent_flops.low < 5
+    near = predict(laws, PredictionQuery(initial_loss=1.8, cpt_flops=1e19, max_extrapolation=1e30))
+    assert isinstance(near, Refused)
+    assert near.refusals[0].reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "flops", "learning_rate", "batch_size"),
+    [
+        ((42.1357, -0.7476), (42.21, 0.0093), 2.8e21, 6.2e-5, 771),
+        ((29.9737, -2.0137), (43.19, 0.0042), 1.87e21, 7.95e-5, 1378),
+    ],
+    ids=["dense", "mixture of experts"],
+)
+def test_the_papers_regressions(rate, batch, flops, learning_rate, batch_size):
+    """ln C = a x + b with x = ln LR and x = B: the form of the paper's appendix."""
+    form = "LinearInLogCompute"
+    laws = power_laws(
+        learning_rate=HyperparameterLaw("learning_rate", "fitted", form, *rate),
+        batch_size=HyperparameterLaw("batch_size", "fitted", form, *batch),
+        loss_compute=LossComputeLaw("refused"),
+        draws=Draws(
+            HyperparameterCurve("learning_rate", form, *np.tile(rate, (50, 1)).T),
+            HyperparameterCurve("batch_size", form, *np.tile(batch, (50, 1)).T),
+        ),
+    )
+    found = answer(laws, total_flops=flops)
+    assert found.learning_rate.value == pytest.approx(learning_rate, rel=0.01)
+    assert found.batch_size_raw == pytest.approx(batch_size, abs=1)
+    assert found.target_loss is None
+
+
+def test_a_difference_of_sequence_length_is_said():
+    found = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20, sequence_length=4096)
+    assert any("sequence length" in w for w in found.warnings)
+
+
+def test_estimates_that_disagree_beyond_their_intervals_are_a_warning():
+    rate, batch = float(np.log(1e-5)), float(np.log(5.0))
+    planes = OptimumPlanes(Plane(rate, 0.0, 0.0), Plane(batch, 0.0, 0.0), 0.0, 0.0)
+    laws = power_laws(surface=SurfaceLaw("fitted", planes, frontier_log_ratio=3.0))
+    zero = np.zeros(50)
+    same = OptimumPlanes(Plane(rate + zero, zero, zero), Plane(batch + zero, zero, zero), 0.0, 0.0)
+    laws = replace(laws, draws=replace(laws.draws, surface=same))
+    found = answer(laws, initial_loss=2.8, cpt_flops=3e20)
+    assert set(found.routes) == {"iso-loss", "surface"}
+    assert sum("beyond their intervals" in w for w in found.warnings) == 2
+
+
+@pytest.mark.parametrize("form", ["PowerLawOfLoss", "LinearInLogCompute"])
+def test_both_forms_agree_inside_the_data(form):
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(form=form, bootstrap_samples=50))
+    assert laws.learning_rate.form == form
+    flops = 0.3 * laws.data.largest_flops
+    n, d = Planted().best_size(flops)
+    point = answer(laws, total_flops=flops).routes["iso-loss"]
+    assert point.learning_rate.value == pytest.approx(Planted().rate(n, d), rel=0.1)
+    assert point.batch_size.value == pytest.approx(Planted().batch(n, d), rel=0.1)
+
+
+def test_a_fixed_irreducible_loss_is_used_and_said():
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(irreducible_loss=1.69, bootstrap_samples=50))
+    assert laws.loss_compute.irreducible_loss == pytest.approx(1.69)
+    assert laws.loss_compute.irreducible_loss_fixed
+    free = fit_laws(runs, FitOptions(bootstrap_samples=50)).loss_compute
+    assert free.rmse < free.rmse_without_irreducible_loss

@@ -1,0 +1,181 @@
+"""Published sweeps, where their tables are at hand: regret, the boundary case, and losses not to be mixed."""
+
+import csv
+import gzip
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from benchmarks.step_law import (
+    DENSE,
+    MOE,
+    Table,
+    data_folder,
+    judge,
+    load,
+    required,
+    score_split,
+)
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    PredictionQuery,
+    RefusalReason,
+    Refused,
+    Run,
+    fit_laws,
+    predict,
+)
+
+CRITICAL_BATCH = "critical_batch_size_steps_to_target.csv"
+SCHEDULES = "hagele_schaipp_lr_schedule_trajectories.csv.gz"
+DEFAULT = "isoloss, default answer"
+OPTIONS = FitOptions(bootstrap_samples=60)
+
+pytestmark = pytest.mark.skipif(
+    not (data_folder() / DENSE).exists(), reason="the published sweeps are not at hand"
+)
+
+
+@cache
+def table(name: str) -> Table:
+    return load(data_folder() / name)
+
+
+def test_dense_sizes_predict_the_two_larger_ones():
+    """Fitted on 215M to 429M, scored on the five cells of 537M and 1.07B."""
+    (held,) = required(DENSE, table(DENSE).sizes)
+    scores = score_split(table(DENSE), held)
+    ours = scores[DEFAULT]
+    assert ours.cells == len(ours.regrets) == 5
+    assert np.mean(ours.regrets) <= 0.0006
+    assert np.max(ours.regrets) <= 0.0014
+    for rival in ("vertex regression on ln N, ln D", "published law", "paper's route, plain"):
+        assert np.mean(ours.regrets) < np.mean(scores[rival].regrets)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_three_shapes_of_experts_predict_the_fourth(at):
+    """The last has twice the active parameters of any other."""
+    held = required(MOE, table(MOE).sizes)[at]
+    ours = score_split(table(MOE), held)[DEFAULT]
+    assert len(ours.regrets) == 4
+    assert np.mean(ours.regrets) <= 0.0010
+    assert np.max(ours.regrets) <= 0.0020
+
+
+def shown(name: str, held: tuple[float, ...]) -> Laws:
+    return fit_laws([r for r in table(name).runs if r.params not in held], OPTIONS)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_shapes_that_differ_in_their_experts_share_a_learning_rate(at):
+    """All four are as wide and as deep: at equal tokens the best learning rate does not follow N."""
+    laws = shown(MOE, required(MOE, table(MOE).sizes)[at])
+    assert laws.surface.same_at_all_sizes == ("learning_rate",)
+
+
+def test_dense_sizes_keep_their_trends():
+    laws = shown(DENSE, required(DENSE, table(DENSE).sizes)[0])
+    assert laws.surface.same_at_all_sizes == ()
+    assert laws.surface.planes.learning_rate.of_params < -0.5
+
+
+def test_intervals_hold_most_held_out_optima_of_published_sweeps():
+    """Of 21 cells; the cells' own optima are blurred by noise beside."""
+    held_rate, held_batch = [], []
+    for name in (DENSE, MOE):
+        for held in required(name, table(name).sizes):
+            laws = shown(name, held)
+            for (n, d), points in table(name).points.items():
+                if n not in held:
+                    continue
+                found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+                rate, batch = np.exp(judge(points).vertex)
+                held_rate.append(found.learning_rate.low <= rate <= found.learning_rate.high)
+                held_batch.append(found.batch_size.low <= batch <= found.batch_size.high)
+    assert len(held_rate) == 21
+    assert np.mean(held_rate) >= 0.7
+    assert np.mean(held_batch) >= 0.6
+
+
+def test_a_capped_learning_rate_is_an_edge_and_not_an_optimum():
+    capped = [r for r in table(DENSE).runs if r.learning_rate <= 5.5e-4]
+    laws = fit_laws(capped, OPTIONS)
+    fitted = [o for o in laws.optima if o.status == "fitted" and o.params < 1e9]
+    assert not fitted
+    assert laws.learning_rate.status == "refused"
+    assert laws.surface.refusal.reason is RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+    assert laws.surface.refusal.figures["direction"] == "larger"
+
+
+def test_tokens_to_a_target_loss_without_a_minimum_in_the_batch_size():
+    laws = fit_laws(critical_batch_runs(), OPTIONS)
+    assert laws.status == "refused"
+    assert laws.batch_size.refusal.reason is RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
+    assert laws.batch_size.refusal.figures["direction"] == "smaller"
+    assert laws.batch_size.refusal.figures["edge"] == pytest.approx(64)
+    assert not [o for o in (*laws.optima, *laws.frontier) if o.status != "refused"]
+    answer = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert isinstance(answer, Refused)
+
+
+def critical_batch_runs() -> list[Run]:
+    with (data_folder() / CRITICAL_BATCH).open() as lines:
+        rows = [row for row in csv.DictReader(lines) if row["val_loss"] and row["lr_peak"]]
+    return [
+        Run(
+            row["run_id"],
+            float(row["n_params_active"]),
+            float(row["batch_size_sequences"]),
+            512,
+            float(row["lr_peak"]),
+            np.array([float(row["tokens"])]),
+            np.array([float(row["val_loss"])]),
+        )
+        for row in rows
+        if row["tokens"]
+    ]
+
+
+@cache
+def schedule_runs() -> tuple[Run, ...]:
+    """Every run with its schedule; cooldown branches of a constant trunk are annealed."""
+    rows: dict[str, list[dict[str, str]]] = {}
+    with gzip.open(data_folder() / SCHEDULES, "rt") as lines:
+        for row in csv.DictReader(lines):
+            if row["val_loss"] and float(row["tokens"]) > 0 and row["is_final_full_eval"] == "0":
+                rows.setdefault(row["run_id"], []).append(row)
+    return tuple(_schedule_run(name, found) for name, found in rows.items())
+
+
+def _schedule_run(name: str, rows: list[dict[str, str]]) -> Run:
+    rows = sorted(rows, key=lambda row: float(row["tokens"]))
+    annealed = rows[0]["resumed"] == "1" or "cos" in rows[0]["schedule"]
+    return Run(
+        name,
+        float(rows[0]["n_params_active"]),
+        float(rows[0]["batch_size_sequences"]),
+        512,
+        float(rows[0]["lr_peak"]),
+        np.array([float(row["tokens"]) for row in rows]),
+        np.array([float(row["val_loss"]) for row in rows]),
+        loss_kind="annealed" if annealed else "constant",
+    )
+
+
+def test_annealed_and_constant_losses_are_not_mixed():
+    kinds = {run.loss_kind for run in schedule_runs()}
+    assert kinds == {"annealed", "constant"}
+    laws = fit_laws(schedule_runs(), OPTIONS)
+    assert {r.reason for r in laws.refusals} == {RefusalReason.MIXED_LOSS_KINDS}
+
+
+def test_unlabelled_branches_of_one_trunk_are_found_out():
+    """Without labels, the same configuration has two losses at the same tokens."""
+    unlabelled = [replace(run, loss_kind=None) for run in schedule_runs()]
+    laws = fit_laws(unlabelled, OPTIONS)
+    assert {r.reason for r in laws.refusals} == {RefusalReason.DUPLICATED_RUN}
+    assert "annealed" in laws.refusals[0].message

@@ -1,0 +1,280 @@
+"""Where the data support no answer, the engine says so: which reason, in words, with figures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Refused,
+    Run,
+    fit_laws,
+    predict,
+)
+from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
+from tests.support.planted import Grid, Planted, planted_runs
+
+OPTIONS = FitOptions(bootstrap_samples=80)
+WIDE = Grid(rates=4, batches=4, tokens=(1e10, 2e10))
+
+
+def planted(grid: Grid = WIDE, noise: float = 0.0005, seed: int = 0, **shape) -> list[Run]:  # type: ignore[no-untyped-def]
+    return planted_runs(Planted(**shape), grid, np.random.default_rng(seed), noise)
+
+
+def fit(runs, options: FitOptions = OPTIONS) -> Laws:  # type: ignore[no-untyped-def]
+    return fit_laws(runs, options)
+
+
+@pytest.fixture(scope="module")
+def laws() -> Laws:
+    return fit(planted())
+
+
+def reasons(laws: Laws) -> set[RefusalReason]:
+    return {refusal.reason for refusal in laws.refusals}
+
+
+def test_no_runs():
+    laws = fit([])
+    assert reasons(laws) == {RefusalReason.TOO_FEW_RUNS}
+    assert laws.status == "refused"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tokenizer": "other"}, RefusalReason.MIXED_TOKENIZERS),
+        ({"bytes_per_token": 3.1}, RefusalReason.MIXED_TOKENIZERS),
+        ({"sequence_length": 4096}, RefusalReason.MIXED_SEQUENCE_LENGTHS),
+        ({"loss_kind": "annealed"}, RefusalReason.MIXED_LOSS_KINDS),
+    ],
+)
+def test_losses_that_can_not_be_compared(change, reason):
+    runs = [replace(r, tokenizer="t", bytes_per_token=4.2, loss_kind="raw") for r in planted()]
+    runs[0] = replace(runs[0], **change)
+    laws = fit(runs)
+    assert reasons(laws) == {reason}
+    assert laws.surface.status == "refused"
+
+
+def test_one_configuration_with_two_losses():
+    runs = planted()
+    twin = replace(runs[0], name="twin", losses=runs[0].losses + 0.05)
+    laws = fit([*runs, twin])
+    assert reasons(laws) == {RefusalReason.DUPLICATED_RUN}
+    assert "twin" in laws.refusals[0].message
+
+
+def test_one_size():
+    laws = fit([r for r in planted() if r.params == 1e8])
+    assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
+    assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_SIZES
+    assert laws.optima, "the size's own optima are still shown"
+
+
+def test_two_learning_rates_make_no_parabola():
+    runs = planted()
+    middle = {r.learning_rate for r in runs if r.name.split("-")[1] in ("lr1", "lr2")}
+    laws = fit([r for r in runs if r.learning_rate in middle])
+    assert RefusalReason.TOO_FEW_RUNS in {o.refusal.reason for o in laws.optima if o.refusal}
+    assert laws.learning_rate.status == "refused"
+
+
+def test_runs_without_evaluations():
+    empty = np.zeros(0)
+    runs = [replace(r, tokens=empty, losses=empty) for r in planted()]
+    laws = fit(runs)
+    assert reasons(laws) <= {RefusalReason.TOO_FEW_RUNS, RefusalReason.TOO_FEW_EVALUATIONS}
+    assert laws.status == "refused"
+
+
+def test_single_evaluations_are_too_few_for_a_curve():
+    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in planted()]
+    laws = fit(runs)
+    assert laws.status == "refused"
+
+
+def test_one_ratio_of_tokens_to_parameters_can_not_tell_them_apart():
+    """Every size trained for 100 tokens per parameter, with one evaluation each."""
+    sizes = (1e8, 2e8, 4e8)
+    grid = replace(WIDE, sizes=sizes, tokens=tuple(100 * n for n in sizes))
+    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in planted(grid)]
+    laws = fit(runs)
+    assert laws.status == "refused"
+    assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_EVALUATIONS
+
+
+@pytest.mark.parametrize(
+    ("shift", "quantity", "direction", "reason"),
+    [
+        ((-2.2, 0.0), "learning_rate", "larger", RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE),
+        ((2.2, 0.0), "learning_rate", "smaller", RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE),
+        ((0.0, -2.6), "batch_size", "larger", RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE),
+        ((0.0, 2.6), "batch_size", "smaller", RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE),
+    ],
+)
+def test_an_optimum_on_the_edge_names_the_edge_and_the_direction(
+    shift, quantity, direction, reason
+):
+    """The grid's centre is moved so far that the optimum lies beyond its last value."""
+    laws = fit(planted(replace(WIDE, shift=shift, seen_from=0.3)))
+    assert reasons(laws) == {reason}
+    refusal = laws.refusals[0]
+    assert refusal.figures["quantity"] == quantity
+    assert refusal.figures["direction"] == direction
+    assert f"extend the grid to {direction} values" in refusal.message
+    assert laws.surface.refusal.reason is reason
+    assert isinstance(predict(laws, PredictionQuery(total_flops=1e20, params=1e9)), Refused)
+
+
+def test_no_confident_optimum_where_the_surface_is_flat():
+    laws = fit(planted(noise=0.003, curvature=(1e-4, 0.0, 1e-4)))
+    assert not [o for o in laws.frontier if o.status == "fitted"]
+    assert laws.status == "refused"
+    assert reasons(laws) <= {
+        RefusalReason.SURFACE_NOT_CONVEX,
+        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+    }
+
+
+def test_a_saddle_is_not_a_minimum():
+    laws = fit(planted(noise=0.0005, curvature=(0.3, 0.0, -0.3)))
+    assert laws.status == "refused"
+    assert not [o for o in laws.optima if o.status == "fitted"]
+
+
+@pytest.mark.parametrize(
+    ("slope", "noise", "refused_"),
+    [(0.3, 0.5, True), (3.0, 0.05, False), (0.0, 0.01, False)],
+    ids=["either way", "clear", "clearly flat"],
+)
+def test_a_trend_is_refused_where_it_may_go_either_way(slope, noise, refused_):
+    """A flat law is an answer where the data pin it down, and a refusal where they do not."""
+    rng = np.random.default_rng(0)
+    losses = np.linspace(3.2, 2.8, 8)
+    log_flops = np.tile(40.0 - 6.0 * np.log(losses), (300, 1))
+    # One error per draw at either end: levels of one sweep err together.
+    tilt = np.linspace(-1.0, 1.0, 8) * rng.standard_normal((300, 1))
+    tilt[0] = 0.0
+    values = -7.0 + slope * np.log(losses) + noise * tilt
+    law, draws = fit_hyperparameter_law(
+        "learning_rate", losses, log_flops, values, OPTIONS, "fitted"
+    )
+    assert (law.status == "refused") == refused_
+    assert (draws is None) == refused_
+    if refused_:
+        assert law.refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
+        assert law.refusal.figures["low"] < 0 < law.refusal.figures["high"]
+
+
+def test_unfinished_and_diverged_runs_are_bounds():
+    """The largest rate diverges: what remains falls towards it, and only the bound closes it."""
+    runs = planted(replace(WIDE, shift=(-0.5, 0.0)))
+    highest = {n: max(r.learning_rate for r in runs if r.params == n) for n in (1e8, 3e8)}
+    short = [
+        replace(r, diverged=True, tokens=r.tokens[:6], losses=r.losses[:6])
+        if r.learning_rate == highest[r.params]
+        else r
+        for r in runs
+    ]
+    laws = fit(short)
+    bounds = [c for c in laws.contours if any(c.bounds)]
+    assert bounds, "the diverged runs stay in the contours, as bounds"
+    bounded = {lr for c in bounds for lr, b in zip(c.learning_rates, c.bounds, strict=True) if b}
+    assert set(highest.values()) <= bounded
+
+
+def test_a_partial_sweep_is_provisional():
+    laws = fit_laws(planted(), OPTIONS, provisional=True)
+    assert laws.status == "provisional"
+    assert laws.learning_rate.status == "provisional"
+    found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
+    assert isinstance(found, Prediction)
+    assert found.provisional
+
+
+def refused(laws: Laws, **query) -> RefusalReason:  # type: ignore[no-untyped-def]
+    found = predict(laws, PredictionQuery(**query))
+    assert isinstance(found, Refused)
+    assert all(r.message and r.figures for r in found.refusals)
+    return found.refusals[0].reason
+
+
+def test_initial_loss_below_the_irreducible(laws):
+    below = laws.loss_compute.irreducible_loss_interval.low - 0.01
+    reason = refused(laws, initial_loss=below, cpt_flops=1e20)
+    assert reason is RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE
+
+
+def test_initial_loss_within_the_interval_of_the_irreducible(laws):
+    """Not "below": the irreducible loss itself is only known to an interval."""
+    interval = laws.loss_compute.irreducible_loss_interval
+    within = 0.5 * (interval.low + interval.value)
+    reason = refused(laws, initial_loss=within, cpt_flops=1e20)
+    assert reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
+
+
+def test_initial_loss_just_above_the_irreducible_is_not_inverted(laws):
+    near = laws.loss_compute.irreducible_loss + 0.02
+    reason = refused(laws, initial_loss=near, cpt_flops=1e20, max_extrapolation=1e30)
+    assert reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
+
+
+def test_initial_loss_above_all_seen(laws):
+    reason = refused(laws, initial_loss=9.0, cpt_flops=1e20)
+    assert reason is RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN
+
+
+def test_extrapolation_too_far(laws):
+    largest = laws.data.largest_flops
+    assert refused(laws, total_flops=1.01e3 * largest) is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert (
+        refused(laws, total_flops=11 * largest, max_extrapolation=10)
+        is RefusalReason.EXTRAPOLATION_TOO_FAR
+    )
+
+
+def test_another_tokenizer():
+    laws = fit([replace(r, tokenizer="t") for r in planted()])
+    query = {"initial_loss": 3.0, "cpt_flops": 1e19}
+    assert refused(laws, tokenizer="u", **query) is RefusalReason.MIXED_TOKENIZERS
+    assert isinstance(predict(laws, PredictionQuery(tokenizer="t", **query)), Prediction)
+
+
+def test_refused_laws_predict_nothing():
+    laws = fit([r for r in planted() if r.params == 1e8])
+    found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
+    assert found.refusals[0].figures["law_reason"] == "TooFewSizes"
+
+
+def test_a_fixed_irreducible_loss_above_the_data():
+    laws = fit(planted(), replace(OPTIONS, irreducible_loss=2.9))
+    assert laws.loss_compute.refusal.reason is RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"initial_loss": 3.0},
+        {"initial_loss": 3.0, "cpt_flops": 1e20, "total_flops": 1e20},
+        {"cpt_flops": 1e20},
+        {"initial_loss": 3.0, "cpt_tokens": 1e9},
+        {"initial_loss": -3.0, "cpt_flops": 1e20},
+        {"initial_loss": float("nan"), "cpt_flops": 1e20},
+        {"initial_loss": 3.0, "cpt_flops": 0.0},
+        {"initial_loss": 3.0, "cpt_flops": 1e20, "round_to": 0},
+        {"initial_loss": 3.0, "cpt_flops": 1e20, "initial_loss_standard_error": -1.0},
+    ],
+)
+def test_a_query_that_contradicts_itself_is_an_error(laws, query):
+    with pytest.raises(ValueError, match=r"\w"):
+        predict(laws, PredictionQuery(**query))

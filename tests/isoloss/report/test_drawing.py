@@ -1,0 +1,44 @@
+"""Tables, ellipses and quadratics of the report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from isoloss import formatting
+from isoloss.report.content import Table
+from isoloss.report.contour_figure import ellipse, quadratic, quadratic_minimum
+from isoloss.report.drawing import plain_text
+
+
+def test_an_absent_number_is_a_dash_in_a_table_and_absent_text_is_empty() -> None:
+    table = Table(("run", "loss", "note"), (("a", formatting.loss(None), ""),), frozenset({1}))
+    assert table.rows == (("a", "–", ""),)
+
+
+def test_the_ellipse_holds_its_share_of_the_distribution() -> None:
+    covariance = np.array([[0.04, 0.015], [0.015, 0.02]])
+    centre = np.array([-8.0, 5.0])
+    drawn = np.random.default_rng(0).multivariate_normal(centre, covariance, 40_000)
+    outline = ellipse(centre, covariance, 0.8)
+    offset = outline.T - centre
+    radius = np.einsum("ij,jk,ik->i", offset, np.linalg.inv(covariance), offset)
+    assert radius == pytest.approx(radius[0])
+    inside = (
+        np.einsum("ij,jk,ik->i", drawn - centre, np.linalg.inv(covariance), drawn - centre)
+        <= radius[0]
+    )
+    assert inside.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_the_minimum_of_a_quadratic_is_its_lowest_value() -> None:
+    coefficients = np.array([3.0, 0.2, -0.4, 0.5, 0.1, 0.3])
+    centre = np.array([-7.0, 4.0])
+    x, y = np.meshgrid(np.linspace(-9, -5, 801), np.linspace(2, 6, 801))
+    lowest = quadratic(coefficients, centre, x, y).min()
+    assert quadratic_minimum(coefficients) == pytest.approx(lowest, abs=1e-4)
+
+
+def test_text_in_figures_starts_no_mathematics() -> None:
+    assert "$" not in plain_text("a $x$ b")
+    assert len(plain_text("y" * 100)) == 60

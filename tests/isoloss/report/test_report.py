@@ -1,0 +1,224 @@
+"""The report: everything promised is on the page, nothing on it runs or is fetched."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Run, fit_laws, predict
+from isoloss.published import published_opinions
+from isoloss.report import (
+    PointRow,
+    ReportFigures,
+    draw_figures,
+    png_files,
+    point_rows,
+    render_report,
+)
+from isoloss.report.trajectory_figure import runs_from_contours
+from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_savings
+from tests.support.planted_runs import planted_runs
+
+BLANK = ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)), False)
+"""Figures for tests of words: drawing takes seconds."""
+HOSTILE = "<script>alert('x')</script>\"'&{{ 7*7 }} $\\frac$"
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Run, ...]:
+    return planted_runs()
+
+
+@pytest.fixture(scope="module")
+def laws(runs: tuple[Run, ...]) -> Laws:
+    return fit_laws(runs)
+
+
+@pytest.fixture(scope="module")
+def prediction(laws: Laws) -> Prediction:
+    answer = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9))
+    assert isinstance(answer, Prediction)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def figures(laws: Laws, runs: tuple[Run, ...], prediction: Prediction) -> ReportFigures:
+    return draw_figures(laws, runs, prediction, initial_loss=2.75)
+
+
+@pytest.fixture(scope="module")
+def page(laws: Laws, runs: tuple[Run, ...], prediction: Prediction, figures: ReportFigures) -> str:
+    return render_report(
+        laws,
+        runs,
+        title="dense",
+        facts={"namespace": "research"},
+        prediction=prediction,
+        initial_loss=2.75,
+        opinions=published_opinions(total_flops=prediction.total_flops.value, params=1e9)[0],
+        savings=PAPER_COSTS["dense-8b"],
+        figures=figures,
+    )
+
+
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def parsed(page: str) -> _Elements:
+    elements = _Elements()
+    elements.feed(page)
+    return elements
+
+
+def test_the_page_needs_nothing_from_outside(page: str) -> None:
+    for tag, attributes in parsed(page).tags:
+        assert tag not in ("script", "link", "iframe", "object")
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "data:").startswith("data:image/svg+xml;base64,") or (
+                name not in attributes
+            )
+
+
+def test_all_sections_are_there(page: str) -> None:
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings == [
+        *("Prediction", "Laws", "Iso-loss contours", "Trajectories", "Cost", "Optima", "Points"),
+    ]
+    assert page.count('<img style="width:') == 3
+    assert all(attributes.get("alt") for tag, attributes in parsed(page).tags if tag == "img")
+
+
+def test_the_chain_of_the_prediction_is_told(page: str, prediction: Prediction) -> None:
+    for words in (
+        "C_pre",
+        "C_cpt",
+        "C_total",
+        "target loss",
+        "variant A",
+        "published law step-law",
+    ):
+        assert words in page
+    assert f"{prediction.batch_size.value:.0f}" in page
+
+
+def test_savings_are_stated_and_so_is_a_loss(laws: Laws) -> None:
+    saved = render_report(laws, (), title="x", savings=PAPER_COSTS["moe-3b"], figures=BLANK)
+    assert "73.1% saved" in saved
+    lost = render_report(laws, (), title="x", savings=SearchCost(1e20, 3e20), figures=BLANK)
+    assert "the direct grid would be cheaper" in lost
+
+
+def test_what_users_wrote_is_shown_as_text(laws: Laws, runs: tuple[Run, ...]) -> None:
+    hostile = (replace(runs[0], name=HOSTILE), *runs[1:])
+    page = render_report(
+        replace(laws, warnings=(HOSTILE,)),
+        hostile,
+        title=HOSTILE,
+        facts={HOSTILE: HOSTILE},
+        points=[PointRow(HOSTILE, 1e8, 64, 1e-3, 1e9, 3.0, HOSTILE, HOSTILE)],
+        warnings=(HOSTILE + "2",),
+        figures=BLANK,
+    )
+    elements = parsed(page)
+    assert "script" not in [tag for tag, _ in elements.tags]
+    assert elements.text.count(HOSTILE) >= 7
+    assert "49" not in elements.text[: elements.text.index("Laws")]
+
+
+def test_excluded_points_come_first_with_their_reason(laws: Laws, runs: tuple[Run, ...]) -> None:
+    rows = list(point_rows(runs, laws))
+    rows[-1] = replace(rows[-1], note="ran out of memory: needed 96 GiB")
+    page = render_report(laws, runs, title="x", points=rows, figures=BLANK)
+    table = page[page.index("<h2>Points</h2>") :]
+    assert table.index("ran out of memory") < table.index(rows[0].name)
+    assert "Diverged" in table
+
+
+def test_refusals_are_told_in_words_and_draw_no_curve() -> None:
+    refused = fit_laws(planted_runs(rates=(2e-5, 4e-5, 8e-5)))
+    assert refused.learning_rate.refusal is not None
+    page = render_report(refused, planted_runs(rates=(2e-5, 4e-5, 8e-5)), title="x")
+    text = parsed(page).text
+    assert "What the data do not support" in text
+    assert refused.learning_rate.refusal.reason.value in text
+    assert refused.learning_rate.refusal.message in text
+    assert page.count('<img style="width:') == 2
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_the_thinnest_data_still_make_a_page(runs: tuple[Run, ...], kept: int) -> None:
+    few = runs[:kept]
+    page = render_report(fit_laws(few), few, title="x")
+    assert "Refused" in page
+
+
+def test_a_provisional_report_says_that_numbers_can_change(runs: tuple[Run, ...]) -> None:
+    page = render_report(fit_laws(runs, provisional=True), runs, title="x", figures=BLANK)
+    assert "still runs: every number here can change" in page
+
+
+def test_a_linear_law_in_ln_compute_is_drawn_over_compute(runs: tuple[Run, ...]) -> None:
+    linear = fit_laws(runs, FitOptions(form="LinearInLogCompute"))
+    figures = draw_figures(linear, runs)
+    labels = [axes.get_xlabel() for axes in figures.laws.axes]
+    assert labels.count("compute (FLOPs)") == 3
+
+
+def test_axes_carry_units(figures: ReportFigures) -> None:
+    labels = {
+        label
+        for figure in (figures.laws, figures.contours, figures.trajectories)
+        for axes in figure.axes
+        for label in (axes.get_xlabel(), axes.get_ylabel())
+    }
+    assert {
+        *("loss (nats per token)", "compute (FLOPs)", "batch size (sequences)"),
+        *("training tokens", "validation loss (nats per token)", "learning rate"),
+    } <= labels
+
+
+def test_figures_are_also_png(figures: ReportFigures) -> None:
+    files = png_files(figures)
+    assert set(files) == {"laws.png", "iso-loss.png", "trajectories.png"}
+    assert all(content.startswith(b"\x89PNG") for content in files.values())
+
+
+def test_the_same_laws_give_the_same_page() -> None:
+    few = planted_runs(sizes=(30e6, 100e6), batches=(32, 128, 512), rates=(2.5e-4, 1e-3, 4e-3))
+    pages = [render_report(fit_laws(few), few, title="x") for _ in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_without_runs_the_laws_tell_what_they_remember(laws: Laws) -> None:
+    remembered = runs_from_contours(laws)
+    assert len(remembered) > 50
+    for run in remembered:
+        assert np.all(np.diff(run.tokens) > 0)
+        assert np.all(np.diff(run.losses) < 0)
+    figures = replace(BLANK, trajectories_remembered=True)
+    page = render_report(laws, (), title="x", figures=figures)
+    assert "as the laws remember them" in page
+
+
+def test_iso_loss_savings_compare_the_optimum_with_the_grids_median(laws: Laws) -> None:
+    savings = iso_loss_savings(laws)
+    assert len(savings) == sum(item.status == "fitted" for item in laws.optima)
+    for saving in savings:
+        assert 0 < saving.saving < 0.5
+        assert saving.optimal_flops < saving.reference_flops

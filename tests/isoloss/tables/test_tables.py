@@ -1,0 +1,282 @@
+"""Run tables: a good one is read as it stands, a bad one fails by row and column."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from isoloss.tables import BadTable, parse_table, read_table, read_tables
+from tests.support.tables import HEADER, Cells, as_csv, good_rows
+
+COLUMN = {name: index for index, name in enumerate(HEADER)}
+
+
+def with_cell(row: int, column: str, text: str) -> bytes:
+    """The good table with one cell replaced; `row` is the line in the file."""
+    rows = good_rows()
+    rows[row - 2][COLUMN[column]] = text
+    return as_csv(rows)
+
+
+def with_column(name: str, cells: list[str]) -> bytes:
+    rows = [[*row, cell] for row, cell in zip(good_rows(), cells, strict=True)]
+    return as_csv(rows, [*HEADER, name])
+
+
+def test_a_good_table_gives_its_runs() -> None:
+    table = parse_table(as_csv(good_rows()), "runs.csv")
+    assert [run.name for run in table.runs] == ["r64", "r128"]
+    run = table.runs[0]
+    assert (run.params, run.batch_size, run.sequence_length, run.learning_rate) == (
+        1e8,
+        64,
+        2048,
+        3e-4,
+    )
+    assert run.tokens.tolist() == [1e9, 2e9, 4e9]
+    assert run.losses.tolist() == [3.4064, 3.2, 3.0]
+    assert (run.diverged, run.finished, run.flops_per_token) == (False, True, None)
+    assert table.warnings == ()
+
+
+def test_rows_may_come_in_any_order() -> None:
+    rows = good_rows()
+    table = parse_table(as_csv(rows[::-1]), "runs.csv")
+    by_name = {run.name: run for run in table.runs}
+    expected = parse_table(as_csv(rows), "runs.csv").runs[0]
+    assert np.array_equal(by_name["r64"].tokens, expected.tokens)
+    assert np.array_equal(by_name["r64"].losses, expected.losses)
+
+
+def test_parquet_csv_and_gzip_give_the_same_runs(tmp_path: Path) -> None:
+    content = as_csv(good_rows())
+    (tmp_path / "runs.csv").write_bytes(content)
+    (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(content))
+    columns = list(zip(*good_rows(), strict=True))
+    arrow = pyarrow.table(
+        {
+            "run": list(columns[0]),
+            **{name: [float(cell) for cell in columns[COLUMN[name]]] for name in HEADER[1:]},
+        }
+    )
+    pyarrow.parquet.write_table(arrow, tmp_path / "runs.parquet")
+    tables = [
+        read_table(str(tmp_path / name)) for name in ("runs.csv", "runs.csv.gz", "runs.parquet")
+    ]
+    for table in tables[1:]:
+        for run, expected in zip(table.runs, tables[0].runs, strict=True):
+            assert (run.name, run.params, run.batch_size) == (
+                expected.name,
+                expected.params,
+                expected.batch_size,
+            )
+            assert np.array_equal(run.losses, expected.losses)
+    assert read_table(f"file://{tmp_path}/runs.csv").runs[0].name == "r64"
+
+
+def test_optional_columns_become_compute_errors_and_bytes_per_token() -> None:
+    rows = [
+        [*row, str(8 * 1e8 * float(row[5])), "0.01", "false", str(4.5 * float(row[5]))]
+        for row in good_rows()
+    ]
+    header = [*HEADER, "flops", "loss_standard_error", "diverged", "bytes"]
+    run = parse_table(as_csv(rows, header), "runs.csv").runs[0]
+    assert run.flops_per_token == pytest.approx(8e8)
+    assert run.bytes_per_token == pytest.approx(4.5)
+    assert run.loss_standard_errors is not None
+    assert run.loss_standard_errors.tolist() == [0.01] * 3
+
+
+def test_a_diverged_run_may_have_no_loss_and_keeps_what_it_had() -> None:
+    rows = [[*row, "false"] for row in good_rows()]
+    rows[2][COLUMN["loss"]], rows[2][-1] = "nan", "true"
+    run = parse_table(as_csv(rows, [*HEADER, "diverged"]), "runs.csv").runs[0]
+    assert run.diverged
+    assert run.losses.tolist() == [3.4064, 3.2]
+
+
+def test_an_evaluation_before_training_is_left_out_and_mentioned() -> None:
+    start = ["r64", "100000000", "64", "2048", "0.0003", "0", "11.9"]
+    table = parse_table(as_csv([start, *good_rows()]), "runs.csv")
+    assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
+    assert table.warnings == ("runs.csv: 1 evaluations at 0 tokens left out",)
+    assert table.first_rows == (3, 6)
+
+
+def test_columns_that_mean_nothing_here_are_named_as_ignored() -> None:
+    table = parse_table(with_column("flop", ["1"] * 6), "runs.csv")
+    assert table.warnings == ("runs.csv: columns ignored: flop",)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "text", "says"),
+    [
+        (3, "loss", "nan", "not finite"),
+        (3, "loss", "", "no value"),
+        (3, "loss", "-3.1", "not positive"),
+        (3, "loss", "0", "not positive"),
+        (3, "loss", "24.5", "perplexity"),
+        (3, "loss", "3,1", "not a number"),
+        (3, "loss", "3_1", "not a number"),
+        (4, "tokens", "inf", "not finite"),
+        (4, "tokens", "1e300", "overflow"),
+        (4, "tokens", "-4000000000", "not positive"),
+        (4, "tokens", "1", "less than one step"),
+        (4, "tokens", "2e9", "one run twice"),
+        (2, "params", "100", "not millions"),
+        (2, "params", "1e200", "overflow"),
+        (3, "params", "200000000", "one value for each run"),
+        (2, "batch_size", "64.5", "whole number"),
+        (2, "sequence_length", "0", "not positive"),
+        (7, "sequence_length", "4096", "one value for each run"),
+        (5, "learning_rate", "3", "multiple of 1e-4"),
+        (5, "run", "", "no name"),
+        (5, "run", "\x1b[31m", "printable"),
+        (5, "run", "x" * 300, "256 characters"),
+    ],
+)
+def test_a_bad_cell_is_named_by_row_and_column(
+    row: int, column: str, text: str, says: str
+) -> None:
+    with pytest.raises(BadTable, match=says) as caught:
+        parse_table(with_cell(row, column, text), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (row, column)
+    assert f"row {row}, column {column}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", HEADER)
+def test_a_missing_column_is_named(name: str) -> None:
+    header = [f"x_{column}" if column == name else column for column in HEADER]
+    with pytest.raises(BadTable, match="missing") as caught:
+        parse_table(as_csv(good_rows(), header), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (1, name)
+
+
+def test_a_column_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(BadTable, match="more than once") as caught:
+        parse_table(with_column("loss", ["3.0"] * 6), "runs.csv")
+    assert caught.value.column == "loss"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", as_csv([]), b"\xef\xbb\xbf"])
+def test_an_empty_table_is_refused(content: bytes) -> None:
+    with pytest.raises(BadTable, match="empty"):
+        parse_table(content, "runs.csv")
+
+
+def in_tokens(sequence_length: int, steps: int) -> bytes:
+    rows = [
+        [
+            f"r{batch}",
+            "1e8",
+            str(batch * sequence_length),
+            str(sequence_length),
+            "3e-4",
+            str(batch * sequence_length * steps),
+            "3.0",
+        ]
+        for batch in (32, 64, 128)
+    ]
+    return as_csv(rows)
+
+
+@pytest.mark.parametrize(
+    ("sequence_length", "steps"), [(8192, 38_000), (2048, 61_035), (512, 50_000), (128, 400)]
+)
+def test_batch_sizes_in_tokens_are_told_from_sequences(sequence_length: int, steps: int) -> None:
+    with pytest.raises(BadTable, match="sequences") as caught:
+        parse_table(in_tokens(sequence_length, steps), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (2, "batch_size")
+
+
+def test_one_batch_size_in_tokens_among_sequences_is_found() -> None:
+    rows = good_rows()
+    for row in rows[3:]:
+        row[COLUMN["batch_size"]] = str(128 * 2048)
+    with pytest.raises(BadTable, match="looks like tokens") as caught:
+        parse_table(as_csv(rows), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (7, "batch_size")
+
+
+def test_large_batches_in_sequences_are_left_alone() -> None:
+    """2048 sequences of 2048 tokens over 1,000 steps are a real setting."""
+    rows = [
+        ["a", "2e8", "2048", "2048", "1e-3", str(2048 * 2048 * 1000), "3.1"],
+        ["b", "2e8", "64", "64", "1e-3", str(64 * 64 * 400), "4.1"],
+    ]
+    assert len(parse_table(as_csv(rows), "runs.csv").runs) == 2
+
+
+def test_flops_that_overflowed_a_64_bit_integer_are_named() -> None:
+    cells = [str(int(np.int64(6 * 10**8 * int(row[5]) % 2**64 - 2**63))) for row in good_rows()]
+    with pytest.raises(BadTable, match="overflow") as caught:
+        parse_table(with_column("flops", cells), "runs.csv")
+    assert caught.value.column == "flops"
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "says"),
+    [
+        ("flops", lambda tokens: 6e8 * tokens * (1 + 1e-9 * tokens), "units are mixed"),
+        ("bytes", lambda tokens: 4.0 * tokens + 2e9, "units are mixed"),
+        ("bytes", lambda tokens: 1e3 * tokens, "bytes per token"),
+        ("loss_standard_error", lambda tokens: -0.1, "at least 0"),
+        ("diverged", lambda tokens: "maybe", "neither true nor false"),
+    ],
+)
+def test_optional_columns_in_mixed_units_are_refused(
+    column: str, cell: Callable[[float], object], says: str
+) -> None:
+    cells = [str(cell(float(row[5]))) for row in good_rows()]
+    with pytest.raises(BadTable, match=says) as caught:
+        parse_table(with_column(column, cells), "runs.csv")
+    assert caught.value.column == column
+    assert caught.value.row is not None
+
+
+def test_one_run_under_two_names_is_refused() -> None:
+    rows = good_rows()
+    copied: Cells = [["copy", *row[1:]] for row in rows[:3]]
+    with pytest.raises(BadTable, match="repeats run 'r64' exactly") as caught:
+        parse_table(as_csv([*rows, *copied]), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (8, "run")
+
+
+def test_one_run_in_two_tables_is_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path in paths:
+        path.write_bytes(as_csv(good_rows()))
+    with pytest.raises(BadTable, match=r"is in .*a\.csv too") as caught:
+        read_tables([str(path) for path in paths])
+    assert (caught.value.row, caught.value.column) == (2, "run")
+
+
+def test_a_ragged_row_is_named_by_its_line_even_after_blank_lines() -> None:
+    lines = as_csv(good_rows()).split(b"\n")
+    content = b"\n".join([*lines[:2], b"", lines[2].rpartition(b",")[0], *lines[3:]])
+    with pytest.raises(BadTable, match="6 cells where the header has 7") as caught:
+        parse_table(content, "runs.csv")
+    assert (caught.value.row, caught.value.column) == (4, "loss")
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadTable, match="No such file"):
+        read_table(str(tmp_path / "absent.csv"))
+    with pytest.raises(BadTable, match="No such file"):
+        read_table(f"file://{tmp_path}/absent.csv")
+    with pytest.raises(
+        BadTable, match=r"^https://host/runs\.csv: the scheme must be one of s3://"
+    ):
+        read_table("https://host/runs.csv")
+    with pytest.raises(BadTable, match="not UTF-8"):
+        parse_table(b"run,params\n\xff\xfe", "runs.csv")
+    with pytest.raises(BadTable, match="gzip"):
+        parse_table(b"not gzip", "runs.csv.gz")
+    with pytest.raises(BadTable, match="Parquet"):
+        parse_table(b"PAR1 no PAR1", "runs.parquet")

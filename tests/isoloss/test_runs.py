@@ -1,0 +1,113 @@
+"""A point of the store becomes a run: what counts, in which weights, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from isoloss.runs import BadTrajectory, Weights, run_from_point
+from isoloss_contract.records import OptimizerConfig, ParameterCounts, PointConfig, TrajectoryRow
+
+COUNTS = ParameterCounts(body_active=700, body_total=2_000, head=300, embedding=500)
+
+
+def config(warmup_tokens: int = 0) -> PointConfig:
+    return PointConfig(
+        data_digest="0" * 32,
+        mixture={"general": 1.0},
+        model={"model_type": "llama"},
+        optimizer=OptimizerConfig(warmup_tokens=warmup_tokens),
+        learning_rate=3e-4,
+        batch_size=64,
+        sequence_length=128,
+    )
+
+
+def row(tokens: int, loss: float | None = 3.0, averaged: float | None = 2.9) -> TrajectoryRow:
+    return TrajectoryRow(
+        step=tokens,
+        tokens=tokens,
+        loss=loss,
+        loss_standard_error=0.02,
+        averaged_loss=averaged,
+        averaged_loss_standard_error=0.01,
+    )
+
+
+def test_parameters_are_those_in_matrix_products_of_the_active_path() -> None:
+    run = run_from_point(
+        "a", config(), COUNTS, [row(10)], bytes_per_token=4.2, diverged=False, finished=True
+    )
+    assert (run.params, run.batch_size, run.sequence_length) == (1000.0, 64.0, 128)
+    assert (run.learning_rate, run.bytes_per_token) == (3e-4, 4.2)
+
+
+@pytest.mark.parametrize(
+    ("weights", "loss", "error"), [("averaged", 2.9, 0.01), ("raw", 3.0, 0.02)]
+)
+def test_losses_and_errors_come_from_the_chosen_weights(
+    weights: Weights, loss: float, error: float
+) -> None:
+    run = run_from_point(
+        "a",
+        config(),
+        COUNTS,
+        [row(10), row(20)],
+        weights=weights,
+        bytes_per_token=None,
+        diverged=False,
+        finished=True,
+    )
+    assert run.losses.tolist() == [loss, loss]
+    assert run.loss_standard_errors is not None
+    assert run.loss_standard_errors.tolist() == [error, error]
+
+
+def test_evaluations_up_to_twice_the_warm_up_do_not_count() -> None:
+    rows = [row(tokens) for tokens in (50, 100, 200, 201, 400)]
+    run = run_from_point(
+        "a", config(100), COUNTS, rows, bytes_per_token=None, diverged=False, finished=True
+    )
+    assert run.tokens.tolist() == [201, 400]
+
+
+def test_raw_losses_never_stand_in_for_missing_averaged_ones() -> None:
+    rows = [row(10, averaged=None), row(20), row(30, loss=None, averaged=None)]
+    run = run_from_point(
+        "a", config(), COUNTS, rows, bytes_per_token=None, diverged=True, finished=True
+    )
+    assert run.tokens.tolist() == [20]
+    assert run.diverged
+
+
+def test_an_empty_trajectory_is_a_run_without_evaluations() -> None:
+    run = run_from_point(
+        "a", config(), COUNTS, [], bytes_per_token=None, diverged=False, finished=False
+    )
+    assert run.tokens.size == run.losses.size == 0
+    assert not run.finished
+
+
+def test_tokens_that_go_back_are_refused_by_row() -> None:
+    with pytest.raises(BadTrajectory, match="a: row 3: 20 tokens do not come after 20"):
+        run_from_point(
+            "a",
+            config(),
+            COUNTS,
+            [row(10), row(20), row(20)],
+            bytes_per_token=None,
+            diverged=False,
+            finished=True,
+        )
+
+
+def test_a_loss_that_is_not_positive_is_refused() -> None:
+    with pytest.raises(BadTrajectory, match="not positive"):
+        run_from_point(
+            "a",
+            config(),
+            COUNTS,
+            [row(10, averaged=-0.5)],
+            bytes_per_token=None,
+            diverged=False,
+            finished=True,
+        )

@@ -1,0 +1,143 @@
+"""The store's promises on a real file system; tests/e2e and tests/isoloss_operator use a real S3 server."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract.records import Claimant, DomainSource, PrepareConfig, content_key
+from isoloss_contract.store import (
+    BadRecord,
+    BadStoreUri,
+    NotFound,
+    Store,
+    StoreNotInstalled,
+    check_uri,
+    parse_record_lines,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"file://{tmp_path}/store")
+
+
+def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
+    claimant = Claimant(sweep_uid="u", attempt=2)
+    store.write_record("a/b.json", claimant)
+    assert store.read_record("a/b.json", Claimant) == claimant
+
+
+def test_an_absent_object_is_not_found_and_named(store: Store) -> None:
+    with pytest.raises(NotFound, match=r"a/b\.json: not found"):
+        store.read("a/b.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"sweep_uid": "u", "attempt": "2"}', "attempt"),
+        (b'{"sweep_uid": "u", "attempt": 2, "extra": 1}', "extra"),
+        (b'{"sweep_uid": "u"', "EOF"),
+        (b"", "EOF"),
+        (b'{"sweep_uid": "u"}', "attempt: Field required"),
+    ],
+    ids=["a number as text", "an unknown field", "truncated", "empty", "a missing field"],
+)
+def test_a_bad_record_is_refused_naming_file_and_field(
+    store: Store, content: bytes, said: str
+) -> None:
+    store.write("r.json", content)
+    with pytest.raises(BadRecord, match=rf"r\.json.*{said}"):
+        store.read_record("r.json", Claimant)
+
+
+def test_an_oversized_object_is_refused_without_reading_it_whole(store: Store) -> None:
+    store.write("big", b"x" * 1001)
+    with pytest.raises(BadRecord, match="larger than 1000 bytes"):
+        store.read("big", max_bytes=1000)
+
+
+def test_a_bad_line_is_named_by_its_number() -> None:
+    lines = b'{"sweep_uid": "u", "attempt": 1}\n{"sweep_uid": "u"}\n'
+    with pytest.raises(BadRecord, match=r"t\.jsonl:2: attempt"):
+        parse_record_lines(lines, Claimant, "t.jsonl")
+
+
+def test_names_lists_objects_and_folders_once(store: Store) -> None:
+    store.write("points/a/config.json", b"1")
+    store.write("points/a/result.json", b"1")
+    store.write("points/b/result.json", b"1")
+    assert store.names("points") == ["a", "b"]
+    assert store.names("nothing") == []
+
+
+def test_read_many_answers_every_path_with_a_record_or_an_error(store: Store) -> None:
+    store.write_record("good", Claimant(sweep_uid="u", attempt=1))
+    answers = store.read_many(["good", "absent"], Claimant)
+    assert answers["good"] == Claimant(sweep_uid="u", attempt=1)
+    assert isinstance(answers["absent"], NotFound)
+
+
+def test_a_json_object_is_read_as_it_is(store: Store) -> None:
+    store.write("config.json", b'{"model_type": "llama", "rope": [1e6, null]}')
+    assert store.read_json_object("config.json") == {"model_type": "llama", "rope": [1e6, None]}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"3", "not a JSON object"),
+        (b'{"a": NaN}', "not JSON"),
+        (b'{"a": 1} {}', "not JSON"),
+        (b'{"a": "\xff"}', "not JSON"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "not JSON"),
+        (b'{"a": "' + b"x" * 2**20 + b'"}', "larger than 1048576 bytes"),
+    ],
+    ids=["empty", "list", "number", "NaN", "two objects", "invalid UTF-8", "deep", "large"],
+)
+def test_what_is_no_json_object_is_a_bad_record(store: Store, content: bytes, says: str) -> None:
+    store.write("config.json", content)
+    with pytest.raises(BadRecord, match=says):
+        store.read_json_object("config.json")
+    with pytest.raises(NotFound):
+        store.read_json_object("absent.json")
+
+
+@pytest.mark.parametrize("uri", ["http://x/y", "s3://", "s3:///x", "file:///a/../b", "dense"])
+def test_an_unusable_uri_is_refused(uri: str) -> None:
+    with pytest.raises(BadStoreUri):
+        check_uri(uri)
+
+
+def test_removing_what_is_not_there_is_no_error(store: Store) -> None:
+    store.remove("nothing")
+
+
+def test_equal_content_has_equal_keys_whatever_the_order_of_fields() -> None:
+    assert content_key({"a": 1, "b": [2.5]}) == content_key({"b": [2.5], "a": 1})
+    assert content_key({"a": 1}) != content_key({"a": 2})
+
+
+def test_a_prepare_key_depends_on_every_field_that_matters() -> None:
+    base = {
+        "tokenizer": "s3://b/t",
+        "sequence_length": 128,
+        "domains": (DomainSource(name="a", uri="s3://b/x", text_field="text"),),
+        "validation_documents_per_thousand": 5,
+    }
+    other = {**base, "domains": (DomainSource(name="a", uri="s3://b/x", text_field="body"),)}
+    assert PrepareConfig(**base).key != PrepareConfig(**other).key
+
+
+@pytest.mark.parametrize("package", ["fsspec.core", "tenacity"])
+def test_without_the_extra_the_store_names_it_and_the_command(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        StoreNotInstalled, match=r"s3://bucket/a: .*pip install 'isoloss\[store\]'"
+    ):
+        Store("s3://bucket/a")

@@ -1,0 +1,297 @@
+"""Every call of cluster.py and jobs.py against a real API server, with the operator's own rights."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from devcluster.control_plane import ControlPlane
+from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
+from isoloss_operator.cluster.client import (
+    CONFIG_MAP,
+    FIELD_MANAGER,
+    JOB,
+    LEASE,
+    PAGE,
+    PREDICTION,
+    SWEEP,
+    Cluster,
+    Conflict,
+    Kind,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from isoloss_operator.cluster.events import send_events
+from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
+from isoloss_operator.cluster.manifests import Owner, PodDefaults
+from isoloss_operator.cluster.rbac import NAME
+from isoloss_operator.decide.plans import Event, JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.process.leader import Elector, Terms
+from tests.support.operator_process import User, sweep_manifest
+
+pytestmark = pytest.mark.cluster
+
+SECRET_KIND = Kind("", "v1", "secrets", "Secret")
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, user: User) -> Cluster:
+    """The API server as the operator's service account sees it."""
+    kubeconfig = control_plane.kubeconfig_for_service_account(user.namespace, NAME)
+    return Cluster(config.new_client_from_config(config_file=str(kubeconfig)))
+
+
+@pytest.fixture
+def owner(user: User) -> Owner:
+    """A sweep to own things."""
+    body = user.apply_sweep(sweep_manifest("owner", "s3://bucket/owner"))
+    return Owner(SWEEP, user.namespace, "owner", body["metadata"]["uid"])
+
+
+@pytest.fixture
+def writer(cluster: Cluster) -> Iterator[JobWriter]:
+    writer = JobWriter(cluster, PodDefaults(image="planted"), writers=8)
+    yield writer
+    writer.close()
+
+
+def request(name: str, **changes: Any) -> JobRequest:
+    prepare = PrepareConfig(
+        tokenizer="s3://t/t",
+        sequence_length=128,
+        domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
+        validation_documents_per_thousand=5,
+    )
+    values: dict[str, Any] = {
+        "name": name,
+        "kind": "prepare",
+        "attempt": 1,
+        "task": PrepareTask(config=prepare, store_uri="s3://s/s"),
+        "labels": {"isoloss.dev/task": "prepare"},
+    }
+    return JobRequest(**{**values, **changes})
+
+
+def names(cluster: Cluster, namespace: str) -> list[str]:
+    return sorted(job["metadata"]["name"] for job in cluster.list(JOB, namespace))
+
+
+def test_what_is_not_there_is_none(cluster: Cluster, user: User) -> None:
+    assert cluster.get(SWEEP, user.namespace, "nobody") is None
+
+
+def test_discovery_lists_both_kinds_and_nothing_for_an_unknown_group(cluster: Cluster) -> None:
+    served = cluster.served_kinds("isoloss.dev", "v1alpha1")
+    assert {SWEEP.plural, PREDICTION.plural} <= served
+    assert cluster.served_kinds("isoloss.dev", "v9") == frozenset()
+
+
+def test_secrets_are_out_of_reach(cluster: Cluster, user: User) -> None:
+    with pytest.raises(Refused, match="forbidden"):
+        cluster.get(SECRET_KIND, user.namespace, "store")
+
+
+def test_other_namespaces_are_out_of_reach(cluster: Cluster) -> None:
+    with pytest.raises(Refused, match="forbidden"):
+        list(cluster.list(JOB, "default"))
+
+
+def test_a_list_longer_than_a_page_is_whole(
+    cluster: Cluster, owner: Owner, writer: JobWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isoloss_operator.cluster.client.PAGE", 7)
+    assert PAGE > 7
+    wanted = [f"job-{number:02}" for number in range(23)]
+    writer.create(owner, [request(name) for name in wanted])
+    assert names(cluster, owner.namespace) == wanted
+
+
+def test_creating_twice_creates_once(cluster: Cluster, owner: Owner, writer: JobWriter) -> None:
+    writer.create(owner, [request("same")])
+    writer.create(owner, [request("same"), request("other")])
+    assert names(cluster, owner.namespace) == ["other", "same"]
+
+
+def test_a_namesake_that_is_not_ours_is_left_alone(
+    user: User, owner: Owner, writer: JobWriter
+) -> None:
+    other = user.apply_sweep(sweep_manifest("stranger", "s3://bucket/stranger"))
+    stranger = Owner(SWEEP, owner.namespace, "stranger", other["metadata"]["uid"])
+    writer.create(stranger, [request("taken")])
+    with pytest.raises(CreateRefused, match="does not belong"):
+        writer.create(owner, [request("taken")])
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ({"spec": {"containers": [{"name": "trainer", "imag": "x"}]}}, "imag"),
+        (
+            {
+                "spec": {
+                    "containers": [{"name": "trainer", "resources": {"limits": {"cpu": "many"}}}]
+                }
+            },
+            "quantit",
+        ),
+        ({"spec": {"priorityClassName": "UPPER_case"}}, "priorityClassName"),
+        ({"spec": {"hostNetwork": True}}, "hostNetwork"),
+    ],
+)
+def test_a_bad_template_is_refused_with_the_field_and_stops_the_rest(
+    cluster: Cluster, owner: Owner, writer: JobWriter, template: Any, message: str
+) -> None:
+    bad = [request(f"bad-{number}", pod_templates=(template,)) for number in range(20)]
+    with pytest.raises(CreateRefused, match=message):
+        writer.create(owner, bad)
+    assert names(cluster, owner.namespace) == []
+
+
+def test_fields_that_the_client_library_does_not_know_reach_the_api_server(
+    cluster: Cluster, owner: Owner, writer: JobWriter
+) -> None:
+    """The library's own models would refuse them before the server can."""
+    template = {"spec": {"containers": [{"name": "trainer", "fieldOfTheFuture": 1}]}}
+    with pytest.raises(CreateRefused, match=r"unknown field.*fieldOfTheFuture"):
+        writer.create(owner, [request("future", pod_templates=(template,))])
+
+
+def test_a_deletion_is_of_one_uid_only(cluster: Cluster, owner: Owner, writer: JobWriter) -> None:
+    writer.create(owner, [request("job")])
+    job = cluster.get(JOB, owner.namespace, "job")
+    assert job is not None
+    writer.delete(owner, [JobDeletion("job", "22222222-0000-4000-8000-000000000000", "test")])
+    assert "deletionTimestamp" not in (cluster.get(JOB, owner.namespace, "job") or {})["metadata"]
+    writer.delete(owner, [JobDeletion("job", job["metadata"]["uid"], "test")])
+    after = cluster.get(JOB, owner.namespace, "job")
+    assert after is None or "deletionTimestamp" in after["metadata"]
+    writer.delete(owner, [JobDeletion("never", "x", "test")])
+
+
+def test_an_expiry_sets_only_the_time_to_live(
+    cluster: Cluster, owner: Owner, writer: JobWriter
+) -> None:
+    writer.create(owner, [request("job")])
+    writer.expire(owner, [JobExpiry("job", 600), JobExpiry("gone", 600)])
+    job = cluster.get(JOB, owner.namespace, "job")
+    assert job is not None
+    assert job["spec"]["ttlSecondsAfterFinished"] == 600
+
+
+def read(cluster: Cluster, owner: Owner) -> dict[str, Any]:
+    found = cluster.get(SWEEP, owner.namespace, owner.name)
+    assert found is not None
+    metadata: dict[str, Any] = found["metadata"]
+    return metadata
+
+
+def test_a_status_is_applied_whole_and_again_without_a_trace(
+    cluster: Cluster, owner: Owner
+) -> None:
+    status = {"progress": "1/2", "dataDigest": "x"}
+    first = cluster.apply_status(SWEEP, read(cluster, owner), status)
+    again = cluster.apply_status(SWEEP, read(cluster, owner), status)
+    assert first["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
+    fewer = cluster.apply_status(SWEEP, read(cluster, owner), {"progress": "2/2"})
+    assert fewer["status"] == {"progress": "2/2"}
+    managers = {entry["manager"] for entry in fewer["metadata"]["managedFields"]}
+    assert FIELD_MANAGER in managers
+
+
+def test_a_status_decided_for_an_older_spec_is_not_written(
+    cluster: Cluster, owner: Owner, user: User
+) -> None:
+    before = read(cluster, owner)
+    user.apply_sweep(sweep_manifest("owner", "s3://bucket/owner", parallelism=1))
+    with pytest.raises(Conflict):
+        cluster.apply_status(SWEEP, before, {"progress": "x"})
+
+
+def test_a_status_never_lands_on_a_namesake_or_makes_a_new_object(
+    cluster: Cluster, owner: Owner, user: User
+) -> None:
+    before = read(cluster, owner)
+    user.delete_sweep("owner")
+    with pytest.raises((Conflict, NotFound)):
+        cluster.apply_status(SWEEP, before, {"progress": "x"})
+    assert cluster.get(SWEEP, owner.namespace, "owner") is None
+    user.apply_sweep(sweep_manifest("owner", "s3://bucket/owner"))
+    with pytest.raises(Conflict):
+        cluster.apply_status(SWEEP, before, {"progress": "x"})
+
+
+def test_a_config_map_is_applied_and_owned(cluster: Cluster, owner: Owner) -> None:
+    body = {"data": {"a": "1"}, "metadata": {"ownerReferences": [owner.reference()]}}
+    cluster.apply(CONFIG_MAP, owner.namespace, "answer", body)
+    cluster.apply(CONFIG_MAP, owner.namespace, "answer", {**body, "data": {"b": "2"}})
+    found = cluster.get(CONFIG_MAP, owner.namespace, "answer")
+    assert found is not None
+    assert found["data"] == {"b": "2"}
+
+
+def test_events_are_sent_and_repetitions_are_one(
+    cluster: Cluster, owner: Owner, user: User
+) -> None:
+    event = Event("Normal", "Finished", "All done.")
+    send_events(cluster, owner, "test", [event, event])
+    assert user.events(owner.name) == ["Finished"]
+
+
+def test_an_unreachable_api_server_is_unavailable_not_a_traceback() -> None:
+    configuration = client.Configuration(host="https://127.0.0.1:1")
+    configuration.retries = False
+    cluster = Cluster(client.ApiClient(configuration))
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+        cluster.get(SWEEP, "x", "y")
+
+
+def test_once_stopped_nothing_is_sent(cluster: Cluster, owner: Owner) -> None:
+    cluster.stop()
+    with pytest.raises(Unavailable, match="no longer leads"):
+        cluster.get(SWEEP, owner.namespace, owner.name)
+
+
+def test_a_real_lease_has_one_leader_and_passes_on_when_it_leaves(
+    cluster: Cluster, user: User
+) -> None:
+    terms = Terms(lease=30, deadline=20, period=0.05)
+    electors = [Elector(cluster, user.namespace, NAME, name, terms) for name in ("a", "b", "c")]
+    leading: list[Elector] = []
+    threads = [
+        threading.Thread(target=lambda e=e: leading.append(e) if e.acquire() else None)  # type: ignore[misc]
+        for e in electors
+    ]
+    for thread in threads:
+        thread.start()
+    for turn in range(1, 4):
+        deadline = threading.Event()
+        for _ in range(100):
+            if len(leading) == turn or deadline.wait(0.1):
+                break
+        assert sum(elector.is_leader for elector in electors) == 1
+        leading[-1].stop()
+    for thread in threads:
+        thread.join(5)
+    lease = cluster.get(LEASE, user.namespace, NAME)
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == ""
+    assert lease["spec"]["leaseTransitions"] == 2
+
+
+def test_calls_are_counted_by_status(
+    control_plane: ControlPlane, user: User, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, int]] = []
+    kubeconfig = control_plane.kubeconfig_for_service_account(user.namespace, NAME)
+    counted = Cluster(
+        config.new_client_from_config(config_file=str(kubeconfig)),
+        on_call=lambda method, status: seen.append((method, status)),
+    )
+    counted.get(SWEEP, user.namespace, "nobody")
+    assert seen == [("GET", 404)]

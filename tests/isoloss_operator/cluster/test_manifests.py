@@ -1,0 +1,349 @@
+"""A JobRequest becomes one exact Job; templates merge in order; nothing unsafe gets through."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss_contract.records import (
+    Claimant,
+    DomainSource,
+    EvaluateConfig,
+    EvaluateTask,
+    OptimizerConfig,
+    PointConfig,
+    PrepareConfig,
+    PrepareTask,
+    TrainTask,
+)
+from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.manifests import (
+    MAX_TASK_BYTES,
+    Owner,
+    PodDefaults,
+    config_map_manifest,
+    job_manifest,
+)
+from isoloss_operator.cluster.pod_templates import BadPodTemplate
+from isoloss_operator.decide.labels import (
+    LABEL_ATTEMPT,
+    LABEL_KEY,
+    LABEL_KIND,
+    LABEL_OWNER_UID,
+)
+from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
+
+GOLDEN = Path(__file__).parent / "golden"
+OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
+DEFAULTS = PodDefaults(image="isoloss/trainer:1")
+DIGEST = "0123456789abcdef" * 2
+
+
+def train_task(**model: Any) -> TrainTask:
+    point = PointConfig(
+        data_digest=DIGEST,
+        mixture={"general": 0.75, "math": 0.25},
+        model={"model_type": "llama", **model},
+        optimizer=OptimizerConfig(),
+        learning_rate=2e-4,
+        batch_size=64,
+        sequence_length=8192,
+    )
+    return TrainTask(
+        point=point,
+        tokens=20_000_000_000,
+        store_uri="s3://lm-sweeps/dense",
+        data_uri=f"s3://lm-sweeps/dense/data/{DIGEST}",
+        claimant=Claimant(sweep_uid=OWNER.uid, attempt=2),
+    )
+
+
+def request(**changes: Any) -> JobRequest:
+    values: dict[str, Any] = {
+        "name": "dense-100m-b64-lr2e-4-01234567-a2",
+        "kind": "train",
+        "attempt": 2,
+        "task": train_task(),
+        "labels": {
+            LABEL_OWNER_UID: OWNER.uid,
+            LABEL_KIND: "train",
+            LABEL_KEY: DIGEST,
+            LABEL_ATTEMPT: "2",
+        },
+        "secret_names": ("sweep-s3",),
+    }
+    return JobRequest(**{**values, **changes})
+
+
+def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = job["spec"]["template"]["spec"]
+    return spec
+
+
+def container(job: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = pod_spec(job)["containers"][0]
+    return found
+
+
+def test_the_whole_job_is_the_golden_one() -> None:
+    """The task's own text is left out: it is the contract's, and read back in the next test."""
+    job = job_manifest(request(), OWNER, DEFAULTS)
+    task = next(each for each in container(job)["env"] if each["name"] == "ISOLOSS_TASK")
+    task["value"] = "(the task)"
+    assert job == json.loads((GOLDEN / "train_job.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [
+        (
+            "prepare",
+            PrepareTask(
+                config=PrepareConfig(
+                    tokenizer="s3://t/t",
+                    sequence_length=128,
+                    domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
+                    validation_documents_per_thousand=5,
+                ),
+                store_uri="s3://s/s",
+            ),
+        ),
+        (
+            "evaluate",
+            EvaluateTask(
+                config=EvaluateConfig(
+                    data_digest=DIGEST,
+                    mixture={"a": 1.0},
+                    checkpoint="s3://m/m",
+                    sequence_length=128,
+                    sequences_per_domain=8,
+                ),
+                store_uri="s3://s/s",
+                data_uri="s3://s/s/data/x",
+            ),
+        ),
+    ],
+)
+def test_the_command_names_the_kind_and_the_task_arrives_whole(kind: Any, task: Any) -> None:
+    job = job_manifest(request(kind=kind, task=task), OWNER, DEFAULTS)
+    assert container(job)["command"] == ["python", "-m", "isoloss_trainer", kind]
+    text = next(v["value"] for v in container(job)["env"] if v["name"] == "ISOLOSS_TASK")
+    assert type(task).model_validate_json(text) == task
+
+
+def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
+    rules = job_manifest(request(), OWNER, DEFAULTS)["spec"]["podFailurePolicy"]["rules"]
+    by_code = {
+        code: rule["action"]
+        for rule in rules
+        for code in rule.get("onExitCodes", {}).get("values", [])
+    }
+    assert by_code == {75: "Ignore", 42: "FailJob", 43: "FailJob", 44: "FailJob", 45: "FailJob"}
+    assert {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]} in rules
+
+
+def test_two_pods_of_one_job_never_run_at_once() -> None:
+    spec = job_manifest(request(), OWNER, DEFAULTS)["spec"]
+    assert spec["podReplacementPolicy"] == "Failed"
+    assert spec["parallelism"] == spec["completions"] == 1
+    assert spec["backoffLimit"] == 0
+
+
+def test_a_queue_labels_and_suspends_the_job() -> None:
+    job = job_manifest(request(local_queue="research", priority_class="low"), OWNER, DEFAULTS)
+    assert job["spec"]["suspend"] is True
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "low"
+    assert "kueue.x-k8s.io/queue-name" not in job["spec"]["template"]["metadata"]["labels"]
+
+
+def test_without_a_queue_suspension_is_left_alone() -> None:
+    assert "suspend" not in job_manifest(request(), OWNER, DEFAULTS)["spec"]
+
+
+def test_later_templates_win_and_lists_merge_by_name() -> None:
+    sweep = {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {
+            "nodeSelector": {"pool": "a100"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "volumes": [{"name": "cache", "emptyDir": {}}],
+            "containers": [
+                {
+                    "name": "trainer",
+                    "image": "own:1",
+                    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}],
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                    "volumeMounts": [{"name": "cache", "mountPath": "/cache"}],
+                }
+            ],
+        },
+    }
+    proxy = {
+        "spec": {
+            "tolerations": [],
+            "containers": [
+                {
+                    "name": "trainer",
+                    "env": [{"name": "B", "value": "2"}],
+                    "resources": {"limits": {"nvidia.com/gpu": "8"}},
+                }
+            ],
+        }
+    }
+    job = job_manifest(request(pod_templates=(sweep, proxy)), OWNER, DEFAULTS)
+    assert pod_spec(job)["nodeSelector"] == {"pool": "a100"}
+    assert pod_spec(job)["tolerations"] == []
+    assert {v["name"] for v in pod_spec(job)["volumes"]} == {"tmp", "scratch", "cache"}
+    trainer = container(job)
+    assert trainer["image"] == "own:1"
+    assert trainer["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    values = {v["name"]: v["value"] for v in trainer["env"]}
+    assert (values["A"], values["B"]) == ("1", "2")
+    assert {m["mountPath"] for m in trainer["volumeMounts"]} == {"/tmp", "/scratch", "/cache"}
+    assert job["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+
+
+def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
+    template = {
+        "metadata": {"labels": {LABEL_OWNER_UID: "forged"}},
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "containers": [
+                {"name": "trainer", "env": [{"name": "ISOLOSS_TASK", "value": "forged"}]}
+            ],
+        },
+    }
+    job = job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    assert pod_spec(job)["restartPolicy"] == "Never"
+    assert job["spec"]["template"]["metadata"]["labels"][LABEL_OWNER_UID] == OWNER.uid
+    task = next(v for v in container(job)["env"] if v["name"] == "ISOLOSS_TASK")
+    assert task["value"] != "forged"
+
+
+def test_own_sources_of_environment_do_not_drop_the_secret() -> None:
+    own = {"configMapRef": {"name": "settings"}}
+    template = {"spec": {"containers": [{"name": "trainer", "envFrom": [own]}]}}
+    job = job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    assert container(job)["envFrom"] == [{"secretRef": {"name": "sweep-s3"}}, own]
+
+
+def test_without_a_secret_nothing_is_read_from_one() -> None:
+    assert "envFrom" not in container(job_manifest(request(secret_names=()), OWNER, DEFAULTS))
+
+
+def test_merging_leaves_the_templates_as_they_were() -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "env": []}]}}
+    before = json.dumps(template)
+    job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    assert json.dumps(template) == before
+
+
+TRAINER = {"name": "trainer"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"hostPID": True}, "hostPID"),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "hostPath"),
+        ({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}, "nfs"),
+        ({"securityContext": {"runAsUser": 0}}, "runAsUser"),
+        ({"securityContext": {"runAsNonRoot": False}}, "runAsNonRoot"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile"),
+        ({"containers": [{**TRAINER, "securityContext": {"privileged": True}}]}, "privileged"),
+        (
+            {"containers": [{**TRAINER, "securityContext": {"allowPrivilegeEscalation": True}}]},
+            "allowPrivilegeEscalation",
+        ),
+        (
+            {
+                "containers": [
+                    {**TRAINER, "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}
+                ]
+            },
+            "capabilities.add",
+        ),
+        (
+            {"containers": [{**TRAINER, "ports": [{"hostPort": 80, "containerPort": 80}]}]},
+            "hostPort",
+        ),
+        ({"initContainers": [{"name": "init", "image": "x"}]}, "allowPrivilegeEscalation"),
+    ],
+)
+def test_what_leaves_the_restricted_standard_is_refused_by_field(spec: Any, field: str) -> None:
+    with pytest.raises(BadPodTemplate, match=field.replace(".", r"\.")):
+        job_manifest(request(pod_templates=({"spec": spec},)), OWNER, DEFAULTS)
+
+
+def test_an_operator_may_leave_that_to_the_cluster() -> None:
+    defaults = PodDefaults(image="x", enforce_restricted=False)
+    job = job_manifest(request(pod_templates=({"spec": {"hostNetwork": True}},)), OWNER, defaults)
+    assert pod_spec(job)["hostNetwork"] is True
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ({"spec": []}, r"podTemplate\.spec: must be an object"),
+        ({"spec": {"containers": {}}}, r"podTemplate\.spec\.containers: must be a list"),
+        ({"spec": {"containers": [{}]}}, r"containers\[0\]: needs name"),
+        ({"spec": {"containers": ["trainer"]}}, r"containers\[0\]: needs name"),
+        ({"spec": {"securityContext": "none"}}, r"securityContext: must be an object"),
+    ],
+)
+def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str) -> None:
+    with pytest.raises(BadPodTemplate, match=message):
+        job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+
+
+def test_null_removes_a_default() -> None:
+    template = {"spec": {"terminationGracePeriodSeconds": None}}
+    job = job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    assert "terminationGracePeriodSeconds" not in pod_spec(job)
+
+
+def test_a_task_that_does_not_fit_into_an_environment_is_refused() -> None:
+    task = train_task(padding="x" * MAX_TASK_BYTES)
+    with pytest.raises(BadPodTemplate, match="bytes"):
+        job_manifest(request(task=task), OWNER, DEFAULTS)
+
+
+def test_a_config_map_is_owned_and_holds_the_data() -> None:
+    body = config_map_manifest(ConfigMapRequest("answer", {"learningRate": "1e-4"}), OWNER)
+    assert body["data"] == {"learningRate": "1e-4"}
+    assert body["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
+
+
+def test_a_deadline_is_the_jobs_own() -> None:
+    job = job_manifest(request(deadline_seconds=7200), OWNER, DEFAULTS)
+    assert job["spec"]["activeDeadlineSeconds"] == 7200
+    assert "activeDeadlineSeconds" not in job_manifest(request(), OWNER, DEFAULTS)["spec"]
+
+
+def test_of_two_secrets_the_tasks_own_comes_last_and_so_wins() -> None:
+    job = job_manifest(request(secret_names=("sweep-s3", "models-s3")), OWNER, DEFAULTS)
+    names = [source["secretRef"]["name"] for source in container(job)["envFrom"]]
+    assert names == ["sweep-s3", "models-s3"]
+
+
+def test_pod_templates_are_merged_from_the_cluster_to_the_size() -> None:
+    def template(name: str) -> dict[str, Any]:
+        return {"spec": {"nodeSelector": {name: "1", "last": name}}}
+
+    defaults = replace(DEFAULTS, pod_template=template("cluster"))
+    wanted = request(pod_templates=(template("sweep"), template("size")))
+    selector = job_manifest(wanted, OWNER, defaults)["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"cluster": "1", "sweep": "1", "size": "1", "last": "size"}
+
+
+def test_an_accelerator_that_a_later_template_sets_to_0_is_not_asked_for() -> None:
+    def limits(gpus: int) -> dict[str, Any]:
+        containers = [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
+        return {"spec": {"containers": containers}}
+
+    job = job_manifest(request(pod_templates=(limits(8), limits(0))), OWNER, DEFAULTS)
+    assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 0}}

@@ -1,0 +1,228 @@
+"""Jobs and pods of the API server, reduced to what the core decides by."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
+from isoloss_operator.decide.labels import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
+
+
+def job(uid: str = "j1", *, conditions: Any = (), **changes: Any) -> dict[str, Any]:
+    labels = {LABEL_KIND: "train", LABEL_KEY: "k" * 32, LABEL_ATTEMPT: "3", LABEL_STORE: "s"}
+    metadata = {
+        "name": f"job-{uid}",
+        "uid": uid,
+        "labels": labels,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "ownerReferences": [{"uid": "owner", "controller": True}],
+    }
+    status = {"conditions": list(conditions), **changes.pop("status", {})}
+    return {
+        "metadata": {**metadata, **changes.pop("metadata", {})},
+        "spec": changes,
+        "status": status,
+    }
+
+
+def pod(
+    job_uid: str = "j1", *, name: str = "p1", created: str = "05", **changes: Any
+) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"batch.kubernetes.io/controller-uid": job_uid, LABEL_KEY: "k" * 32},
+            "creationTimestamp": f"2026-01-02T03:04:{created}Z",
+            **changes.pop("metadata", {}),
+        },
+        "status": {"phase": "Running", **changes},
+    }
+
+
+def ended(code: int, **more: Any) -> dict[str, Any]:
+    return {
+        "phase": "Failed",
+        "containerStatuses": [
+            {"name": "sidecar", "state": {"terminated": {"exitCode": 9}}},
+            {"name": "trainer", "state": {"terminated": {"exitCode": code, **more}}},
+        ],
+    }
+
+
+def test_a_running_job_keeps_its_names_and_times() -> None:
+    (seen,) = observe_jobs([job(status={"startTime": "2026-01-02T03:04:06Z"})], [pod()])
+    assert (seen.kind, seen.key, seen.attempt, seen.store) == ("train", "k" * 32, 3, "s")
+    assert seen.created == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert seen.started == datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC)
+    assert not seen.is_finished
+    assert seen.unfinished_pods == 1
+    assert seen.holds_a_slot
+
+
+def test_conditions_tell_how_a_job_ended() -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "m"}
+    target = {"type": "FailureTarget", "status": "True", "reason": "x"}
+    (seen,) = observe_jobs([job(conditions=[target, failed])], [])
+    assert (seen.failed, seen.complete, seen.reason, seen.message) == (
+        True,
+        False,
+        "PodFailurePolicy",
+        "m",
+    )
+    (seen,) = observe_jobs([job(conditions=[{**failed, "type": "Complete"}])], [])
+    assert seen.complete
+
+
+def test_a_condition_that_is_false_ends_nothing() -> None:
+    (seen,) = observe_jobs([job(conditions=[{"type": "Failed", "status": "False"}])], [])
+    assert not seen.is_finished
+
+
+def test_the_trainers_own_exit_counts_not_a_sidecars() -> None:
+    (seen,) = observe_jobs([job()], [pod(**ended(43, reason="Error", message='{"code":"x"}'))])
+    assert seen.pod is not None
+    assert (seen.pod.exit_code, seen.pod.reason) == (43, "Error")
+    assert seen.pod.termination_message == '{"code":"x"}'
+
+
+def test_of_several_pods_the_newest_speaks() -> None:
+    old, new = pod(name="a", created="05", **ended(75)), pod(name="b", created="06")
+    for order in ([old, new], [new, old]):
+        (seen,) = observe_jobs([job()], order)
+        assert seen.pod is not None
+        assert seen.pod.phase == "Running"
+        assert seen.unfinished_pods == 1
+
+
+def test_of_two_pods_of_one_second_the_one_at_work_speaks() -> None:
+    (seen,) = observe_jobs([job()], [pod(name="z", **ended(75)), pod(name="a")])
+    assert seen.pod is not None
+    assert seen.pod.phase == "Running"
+
+
+def test_an_ended_job_with_a_running_pod_still_holds_its_slot() -> None:
+    failed = {"type": "Failed", "status": "True"}
+    (seen,) = observe_jobs([job(conditions=[failed])], [pod()])
+    assert seen.is_finished
+    assert seen.holds_a_slot
+
+
+def test_an_ended_job_whose_pod_was_listed_too_late_holds_its_slot_by_its_own_count() -> None:
+    failed = {"type": "Failed", "status": "True"}
+    (seen,) = observe_jobs([job(conditions=[failed], status={"terminating": 1})], [])
+    assert seen.unfinished_pods == 1
+
+
+def test_what_keeps_a_pod_waiting_is_told() -> None:
+    waiting = {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}
+    status = [{"name": "trainer", "state": {"waiting": waiting}}]
+    (seen,) = observe_jobs([job()], [pod(phase="Pending", containerStatuses=status)])
+    assert seen.pod is not None
+    assert seen.pod.waiting_reason == "CreateContainerConfigError"
+    assert "secret" in seen.pod.waiting_message
+
+
+def test_an_init_container_that_can_not_start_is_told() -> None:
+    status = [{"name": "init", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    (seen,) = observe_jobs([job()], [pod(phase="Pending", initContainerStatuses=status)])
+    assert seen.pod is not None
+    assert seen.pod.waiting_reason == "ImagePullBackOff"
+
+
+def test_disruption_and_unschedulability_come_from_conditions() -> None:
+    conditions = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "no gpu",
+        },
+    ]
+    (seen,) = observe_jobs([job()], [pod(phase="Pending", conditions=conditions)])
+    assert seen.pod is not None
+    assert seen.pod.disruption == "PreemptionByScheduler"
+    assert seen.pod.unschedulable == "no gpu"
+
+
+def test_a_deleted_jobs_pod_is_orphaned_while_it_runs() -> None:
+    assert orphaned_pods([job("j1")], [pod("gone"), pod("j1")]) == ("k" * 32,)
+    assert orphaned_pods([job("j1")], [pod("gone", **ended(0))]) == ()
+
+
+def test_a_job_without_our_labels_is_not_ours_to_judge() -> None:
+    foreign = job()
+    foreign["metadata"]["labels"] = {LABEL_KIND: "dance"}
+    assert observe_jobs([foreign], []) == ()
+
+
+def test_ownership_goes_by_uid_and_controller() -> None:
+    assert is_owned_by(job(), "owner")
+    assert not is_owned_by(job(), "other")
+    assert not is_owned_by(job(metadata={"ownerReferences": [{"uid": "owner"}]}), "owner")
+
+
+def test_expiry_suspension_and_deletion_are_seen() -> None:
+    (seen,) = observe_jobs(
+        [job(suspend=True, ttlSecondsAfterFinished=0, metadata={"deletionTimestamp": "x"})], []
+    )
+    assert (seen.suspended, seen.expires, seen.deleting) == (True, True, True)
+
+
+def ran(seconds: int, **more: Any) -> dict[str, Any]:
+    times = {
+        "startedAt": "2026-01-02T03:04:10Z",
+        "finishedAt": f"2026-01-02T03:04:{10 + seconds}Z",
+    }
+    return ended(0, **times) | more
+
+
+def test_the_time_of_all_pods_that_ended_is_summed_and_that_of_the_running_one_told_apart() -> (
+    None
+):
+    running = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
+    pods = [
+        pod(name="a", **ran(20)),
+        pod(name="b", **ran(30)),
+        pod(name="c", containerStatuses=[running]),
+    ]
+    (seen,) = observe_jobs([job()], pods)
+    assert seen.worked_seconds == 50
+    assert seen.working_since == datetime(2026, 1, 2, 3, 5, tzinfo=UTC)
+    assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 60
+
+
+def test_times_that_nobody_knows_are_not_counted() -> None:
+    lost = ended(137, startedAt=None, finishedAt=None, reason="ContainerStatusUnknown")
+    (seen,) = observe_jobs([job()], [pod(**lost)])
+    assert (seen.worked_seconds, seen.working_since) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "devices"),
+    [
+        ({}, 1),
+        ({"cpu": "16", "memory": "64Gi", "rdma/hca": "1"}, 1),
+        ({"nvidia.com/gpu": "8", "cpu": "64"}, 8),
+        ({"nvidia.com/gpu": 4}, 4),
+        ({"nvidia.com/mig-1g.10gb": "2"}, 2),
+        ({"amd.com/gpu": "3"}, 3),
+        ({"gpu.intel.com/i915": "1"}, 1),
+        ({"google.com/tpu": "4"}, 4),
+    ],
+)
+def test_devices_are_counted_whoever_makes_them(limits: dict[str, Any], devices: int) -> None:
+    containers = [{"name": "trainer", "resources": {"limits": limits}}, {"name": "sidecar"}]
+    (seen,) = observe_jobs([job(template={"spec": {"containers": containers}})], [pod(**ran(20))])
+    assert seen.accelerators == devices
+    assert seen.accelerator_seconds(datetime.now(UTC)) == 20 * devices
+
+
+def test_a_failed_job_without_a_pod_is_told_by_its_own_times() -> None:
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-02T03:04:36Z"}
+    status = {"startTime": "2026-01-02T03:04:06Z"}
+    (seen,) = observe_jobs([job(conditions=[failed], status=status)], [])
+    assert seen.accelerator_seconds(datetime.now(UTC)) == 30
+    (seen,) = observe_jobs([job(conditions=[failed], status=status)], [pod(**ran(20))])
+    assert seen.accelerator_seconds(datetime.now(UTC)) == 20

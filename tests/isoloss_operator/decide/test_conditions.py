@@ -1,0 +1,88 @@
+"""Conditions behave as metav1 and kstatus have it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from datetime import timedelta
+
+from isoloss.laws import RefusalReason
+from isoloss_operator.decide import reasons
+from isoloss_operator.decide.conditions import (
+    Finding,
+    dated,
+    parse_conditions,
+    parse_timestamp,
+    shortened,
+    timestamp,
+    turned,
+)
+from isoloss_operator.decide.reasons import Reason
+from tests.support.builders import NOW
+
+
+def test_the_transition_time_changes_with_the_status_alone() -> None:
+    """A new reason or message under the same status keeps it."""
+    first = dated({"Ready": Finding.false(Reason.TRAINING, "a")}, {}, generation=1, now=NOW)
+    later = NOW + timedelta(hours=1)
+    known = {c.type: c for c in first}
+    same = dated({"Ready": Finding.false(Reason.QUEUED, "b")}, known, generation=2, now=later)
+    turn = dated({"Ready": Finding.true(Reason.FITTED, "c")}, known, generation=2, now=later)
+    assert same[0].last_transition_time == first[0].last_transition_time == timestamp(NOW)
+    assert (same[0].reason, same[0].observed_generation) == ("Queued", 2)
+    assert turn[0].last_transition_time == timestamp(later)
+
+
+def test_a_turn_is_a_new_status_or_reason() -> None:
+    """A message alone is no news."""
+    known = {
+        c.type: c
+        for c in dated({"Ready": Finding.false(Reason.TRAINING, "x")}, {}, generation=1, now=NOW)
+    }
+    message = dated({"Ready": Finding.false(Reason.TRAINING, "y")}, known, generation=1, now=NOW)
+    reason = dated({"Ready": Finding.false(Reason.QUEUED, "x")}, known, generation=1, now=NOW)
+    assert turned(message, known) == ()
+    assert turned(reason, known) == reason
+
+
+def test_conditions_of_a_strange_status_are_passed_over() -> None:
+    """Someone may have written anything there."""
+    good = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Fitted",
+        "message": "",
+        "lastTransitionTime": "2026-09-01T12:00:00Z",
+    }
+    assert list(parse_conditions({"conditions": [good, {"type": 3}, None]})) == ["Ready"]
+    assert parse_conditions({"conditions": "none"}) == {}
+
+
+def test_messages_are_cut_by_bytes_at_whole_characters() -> None:
+    """Three-byte characters and lone surrogates included."""
+    cut = shortened("äöü€" * 100, 50)
+    assert len(cut.encode()) <= 50
+    assert cut.endswith("…")
+    assert shortened("short", 50) == "short"
+    assert shortened("two\nlines\x00", 50) == "two lines "
+    assert shortened("\ud800", 50).encode() == b" "
+
+
+def test_times_are_rfc_3339_in_utc() -> None:
+    """And what is none is None."""
+    assert timestamp(NOW) == "2026-09-01T12:00:00Z"
+    assert parse_timestamp(timestamp(NOW)) == NOW
+    assert parse_timestamp("yesterday") is None
+
+
+def test_every_reason_is_camel_case_and_has_its_line() -> None:
+    """kubectl and alerts rely on the words, people on the lines."""
+    assert all(re.fullmatch(r"[A-Z][A-Za-z0-9]+", reason) for reason in [*Reason, *RefusalReason])
+    body = ast.parse(inspect.getsource(reasons.Reason)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    members = [i for i, node in enumerate(body.body) if isinstance(node, ast.Assign)]
+    assert len(members) == len(Reason)
+    for index in members:
+        following = body.body[index + 1]
+        assert isinstance(following, ast.Expr), ast.unparse(body.body[index])

@@ -1,0 +1,581 @@
+"""What happens next with a prediction: answers from final laws, refusals in words, stale answers marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from isoloss.laws import FitOptions, Laws, Refusal, RefusalReason, refused_laws
+from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_contract.records import (
+    DomainLoss,
+    EvaluateTask,
+    EvaluationResult,
+    ExitCode,
+    ParameterCounts,
+)
+from isoloss_operator.api import Checkpoint, HyperparamPredictionSpec
+from isoloss_operator.decide.evaluation import evaluate_config
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.requests import store_label
+from isoloss_operator.decide.observation import (
+    ObservedJob,
+    ObservedPod,
+    ObservedPrediction,
+    ObservedReference,
+)
+from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
+from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
+from tests.support.planted_laws import fitted_laws
+
+SWEEP_UID = "5bd5f7a2-0000-4000-8000-000000000002"
+CHECKPOINT = "s3://models/dense-8b"
+CONFIG = evaluate_config(parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT))
+LAWS_SHA = "f" * 64
+
+
+def prediction_spec(**changes: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "sweepRef": {"name": "demo"},
+        "checkpoint": {"uri": CHECKPOINT},
+        "budget": {"flops": "1e19"},
+        "batchSizeMultipleOf": 8,
+        "publish": {"configMapName": "dense-8b-hyperparams"},
+    }
+    return {name: value for name, value in {**spec, **changes}.items() if value is not None}
+
+
+def parsed_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionSpec | InvalidSpec:
+    try:
+        return parse_prediction_spec(raw)
+    except InvalidSpec as error:
+        return error
+
+
+def given_loss(loss: str, **changes: Any) -> dict[str, Any]:
+    return prediction_spec(checkpoint=None, initialLoss=loss, **changes)
+
+
+def sweep(
+    status: str = "True", reason: str = "Fitted", message: str = "Fitted.", **changes: Any
+) -> ObservedReference:
+    generation = changes.get("generation", 1)
+    ready = {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": changes.pop("observed_generation", generation),
+        "lastTransitionTime": "2026-09-01T11:00:00Z",
+    }
+    fields: dict[str, Any] = {
+        "name": "demo",
+        "uid": SWEEP_UID,
+        "generation": generation,
+        "spec": parsed(sweep_spec()),
+        "status": {"conditions": [ready], "lawsSha256": LAWS_SHA},
+    }
+    return ObservedReference(**{**fields, **changes})
+
+
+def fit(laws: Laws | None = None, **changes: Any) -> FitOutcome:
+    fields: dict[str, Any] = {
+        "inputs": "i",
+        "laws": laws or fitted_laws(),
+        "laws_sha256": LAWS_SHA,
+        "ledger_sha256": "a" * 64,
+        "points": 75,
+    }
+    return FitOutcome(**{**fields, **changes})
+
+
+def evaluation(**changes: Any) -> EvaluationResult:
+    fields: dict[str, Any] = {
+        "key": CONFIG.key,
+        "loss": 3.2,
+        "loss_standard_error": 0.001,
+        "domains": {"general": DomainLoss(loss=3.3), "math": DomainLoss(loss=2.8)},
+        "nats_per_byte": 0.8,
+        "evaluated_tokens": 180_000,
+        "parameters": ParameterCounts(
+            body_active=10**9, body_total=10**9, head=10**8, embedding=0
+        ),
+        "model_type": "llama",
+        "tokenizer_digest": "e" * 32,
+        "same_tokenizer": True,
+        "accelerator_seconds": 12.0,
+    }
+    return EvaluationResult(**{**fields, **changes})
+
+
+def observed(spec: Mapping[str, Any] | None = None, **changes: Any) -> ObservedPrediction:
+    """A prediction whose sweep is ready and whose checkpoint is measured."""
+    fields: dict[str, Any] = {
+        "name": "dense-8b",
+        "namespace": "research",
+        "uid": "uid-p",
+        "generation": 1,
+        "now": NOW,
+        "spec": parsed_prediction(prediction_spec() if spec is None else spec),
+        "sweep": sweep(),
+        "manifest": manifest(),
+        "fit": fit(),
+        "evaluation": evaluation(),
+    }
+    return ObservedPrediction(**{**fields, **changes})
+
+
+def after(world: ObservedPrediction, plan: PredictionPlan, **changes: Any) -> ObservedPrediction:
+    status = plan.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return replace(world, **{"status": status, **changes})
+
+
+def answered(**changes: Any) -> ObservedPrediction:
+    """A prediction that has its answer; `changes` come afterwards."""
+    world = observed()
+    return after(world, decide_prediction(world), **changes)
+
+
+def job(**changes: Any) -> ObservedJob:
+    fields: dict[str, Any] = {
+        "name": "dense-8b-evaluate-1",
+        "uid": "j1",
+        "kind": "evaluate",
+        "key": CONFIG.key,
+        "attempt": 1,
+        "store": store_label(STORE),
+        "created": NOW - timedelta(seconds=20),
+        "unfinished_pods": 1,
+        "pod": ObservedPod(phase="Running"),
+    }
+    return ObservedJob(**{**fields, **changes})
+
+
+def ended(exit_code: int, message: str = "", **changes: Any) -> ObservedJob:
+    pod = ObservedPod(phase="Failed", exit_code=exit_code, termination_message=message)
+    return job(**{"failed": True, "unfinished_pods": 0, "pod": pod, **changes})
+
+
+def refused() -> Laws:
+    refusal = Refusal(RefusalReason.NO_COMMON_LOSS_RANGE, "Train the small size for longer.")
+    return refused_laws(refusal, (), FitOptions())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One state of a prediction."""
+
+    world: Callable[[], ObservedPrediction]
+    ready: tuple[str, str]
+    creates: int = 0
+    stale: str = "False"
+    stalled: bool = False
+    has_answer: bool = False
+    also: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    says: str = ""
+
+
+ROWS: dict[str, Row] = {
+    "a measured checkpoint and final laws give an answer": Row(
+        observed,
+        ("True", "Predicted"),
+        has_answer=True,
+        also={"Evaluated": ("True", "Evaluated"), "Accepted": ("True", "Accepted")},
+    ),
+    "a given initial loss needs no measurement": Row(
+        lambda: observed(given_loss("3.2"), evaluation=ABSENT),
+        ("True", "Predicted"),
+        has_answer=True,
+        also={"Evaluated": ("True", "InitialLossGiven")},
+    ),
+    "a budget in tokens takes the checkpoint's parameters": Row(
+        lambda: observed(prediction_spec(budget={"tokens": 2_000_000_000})),
+        ("True", "Predicted"),
+        has_answer=True,
+    ),
+    "both checkpoint and initialLoss are refused": Row(
+        lambda: observed(prediction_spec(initialLoss="3.2")),
+        ("False", "InvalidSpec"),
+        stalled=True,
+        says="set exactly one of checkpoint and initialLoss",
+    ),
+    "storage that the namespace may not use is refused": Row(
+        lambda: observed(storage_refusal="research may use s3://bucket only"),
+        ("False", "StorageNotAllowed"),
+        stalled=True,
+    ),
+    "a sweepRef to nothing waits for it": Row(
+        lambda: observed(sweep=None, manifest=ABSENT, fit=ABSENT, evaluation=ABSENT),
+        ("False", "SweepNotFound"),
+        says="no ScalingSweep demo",
+    ),
+    "a sweep with an invalid spec is waited for": Row(
+        lambda: observed(sweep=sweep(spec=parsed({"nonsense": 1}))),
+        ("False", "SweepInvalid"),
+    ),
+    "a store that does not answer is waited for": Row(
+        lambda: observed(store_error="s3://bucket: timeout"),
+        ("False", "StorageUnreachable"),
+    ),
+    "before the corpus is prepared nothing can be measured": Row(
+        lambda: observed(
+            manifest=ABSENT, fit=ABSENT, evaluation=ABSENT, sweep=sweep("False", "PreparingData")
+        ),
+        ("False", "SweepNotReady"),
+        says="PreparingData",
+    ),
+    "an unmeasured checkpoint gets its evaluate Job even before the laws are there": Row(
+        lambda: observed(evaluation=ABSENT, fit=ABSENT, sweep=sweep("False", "Training")),
+        ("False", "Evaluating"),
+        creates=1,
+        also={"Reconciling": ("True", "Converging")},
+    ),
+    "while the evaluate Job runs nothing else starts": Row(
+        lambda: observed(evaluation=ABSENT, jobs=(job(),)),
+        ("False", "Evaluating"),
+    ),
+    "an evaluate pod without its secret says so": Row(
+        lambda: observed(
+            evaluation=ABSENT,
+            jobs=(job(pod=ObservedPod(waiting_reason="CreateContainerConfigError")),),
+        ),
+        ("False", "SecretMissing"),
+    ),
+    "a folder that is not a checkpoint stalls with the trainer's message": Row(
+        lambda: observed(
+            evaluation=ABSENT,
+            jobs=(ended(ExitCode.BAD_DATA, words("NotACheckpoint", "no config.json")),),
+        ),
+        ("False", "NotACheckpoint"),
+        stalled=True,
+        says="no config.json",
+    ),
+    "a folder that is not a checkpoint is tried again after a while": Row(
+        lambda: observed(
+            evaluation=ABSENT,
+            jobs=(
+                ended(
+                    ExitCode.BAD_DATA,
+                    words("NotACheckpoint", "no config.json"),
+                    created=NOW - timedelta(seconds=31),
+                ),
+            ),
+        ),
+        ("False", "NotACheckpoint"),
+        creates=1,
+        stalled=True,
+    ),
+    "an interrupted evaluation starts again at once": Row(
+        lambda: observed(evaluation=ABSENT, jobs=(ended(ExitCode.INTERRUPTED),)),
+        ("False", "WaitingToRetry"),
+        creates=1,
+    ),
+    "an unreadable evaluation is set aside and made again": Row(
+        lambda: observed(evaluation=Unreadable("result.json: loss: nan")),
+        ("False", "Evaluating"),
+        creates=1,
+    ),
+    "another evaluation's result is not taken for this one": Row(
+        lambda: observed(evaluation=evaluation(key="0" * 32)),
+        ("False", "Evaluating"),
+        creates=1,
+    ),
+    "while the sweep trains there is no answer": Row(
+        lambda: observed(fit=ABSENT, sweep=sweep("False", "Training", "3 of 8 points are done.")),
+        ("False", "SweepNotReady"),
+        says="3 of 8 points",
+    ),
+    "provisional laws give numbers to look at, not an answer": Row(
+        lambda: observed(fit=fit(fitted_laws(provisional=True)), sweep=sweep("False", "Training")),
+        ("False", "Provisional"),
+        has_answer=True,
+    ),
+    "refused laws give no answer, for their own reason": Row(
+        lambda: observed(
+            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", "Train longer.")
+        ),
+        ("False", "NoCommonLossRange"),
+        stalled=True,
+        says="Train longer.",
+    ),
+    "laws that can not be read are waited for": Row(
+        lambda: observed(fit=ABSENT), ("False", "LawsUnreadable")
+    ),
+    "laws other than those the sweep names are not used": Row(
+        lambda: observed(fit=fit(laws_sha256="0" * 64)), ("False", "LawsUnreadable")
+    ),
+    "an initial loss at or below L0 is refused": Row(
+        lambda: observed(given_loss("0.5")),
+        ("False", "InitialLossBelowIrreducible"),
+        stalled=True,
+    ),
+    "an extrapolation too far is refused": Row(
+        lambda: observed(prediction_spec(budget={"flops": "1e26"})),
+        ("False", "ExtrapolationTooFar"),
+        stalled=True,
+    ),
+    "a ConfigMap of someone else is left alone": Row(
+        lambda: observed(config_map_foreign=True),
+        ("False", "ConfigMapTaken"),
+        stalled=True,
+        has_answer=True,
+    ),
+    "an answer stands, stale, while its sweep trains on": Row(
+        lambda: answered(fit=ABSENT, sweep=sweep("False", "Training", generation=2)),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+    ),
+    "an answer stands, stale, when its sweep is deleted": Row(
+        lambda: answered(sweep=None, manifest=ABSENT, fit=ABSENT),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "SweepNotFound")},
+    ),
+    "an answer stands, stale, until the operator has seen the changed sweep": Row(
+        lambda: answered(sweep=sweep(generation=2, observed_generation=1)),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "SweepChanged")},
+    ),
+    "an answer is withdrawn when the new laws are refused": Row(
+        lambda: answered(
+            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", generation=2)
+        ),
+        ("False", "NoCommonLossRange"),
+        stalled=True,
+    ),
+    "an answer is withdrawn when the prediction's own spec changes": Row(
+        lambda: answered(
+            generation=2,
+            spec=parsed_prediction(prediction_spec(budget={"flops": "2e19"})),
+            fit=ABSENT,
+            sweep=sweep("False", "Training"),
+        ),
+        ("False", "SweepNotReady"),
+    ),
+    "a new answer replaces a stale one": Row(
+        lambda: answered(sweep=sweep(generation=3)),
+        ("True", "Predicted"),
+        has_answer=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_state(name: str) -> None:
+    """The row's sentence holds."""
+    row = ROWS[name]
+    plan = decide_prediction(row.world())
+    assert condition(plan, "Ready")[:2] == row.ready
+    assert row.says in condition(plan, "Ready")[2]
+    assert len(plan.create) == row.creates
+    assert condition(plan, "Stale")[0] == row.stale
+    assert condition(plan, "Stalled")[0] == str(row.stalled)
+    assert (plan.status.learning_rate is not None) == row.has_answer
+    for kind, expected in row.also.items():
+        assert condition(plan, kind)[:2] == expected
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_is_published_has_numbers_exactly_when_ready(name: str) -> None:
+    """A pipeline that reads the ConfigMap can not go on with a withdrawn or provisional number."""
+    plan = decide_prediction(ROWS[name].world())
+    if plan.publish is None:
+        assert ROWS[name].ready[1] in ("InvalidSpec", "ConfigMapTaken")
+        return
+    is_ready = ROWS[name].ready[0] == "True"
+    assert plan.publish.data["ready"] == str(is_ready).lower()
+    assert ("learningRate" in plan.publish.data) == is_ready
+    assert ("batchSize" in plan.publish.data) == is_ready
+    if is_ready:
+        assert plan.publish.data["stale"] == ROWS[name].stale.lower()
+
+
+@pytest.mark.parametrize(
+    ("changes", "gone"),
+    [
+        ({}, ["former"]),
+        ({"publish": {"configMapName": "former"}}, ["dense-8b-hyperparams"]),
+        ({"publish": None}, ["dense-8b-hyperparams", "former"]),
+        ({"publish": None, "sweepRef": {"name": "no such sweep"}}, []),
+    ],
+)
+def test_what_was_published_under_a_former_name_is_withdrawn(
+    changes: dict[str, Any], gone: list[str]
+) -> None:
+    """Nobody would update it any more; an invalid spec takes nothing away."""
+    published = {"former": "u1", "dense-8b-hyperparams": "u2"}
+    plan = decide_prediction(observed(prediction_spec(**changes), published=published))
+    assert [(each.name, each.uid) for each in plan.withdraw] == [
+        (name, published[name]) for name in gone
+    ]
+
+
+def test_a_wanted_name_that_is_anothers_does_not_keep_the_former_one() -> None:
+    """It would go stale without saying so."""
+    plan = decide_prediction(observed(config_map_foreign=True, published={"former": "u1"}))
+    assert plan.publish is None
+    assert [each.name for each in plan.withdraw] == ["former"]
+
+
+def test_an_answer_names_everything_it_rests_on() -> None:
+    """Intervals, variants, second opinions, extrapolation and digests."""
+    status = decide_prediction(observed(prediction_spec(pretrainingTokens=10**9))).status
+    rate, batch = status.learning_rate, status.batch_size
+    assert rate is not None
+    assert batch is not None
+    assert float(rate.low or 0) <= float(rate.value or 0) <= float(rate.high or 0)
+    assert int(batch.value or 0) % 8 == 0
+    assert int(status.batch_size_tokens) == int(batch.value or 0) * 2048
+    assert status.initial_loss is not None
+    assert (status.initial_loss.value, status.initial_loss.low) == ("3.2000", "3.1987")
+    assert status.domain_losses == {"general": "3.3000", "math": "2.8000"}
+    assert status.planned_flops == "1e19"
+    assert [v.name for v in status.variants] == ["A", "B"]
+    assert {"step-law", "deepseek"} <= {v.name for v in status.second_opinions}
+    assert status.extrapolation is not None
+    assert float(status.extrapolation.compute_factor) > 0
+    assert (status.sweep_generation, status.sweep_uid) == (1, SWEEP_UID)
+    assert (status.laws_sha256, status.ledger_sha256) == (LAWS_SHA, "a" * 64)
+    assert status.evaluation_uri == f"{STORE}/evaluations/{CONFIG.key}/result.json"
+
+
+def test_without_an_answer_the_former_numbers_are_gone() -> None:
+    """Nothing of a withdrawn answer is left in the status."""
+    status = decide_prediction(
+        ROWS["an answer is withdrawn when the new laws are refused"].world()
+    ).status
+    assert status.learning_rate is None
+    assert status.batch_size is None
+    assert status.total_flops is None
+    assert status.variants == ()
+    assert status.second_opinions == ()
+    assert status.laws_sha256 == ""
+    assert status.initial_loss is not None
+
+
+def test_a_converted_loss_is_warned_of() -> None:
+    """Losses per token of two tokenizers are not comparable as they are."""
+    status = decide_prediction(observed(evaluation=evaluation(same_tokenizer=False))).status
+    assert "nats per byte" in status.warnings[0]
+
+
+def test_the_evaluate_request_measures_on_the_sweeps_own_sequences() -> None:
+    """Corpus, mixture, sequence length, secret and templates are the sweep's; its own come last."""
+    own = {"spec": {"priority": 1}}
+    checkpoint = {"uri": CHECKPOINT, "podTemplate": own, "secretName": "models-s3"}
+    spec = prediction_spec(checkpoint=checkpoint)
+    shared = {"spec": {"nodeSelector": {"gpu": "h200"}}}
+    reference = sweep(spec=parsed(sweep_spec(podTemplate=shared)))
+    request = decide_prediction(observed(spec, evaluation=ABSENT, sweep=reference)).create[0]
+    assert isinstance(request.task, EvaluateTask)
+    assert request.task.config == CONFIG
+    assert request.pod_templates == (shared, own)
+    assert request.secret_names == ("sweep-s3", "models-s3")
+    assert request.name.startswith("dense-8b-evaluate-")
+    again = decide_prediction(
+        observed(spec, evaluation=ABSENT, sweep=reference, jobs=(ended(143, name=request.name),))
+    ).create[0]
+    assert again.name == f"{request.name}-a2"
+
+
+def crashed(count: int, **changes: Any) -> tuple[ObservedJob, ...]:
+    """So many failed attempts, the last one an hour ago."""
+    return tuple(
+        ended(1, name=f"j{n}", uid=f"u{n}", attempt=n, ended=NOW - timedelta(hours=1), **changes)
+        for n in range(1, count + 1)
+    )
+
+
+def test_failed_evaluations_wait_by_the_table_of_all_tasks() -> None:
+    """The second crash delays the third attempt by 10 s, as a point's would be."""
+    two = tuple(replace(job, ended=NOW - timedelta(seconds=9)) for job in crashed(2))
+    assert decide_prediction(observed(evaluation=ABSENT, jobs=two)).create == ()
+    later = decide_prediction(
+        observed(evaluation=ABSENT, jobs=two, now=NOW + timedelta(seconds=1))
+    )
+    assert [request.attempt for request in later.create] == [3]
+
+
+def test_an_evaluation_that_failed_too_often_stalls_until_the_spec_changes() -> None:
+    """As a preparation does: the sweep's retriesPerPoint, three unless set."""
+    jobs = crashed(4, generation=1)
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=jobs))
+    assert condition(plan, "Evaluated")[:2] == ("False", "EvaluationFailed")
+    assert condition(plan, "Stalled")[0] == "True"
+    assert plan.create == ()
+    changed = decide_prediction(observed(evaluation=ABSENT, jobs=jobs, generation=2))
+    assert [request.attempt for request in changed.create] == [5]
+
+
+@pytest.mark.parametrize("exit_code", [ExitCode.BAD_DATA, ExitCode.INTERRUPTED])
+def test_failed_evaluate_jobs_expire_once_they_are_not_needed_as_memory(exit_code: int) -> None:
+    """A checkpoint that stays unusable is tried for ever; its Jobs do not pile up."""
+    jobs = tuple(
+        ended(exit_code, name=f"j{n}", uid=f"u{n}", attempt=n, ended=NOW - timedelta(hours=1))
+        for n in range(1, 31)
+    )
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=jobs))
+    assert [expiry.name for expiry in plan.expire] == [f"j{n}" for n in range(1, 23)]
+    left = observed(evaluation=ABSENT, jobs=jobs[22:])
+    assert decide_prediction(left).expire == ()
+    assert decide_prediction(left).create == plan.create, "number and delay are those of before"
+
+
+def test_where_to_read() -> None:
+    """Manifest and laws under the sweep's store; the evaluation once the manifest is known."""
+    reads = prediction_reads(observed())
+    assert reads is not None
+    assert reads.laws == f"sweeps/demo-{SWEEP_UID}/laws.json"
+    assert evaluation_path(observed()) == f"evaluations/{CONFIG.key}/result.json"
+    assert evaluation_path(observed(manifest=ABSENT)) is None
+    assert evaluation_path(observed(given_loss("3.2"))) is None
+    assert prediction_reads(observed(sweep=None)) is None
+
+
+def test_jobs_of_a_former_checkpoint_are_deleted() -> None:
+    """And so they are when the spec states the initial loss instead."""
+    other = job(key="0" * 32, name="former")
+    assert [d.name for d in decide_prediction(observed(jobs=(other,))).delete] == ["former"]
+    given = observed(given_loss("3.2"), jobs=(other,))
+    assert [d.name for d in decide_prediction(given).delete] == ["former"]
+
+
+def test_a_second_pass_repeats_the_answer_to_the_letter_and_sends_no_event() -> None:
+    """Bootstrap draws are seeded: a status that changed by itself would be written for ever."""
+    world = observed()
+    plan = decide_prediction(world)
+    again = decide_prediction(after(world, plan, now=NOW + timedelta(hours=1)))
+    assert again.status == plan.status
+    assert again.events == ()
+    assert [e.reason for e in plan.events] == ["Accepted", "Evaluated", "Predicted"]
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_sweep_that_runs_is_told_of_once_however_its_provisional_laws_come_and_go(
+    stands: bool,
+) -> None:
+    """The condition follows them; an event for each turn would drown what matters."""
+    running = sweep("False", "Training", "2 of 8 points are done.")
+    nothing, some = fit(refused()), fit(fitted_laws(provisional=True))
+    world = answered(sweep=running) if stands else observed(sweep=running)
+    told, reasons = [], []
+    for laws in (nothing, some, nothing, some):
+        plan = decide_prediction(replace(world, fit=laws))
+        told += [event.reason for event in plan.events]
+        reasons.append(condition(plan, "Stale" if stands else "Ready")[1])
+        world = after(world, plan)
+    assert reasons == ["SweepNotReady", "Provisional"] * 2
+    assert sum(reason in ("SweepNotReady", "Provisional") for reason in told) == 1
+    ended = replace(world, fit=fit(), sweep=sweep())
+    assert "Predicted" in [e.reason for e in decide_prediction(ended).events] or stands

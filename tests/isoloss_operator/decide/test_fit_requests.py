@@ -1,0 +1,60 @@
+"""Which fit is asked for while another one runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from isoloss_operator.decide.fits import FitRequest
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.sweep import decide_sweep
+from tests.support.builders import after, complete, observed, parsed, points, result, sweep_spec
+
+POINTS = points()
+
+
+def done(count: int, **changes: Any) -> ObservedSweep:
+    """A sweep with its first points done."""
+    jobs = tuple(complete(point) for point in POINTS[:count])
+    found = {point.key: result(point) for point in POINTS[:count]}
+    world = observed(jobs=jobs, results=found)
+    return after(world, decide_sweep(world), **changes)
+
+
+def asked(world: ObservedSweep) -> FitRequest:
+    request = decide_sweep(world).fit
+    assert request is not None
+    return request
+
+
+def test_more_points_do_not_end_a_provisional_fit() -> None:
+    """Where they come faster than fits end, there would never be one."""
+    running = asked(done(4))
+    assert running.provisional
+    assert decide_sweep(done(6, fit_running=running)).fit is None
+    assert asked(done(6)).inputs != running.inputs
+
+
+def test_the_final_fit_does_not_wait_for_a_provisional_one() -> None:
+    final = asked(done(len(POINTS), fit_running=asked(done(6))))
+    assert not final.provisional
+
+
+def test_the_very_fit_that_runs_is_not_asked_for_again() -> None:
+    running = asked(done(len(POINTS)))
+    assert decide_sweep(done(len(POINTS), fit_running=running)).fit is None
+
+
+@pytest.mark.parametrize("fit", [{"weights": "Raw"}, {"irreducibleLoss": "1.69"}])
+def test_a_fit_made_otherwise_than_the_spec_asks_is_not_waited_for(fit: dict[str, str]) -> None:
+    """Its laws would be of no use."""
+    running = asked(done(4))
+    changed = done(4, fit_running=running, spec=parsed(sweep_spec(fit=fit)), generation=2)
+    assert asked(changed).provisional
+
+
+def test_a_final_fit_of_a_sweep_that_grew_since_is_not_waited_for() -> None:
+    running = replace(asked(done(len(POINTS))), inputs="of a smaller grid")
+    assert asked(done(len(POINTS), fit_running=running)).inputs != running.inputs

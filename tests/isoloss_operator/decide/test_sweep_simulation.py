@@ -1,0 +1,99 @@
+"""Whole sweeps in memory, with pods that end badly and an operator that is killed between any two writes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isoloss_contract.ledger import DONE, PointState
+from isoloss_operator.decide.jobs.failures import FailureClass
+from tests.support.builders import sweep_spec
+from tests.support.fake_world import FakeWorld
+
+PASSES = 400
+PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0}
+
+
+def run(world: FakeWorld) -> None:
+    """Passes at random moments until every point is done."""
+    for _ in range(PASSES):
+        world.run_operator()
+        if world.ledger is not None and _is_over(world):
+            return
+        world.let_time_pass(world.chance.choice([1.0, 20.0, 400.0]))
+    raise AssertionError(f"not done after {PASSES} passes: {world.ledger}")
+
+
+def _is_over(world: FakeWorld) -> bool:
+    assert world.ledger is not None
+    records = world.ledger.points
+    done = len(records) == len(world.points) and all(
+        record.state is not PointState.PENDING for record in records
+    )
+    return done and not world.damaged
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.05, 0.3]))
+def test_every_sweep_ends_with_each_point_trained_once_and_never_exceeds_its_parallelism(
+    seed: int, kills: float
+) -> None:
+    """Within the passes of FakeWorld, parallelism and double starts are asserted as they happen."""
+    world = FakeWorld(
+        random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.4, kills=kills
+    )
+    run(world)
+    assert world.ledger is not None
+    assert all(record.state in DONE for record in world.ledger.points)
+    assert set(world.trained.values()) == {1}
+    assert 0 < world.most_active <= 3
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.2]))
+def test_exactly_the_chargeable_failures_are_charged(seed: int, kills: float) -> None:
+    """Interruptions, vanished pods, claims and deletions by hand cost a point nothing."""
+    world = FakeWorld(
+        random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.5, kills=kills
+    )
+    run(world)
+    assert world.ledger is not None
+    charged = {
+        (record.key, failure): count
+        for record in world.ledger.points
+        for failure, count in record.attempts.charged.items()
+        if failure != FailureClass.OUT_OF_MEMORY
+    }
+    assert charged == dict(world.injected)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_again(
+    seed: int,
+) -> None:
+    """Deleting the sweep and applying it again finds all points done in the store."""
+    first = FakeWorld(random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT))
+    run(first)
+    second = FakeWorld(random.Random(seed + 1), spec=first.spec, kills=0.2)
+    second.results = dict(first.results)
+    run(second)
+    assert second.ledger is not None
+    assert all(record.adopted for record in second.ledger.points)
+    assert not second.trained
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.1]))
+def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_count(
+    seed: int, kills: float
+) -> None:
+    """The repeated run has the old digest: a fit's old complaint must not hit it again."""
+    world = FakeWorld(
+        random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), damage=0.3, kills=kills
+    )
+    run(world)
+    assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})

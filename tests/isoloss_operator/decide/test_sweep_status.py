@@ -1,0 +1,266 @@
+"""The status is constant in size, and its numbers are the ledger's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from isoloss.formatting import number
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
+from isoloss_contract.ledger import Attempts, Ledger
+from isoloss_contract.records import ExitCode
+from isoloss_contract.store import MAX_RECORD_BYTES, parse_record
+from isoloss_operator.api import ScalingSweepStatus
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.attempts import after_failure
+from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, Failure, FailureClass
+from isoloss_operator.decide.law_status import (
+    hyperparameter_law,
+    loss_compute_law,
+    optimum_statuses,
+    texts,
+)
+from isoloss_operator.decide.points.transitions import planned
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
+from isoloss_operator.planning.flops import six_nd
+from tests.support.builders import (
+    NOW,
+    after,
+    complete,
+    failed,
+    job,
+    manifest,
+    observed,
+    points,
+    progress,
+    result,
+    sweep_spec,
+    words,
+)
+from tests.support.planted_laws import fitted_laws
+
+STATUS_LIMIT = 32 * 1024
+LONG = "ä€𝄞" * 400
+
+
+def status_bytes(status: ScalingSweepStatus) -> int:
+    return len(status.model_dump_json(by_alias=True).encode())
+
+
+def huge_spec() -> dict[str, object]:
+    """10,000 points and the longest storage URI."""
+    grid = {"batchSizes": list(range(1, 101)), "learningRates": [f"{n}e-5" for n in range(1, 101)]}
+    uri = "s3://bucket/" + "x" * 628
+    return sweep_spec(
+        proxies=[sweep_spec()["proxies"][0]],
+        grid=grid,
+        storage={"uri": uri},
+        parallelism=1000,
+        failurePolicy={"retriesPerPoint": 0, "maxFailedPoints": 10_000},
+    )
+
+
+def test_status_keeps_its_limit_when_ten_thousand_points_failed_with_long_last_words() -> None:
+    """Four-byte letters in every message."""
+    spec = huge_spec()
+    planned = points(spec)
+    store = decide_sweep(observed(spec)).create[0].labels["isoloss.dev/store"]
+    jobs = tuple(failed(p, 1, store=store, pod_message=LONG) for p in planned)
+    plan = decide_sweep(observed(spec, jobs=jobs, create_error=LONG))
+    assert plan.status.points.failed == 10_000
+    assert status_bytes(plan.status) < STATUS_LIMIT
+
+
+def test_a_ledger_of_ten_thousand_points_with_the_longest_records_can_be_read_back() -> None:
+    """Quotes, which JSON doubles, in every kept failure."""
+    point = points(sweep_spec())[0]
+    words = Failure(FailureClass.TRAJECTORY_UNREADABLE, '"' * 1000, code="C" * 64)
+    attempts = Attempts()
+    for attempt in range(1, 6):
+        ended = job(point, attempt=attempt, uid="u" * 36)
+        attempts = after_failure(attempts, ended, words, template="t" * 16, now=NOW)
+    record = replace(
+        planned(point, None),
+        name="n" * 100,
+        proxy="p" * 30,
+        learning_rate=1.2345678901234567e-05,
+        attempts=attempts,
+        trajectory_sha256="f" * 64,
+    )
+    ledger = Ledger(sweep="s", namespace="n", uid="u", points=(record,) * 10_000)
+    content = ledger.document()
+    assert len(content) < MAX_RECORD_BYTES
+    assert parse_record(content, Ledger, "ledger.json") == ledger
+
+
+def test_the_status_of_a_finished_sweep_of_any_size_fits_and_is_the_ledgers() -> None:
+    """1000 running points, 9000 done, laws with their optima and long warnings."""
+    spec = huge_spec()
+    planned = points(spec)
+    store = decide_sweep(observed(spec)).create[0].labels["isoloss.dev/store"]
+    laws = replace(fitted_laws(), warnings=(LONG,) * 50)
+    world = observed(
+        spec,
+        results={p.key: result(p) for p in planned[1000:]},
+        jobs=tuple(job(p, store=store) for p in planned[:1000]),
+        progress={p.key: progress(p, 500_000) for p in planned[:64]},
+        fit=FitOutcome(inputs="old", laws=laws, laws_sha256="f" * 64, points=9000),
+    )
+    plan = decide_sweep(world)
+    assert status_bytes(plan.status) < STATUS_LIMIT
+    assert plan.status.progress == "9000/10000"
+    assert plan.ledger is not None
+    assert plan.status.ledger is not None
+    assert plan.status.ledger.sha256 == plan.ledger.digest
+    assert len(plan.status.active) == len(plan.status.warnings) == 8
+
+
+def test_numbers_are_sums_over_the_ledger() -> None:
+    """Spent FLOPs and hours of the points this sweep trained itself."""
+    planned = points()
+    world = observed(results={planned[0].key: result(planned[0])}, jobs=(job(planned[0]),))
+    done = decide_sweep(
+        replace(world, jobs=(replace(job(planned[0]), complete=True, unfinished_pods=0),))
+    )
+    assert done.ledger is not None
+    record = done.ledger.points[0]
+    assert done.status.spent_flops == number(record.flops)
+    assert done.status.accelerator_hours == number(record.accelerator_seconds / 3600)
+    assert done.status.planned_flops == number(sum(p.flops for p in planned))
+    assert record.loss == 4.25
+
+
+def test_attempts_in_vain_are_paid_for_and_stay_paid_for_without_their_jobs() -> None:
+    """A crash of 30 minutes on 8 devices, then a success of 15: six hours, not two."""
+    planned = points()
+    crashed = failed(planned[0], accelerators=8, worked_seconds=1800.0)
+    first = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
+    lost = decide_sweep(first)
+    assert lost.status.accelerator_hours == number(4.0)
+    assert lost.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+    gone = after(first, lost, jobs=(), progress={})
+    assert decide_sweep(gone).status.accelerator_hours == number(4.0)
+    done = complete(planned[0], attempt=2, accelerators=8, worked_seconds=900.0)
+    found = {planned[0].key: result(planned[0], accelerator_seconds=7000.0)}
+    ended = decide_sweep(replace(gone, jobs=(done,), results=found))
+    assert ended.status.accelerator_hours == number(6.0)
+    assert ended.status.spent_flops == number(planned[0].flops)
+
+
+def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> None:
+    """Pods that a Job replaced are gone; their checkpoints carried their time on."""
+    planned = points()
+    done = complete(planned[0], worked_seconds=600.0)
+    found = {planned[0].key: result(planned[0], accelerator_seconds=1800.0)}
+    status = decide_sweep(observed(jobs=(done,), results=found)).status
+    assert status.accelerator_hours == number(0.5)
+
+
+def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
+    """Half an hour lost before another sweep finished the point."""
+    planned = points()
+    crashed = failed(
+        planned[0],
+        worked_seconds=1800.0,
+        pod_exit_code=int(ExitCode.INTERRUPTED),
+        pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another sweep"),
+    )
+    found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
+    plan = decide_sweep(observed(jobs=(crashed,), results=found))
+    assert plan.status.points.adopted == 1
+    assert plan.status.accelerator_hours == number(0.5)
+    assert plan.status.spent_flops == number(0.0)
+
+
+def test_a_stop_is_paid_for_until_now() -> None:
+    """Suspending an attempt that has run for an hour on two devices."""
+    planned = points()
+    running = job(planned[0], accelerators=2, working_since=NOW - timedelta(hours=1))
+    world = observed(
+        sweep_spec(suspend=True),
+        jobs=(running,),
+        progress={planned[0].key: progress(planned[0], 400_000)},
+    )
+    plan = decide_sweep(world)
+    assert plan.status.accelerator_hours == number(2.0)
+    assert plan.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+
+
+def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
+    """Attempt 2 failed before it reported anything; what lies there is of attempt 1."""
+    planned = points()
+    crashed = failed(planned[0], attempt=2)
+    world = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
+    assert decide_sweep(world).status.spent_flops == number(0.0)
+
+
+def test_the_last_report_of_a_failed_attempt_is_read_once() -> None:
+    """Until the ledger knows of its end."""
+    planned = points()
+    world = observed(jobs=(failed(planned[0]),))
+    assert sweep_reads(world, frozenset()).progress == (planned[0].key,)
+    recorded = after(world, decide_sweep(world))
+    assert sweep_reads(recorded, frozenset()).progress == ()
+
+
+def test_failed_points_are_shown_with_their_last_words() -> None:
+    """Name, class, message."""
+    planned = points()
+    message = words("Memory", "needs 90 GiB of 80 GiB")
+    plan = decide_sweep(
+        observed(
+            jobs=(failed(planned[0], ExitCode.OUT_OF_MEMORY, pod_termination_message=message),)
+        )
+    )
+    shown = plan.status.failures[0]
+    assert (shown.name, shown.reason) == ("tiny-b8-lr1e-3", "OutOfMemory")
+    assert shown.message == "needs 90 GiB of 80 GiB"
+
+
+def test_repetition_of_the_corpus_is_warned_of() -> None:
+    """A loss on text seen four times is another loss."""
+    corpus = manifest()
+    few = corpus.domains[1].model_copy(update={"training_tokens": 90_000})
+    corpus = corpus.model_copy(update={"domains": (corpus.domains[0], few)})
+    plan = decide_sweep(observed(manifest=corpus))
+    assert plan.status.warnings == (
+        "The longest runs see some domains more than once: math 4.0 times.",
+    )
+
+
+def test_a_status_that_can_not_be_read_is_written_anew() -> None:
+    """Someone may have edited it."""
+    plan = decide_sweep(observed(status={"points": "many"}))
+    assert plan.status.points.total == 8
+
+
+def test_laws_read_as_formulas_with_their_quality() -> None:
+    """Fitted, provisional or refused with the engine's words."""
+    laws = fitted_laws()
+    rate = hyperparameter_law(laws.learning_rate, provisional=False)
+    batch = hyperparameter_law(laws.batch_size, provisional=True)
+    assert (rate.status, batch.status) == ("Fitted", "Provisional")
+    assert rate.formula.startswith("LR = ")
+    assert " * C^-" in loss_compute_law(laws, provisional=False).formula
+    assert "optima" in batch.quality
+    refusal = Refusal(RefusalReason.TOO_FEW_SIZES, "Add a size.")
+    refused = refused_laws(refusal, (), FitOptions())
+    shown = hyperparameter_law(refused.batch_size, provisional=False)
+    assert (shown.reason, shown.message) == ("TooFewSizes", "Add a size.")
+    assert 1 <= len(optimum_statuses(laws.frontier, {30_000_000: "small"})) <= 8
+
+
+def test_more_than_eight_texts_end_with_how_many_are_left_out() -> None:
+    """Nothing is dropped in silence."""
+    assert texts([str(n) for n in range(10)])[-1] == "and 3 more"
+    assert len(texts(["a"] * 8)) == 8
+
+
+def test_a_pass_over_ten_thousand_points_is_a_pure_function_of_its_input() -> None:
+    """The same world an hour later differs in times alone."""
+    world = observed(huge_spec())
+    first = decide_sweep(world)
+    second = decide_sweep(replace(world, now=NOW + timedelta(hours=1)))
+    assert first.create == second.create
+    assert first.ledger == second.ledger

@@ -1,0 +1,184 @@
+"""Fits run beside the operator, and only those that somebody still wants."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from isoloss.laws import FitOptions
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.fitting.fit_jobs import Answer, FitJob, NotFitted
+from isoloss_operator.fitting.fitter import Fitter, run_in_process
+
+REQUEST = FitRequest(
+    inputs="first",
+    points=(),
+    options=FitOptions(bootstrap_samples=5),
+    weights="averaged",
+    provisional=False,
+    ledger_sha256="d",
+    laws_path="sweeps/x/laws.json",
+    report_path="sweeps/x/report.html",
+)
+
+
+def job(inputs: str = "first") -> FitJob:
+    return FitJob(replace(REQUEST, inputs=inputs), "file:///nowhere", None, "research/dense")
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@dataclass
+class Bench:
+    """A Fitter whose fits last until they are told to end."""
+
+    processes: int = 1
+    began: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    told: list[tuple[str, bool]] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    answer: Answer | None = None
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.fitter: Fitter[str] = Fitter(
+            processes=self.processes,
+            timeout_seconds=1,
+            on_done=lambda key, _seconds, final: self.told.append((key, final)),
+            run=self.run,
+            clock=lambda: self.now,
+        )
+
+    def run(self, work: FitJob, _seconds: float, unwanted: threading.Event) -> Answer:
+        self.began.append(work.request.inputs)
+        while not self.go_on.is_set():
+            if unwanted.wait(0.005):
+                self.given_up.append(work.request.inputs)
+                return NotFitted("nobody wants it")
+        return self.answer or FitOutcome(inputs=work.request.inputs, laws=None)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.go_on.set()
+    made.fitter.close()
+
+
+def test_a_fit_is_made_once_and_its_end_is_told(bench: Bench) -> None:
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.fitter.running("uid"))
+    bench.fitter.start("uid", "key", job())
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    assert bench.began == ["first"]
+    assert bench.told == [("key", True)]
+    assert bench.fitter.running("uid") is None
+    assert bench.fitter.outcome("uid") == FitOutcome(inputs="first", laws=None)
+    bench.fitter.forget("uid")
+    assert bench.fitter.outcome("uid") is None
+
+
+def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.began)
+    bench.fitter.start("uid", "key", job("second"))
+    eventually(lambda: bench.began == ["first", "second"])
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    assert bench.given_up == ["first"]
+    assert bench.told == [("key", True)], "nobody hears of the one that was given up"
+    assert bench.fitter.outcome("uid") == FitOutcome(inputs="second", laws=None)
+
+
+def test_a_newer_fit_takes_the_place_of_one_that_waits(bench: Bench) -> None:
+    bench.fitter.start("other", "other", job())
+    eventually(lambda: bench.began)
+    for inputs in ("old", "new"):
+        bench.fitter.start("uid", "key", job(inputs))
+        assert bench.fitter.running("uid") is None, "it only waits for its turn"
+    bench.go_on.set()
+    eventually(lambda: len(bench.told) == 2)
+    assert bench.began == ["first", "new"]
+
+
+def test_the_fit_of_a_resource_that_is_gone_ends_and_leaves_nothing(bench: Bench) -> None:
+    bench.fitter.start("uid", "key", job())
+    bench.fitter.start("waiting", "waiting", job("never"))
+    eventually(lambda: bench.began)
+    bench.fitter.forget("waiting")
+    bench.fitter.forget("uid")
+    eventually(lambda: bench.given_up == ["first"])
+    eventually(lambda: bench.fitter.running("uid") is None)
+    assert bench.fitter.outcome("uid") is None
+    bench.go_on.set()
+    bench.fitter.start("next", "next", job("next"))
+    eventually(lambda: bench.told == [("next", True)])
+    assert bench.began == ["first", "next"]
+
+
+def test_one_resource_does_not_hold_up_the_fit_of_another(bench: Bench) -> None:
+    """A superseding fit goes to the end of the queue."""
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.began)
+    bench.fitter.start("other", "other", job("others"))
+    bench.fitter.start("uid", "key", job("second"))
+    bench.go_on.set()
+    eventually(lambda: len(bench.told) == 2)
+    assert bench.began == ["first", "others", "second"]
+
+
+def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench) -> None:
+    bench.answer = NotFitted("the store is down")
+    bench.go_on.set()
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.told == [("key", False)])
+    outcome = bench.fitter.outcome("uid")
+    assert outcome is not None
+    assert "store is down" in outcome.error
+    bench.now += 61
+    assert bench.fitter.outcome("uid") is None
+
+
+def test_a_fit_that_takes_too_long_is_given_up() -> None:
+    answer = run_in_process(job(), 0.01, threading.Event())
+    assert isinstance(answer, NotFitted)
+    assert "not done" in answer.message
+    assert not multiprocessing.active_children()
+
+
+def test_the_process_of_an_unwanted_fit_ends() -> None:
+    unwanted = threading.Event()
+    answers: list[Answer] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(run_in_process(job(), 600, unwanted)), daemon=True
+    )
+    thread.start()
+    eventually(lambda: multiprocessing.active_children())
+    unwanted.set()
+    thread.join(20)
+    assert len(answers) == 1
+    assert not multiprocessing.active_children()
+
+
+def test_the_operator_itself_loads_nothing_that_only_a_fit_needs() -> None:
+    """A hundred megabytes, and seconds at every start."""
+    program = (
+        "import sys, isoloss_operator.fitting.fitter\n"
+        "assert 'isoloss_operator.fitting.fit_process' not in sys.modules\n"
+        "assert not {'scipy.optimize', 'matplotlib'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,230 @@
+"""Presets and parameter counts: closed forms against figures that others published or built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isoloss_operator.planning.presets import (
+    PRESETS,
+    UnsupportedModel,
+    attention_shape,
+    parameter_counts,
+    preset_config,
+    unknown_keys,
+)
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+MOE_KEYS = {"num_experts_per_tok": 2, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("preset", "body", "head"),
+    [
+        ("dense-100m", 86_114_304, 100_663_296),
+        ("dense-500m", 471_859_200, 167_772_160),
+    ],
+)
+def test_the_dense_presets_have_about_the_published_counts(
+    preset: str, body: int, head: int
+) -> None:
+    """Within 1.5 % of body 85 M and head 101 M, and of body 476 M and head 168 M."""
+    counts = parameter_counts(preset_config(preset))
+    assert (counts.body_active, counts.body_total, counts.head) == (body, body, head)
+    assert counts.embedding == head
+    published = {"dense-100m": 84_934_656, "dense-500m": 475_791_360}[preset]
+    assert body == pytest.approx(published, rel=0.015)
+
+
+@pytest.mark.parametrize("preset", ["dense-100m", "dense-500m"])
+def test_the_dense_presets_group_their_queries(preset: str) -> None:
+    """As the paper's dense model; feed-forward widths are multiples of 128."""
+    config = preset_config(preset)
+    assert config["num_attention_heads"] > config["num_key_value_heads"] == 2
+    assert config["intermediate_size"] % 128 == 0
+
+
+@pytest.mark.parametrize("preset", ["moe-100m", "moe-500m"])
+def test_the_mixtures_have_the_papers_proportions(preset: str) -> None:
+    """Head sizes 128/64/128; feed-forward 2 h, experts h/3, ranks h/2 and h/6 but for rounding."""
+    config = preset_config(preset)
+    hidden = config["hidden_size"]
+    sizes = [config[f"{part}_head_dim"] for part in ("qk_nope", "qk_rope", "v")]
+    assert sizes == [128, 64, 128]
+    assert config["intermediate_size"] == 2 * hidden
+    assert config["moe_intermediate_size"] == pytest.approx(hidden / 3, rel=0.06)
+    assert config["q_lora_rank"] == hidden // 2
+    assert config["kv_lora_rank"] == pytest.approx(hidden / 6, rel=0.11)
+    assert config["num_experts_per_tok"] == 8
+    assert config["first_k_dense_replace"] == config["n_shared_experts"] == 1
+
+
+@pytest.mark.parametrize(("preset", "body"), [("moe-100m", 85e6), ("moe-500m", 476e6)])
+def test_the_mixtures_have_about_the_active_size_of_their_dense_twins(
+    preset: str, body: float
+) -> None:
+    """Within 3 %, and with several times as many parameters in all."""
+    counts = parameter_counts(preset_config(preset))
+    assert counts.body_active == pytest.approx(body, rel=0.03)
+    assert counts.body_total > 5 * counts.body_active
+
+
+@pytest.mark.parametrize(("preset", "active"), [("dense-tiny", 0.15e6), ("dense-small", 0.7e6)])
+def test_the_toys_have_about_the_size_they_promise(preset: str, active: float) -> None:
+    """Head included, with a vocabulary of 1024."""
+    assert parameter_counts(preset_config(preset)).active == pytest.approx(active, rel=0.06)
+
+
+def test_toys_take_the_tokenizers_vocabulary_and_the_others_keep_theirs() -> None:
+    """131,072 is the paper's."""
+    assert preset_config("dense-tiny", 600)["vocab_size"] == 600
+    assert preset_config("dense-tiny")["vocab_size"] == 1024
+    assert preset_config("dense-100m", 600)["vocab_size"] == 131_072
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"tie_word_embeddings": True}, {"attention_bias": True, "mlp_bias": True}]
+)
+def test_counts_add_up_by_hand_for_llama(changes: dict[str, Any]) -> None:
+    """Per layer: q, k, v, o, three feed-forward matrices, two gains; biases where asked for."""
+    counts = parameter_counts({**LLAMA, **changes})
+    matrices = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96
+    assert counts.body_active == 3 * matrices
+    assert counts.head == 64 * 128
+    assert counts.embedding == (0 if changes.get("tie_word_embeddings") else 64 * 128)
+    biases = (64 + 32 + 32 + 64) + (96 + 96 + 64) if changes.get("attention_bias") else 0
+    assert counts.other == 3 * (2 * 64 + biases) + 64
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        (
+            {
+                **LLAMA,
+                **MOE_KEYS,
+                "model_type": "mixtral",
+                "vocab_size": 100,
+                "num_local_experts": 4,
+            },
+            272_064,
+        ),
+        ({**LLAMA, "model_type": "mistral", "vocab_size": 100}, 105_408),
+        ({**LLAMA, "model_type": "qwen3", "vocab_size": 100, "attention_bias": True}, 367_488),
+        (
+            {
+                **LLAMA,
+                **MOE_KEYS,
+                "model_type": "qwen3_moe",
+                "vocab_size": 100,
+                "num_hidden_layers": 4,
+                "moe_intermediate_size": 32,
+                "num_experts": 8,
+                "mlp_only_layers": [1],
+                "decoder_sparse_step": 2,
+            },
+            167_616,
+        ),
+        (
+            {
+                **preset_config("moe-tiny"),
+                "q_lora_rank": None,
+                "attention_bias": True,
+                "n_shared_experts": 2,
+            },
+            246_816,
+        ),
+        (preset_config("moe-tiny"), 238_496),
+        (preset_config("moe-100m"), 647_209_728),
+        (preset_config("moe-500m"), 3_027_354_368),
+    ],
+)
+def test_totals_are_those_of_the_models_that_transformers_builds(
+    config: dict[str, Any], total: int
+) -> None:
+    """The figures were read off models built from these configurations (transformers 5.23)."""
+    counts = parameter_counts(config)
+    assert counts.body_total + counts.head + counts.embedding + counts.other == total
+
+
+def test_a_mixture_counts_only_the_chosen_experts_and_the_router_as_active() -> None:
+    """Two of four experts, a router of 64 x 4, four attention matrices."""
+    config = {**LLAMA, **MOE_KEYS, "model_type": "mixtral", "num_local_experts": 4}
+    attention = 64 * 64 * 2 + 64 * 32 * 2
+    expert = 3 * 64 * 96
+    assert parameter_counts(config).body_active == 3 * (attention + 64 * 4 + 2 * expert)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "says"),
+    [
+        ({"model_type": "gpt2"}, "model_type", "use one of llama, mistral"),
+        ({"model_type": None}, "model_type", "not supported"),
+        ({"hidden_size": None}, "hidden_size", "is required"),
+        ({"hidden_size": "64"}, "hidden_size", "positive integer, not '64'"),
+        ({"hidden_size": True}, "hidden_size", "positive integer"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers", "positive integer"),
+        ({"hidden_size": 2**40}, "hidden_size", "positive integer"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads", "3 does not divide 4 heads"),
+        (
+            {"num_attention_heads": 5, "num_key_value_heads": 5},
+            "num_attention_heads",
+            "set head_dim",
+        ),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings", "true or false"),
+        (
+            {**MOE_KEYS, "model_type": "mixtral", "num_local_experts": 1},
+            "num_experts_per_tok",
+            "2 is more than 1 experts",
+        ),
+        (
+            {"model_type": "mistral", "num_key_value_heads": None},
+            "num_key_value_heads",
+            "required",
+        ),
+    ],
+)
+def test_what_can_not_be_counted_is_refused_by_name(
+    changes: dict[str, Any], field: str, says: str
+) -> None:
+    """A wrong N is a wrong law."""
+    with pytest.raises(UnsupportedModel, match=says) as refusal:
+        parameter_counts({**LLAMA, **changes})
+    assert refusal.value.field == field
+
+
+def test_misspelt_keys_are_found_with_a_suggestion() -> None:
+    """transformers would ignore them and train a default."""
+    found = unknown_keys({**LLAMA, "hiden_size": 3, "auto_map": {}})
+    assert found["hiden_size"] == "is no setting of llama; did you mean hidden_size?"
+    assert set(found) == {"hiden_size", "auto_map"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_valid_and_knows_its_keys(preset: str) -> None:
+    """No preset trips over the rules for free configurations."""
+    config = preset_config(preset)
+    assert unknown_keys(config) == {}
+    assert parameter_counts(config).active > 0
+    assert config["max_position_embeddings"] == 8192
+
+
+def test_an_unknown_preset_lists_those_that_exist() -> None:
+    """The message is the documentation."""
+    with pytest.raises(UnsupportedModel, match="dense-100m, dense-500m"):
+        preset_config("dense-7b")
+
+
+def test_latent_attention_has_its_own_widths() -> None:
+    """Queries of nope + rope, values of v_head_dim."""
+    shape = attention_shape({**preset_config("moe-tiny"), "v_head_dim": 40})
+    assert (shape.query_width, shape.value_width) == (2 * 48, 2 * 40)

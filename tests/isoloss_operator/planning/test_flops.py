@@ -1,0 +1,49 @@
+"""FLOPs per token under every convention, against the figures of the trainer's notes."""
+
+from __future__ import annotations
+
+import pytest
+
+from isoloss_operator.planning.flops import Convention, six_nd, token_flops, whole_steps
+from isoloss_operator.planning.presets import parameter_counts, preset_config
+
+
+@pytest.mark.parametrize(
+    ("preset", "six", "exact", "palm"),
+    [("dense-100m", 1.11e9, 1.57e9, 2.02e9), ("dense-500m", 3.86e9, 5.37e9, 6.88e9)],
+)
+def test_conventions_agree_with_the_published_table(
+    preset: str, six: float, exact: float, palm: float
+) -> None:
+    """Vocabulary 131,072, sequence length 8192. Theirs are of models that group no queries: 1 % off."""
+    flops = token_flops(preset_config(preset), 8192)
+    assert flops.total() == pytest.approx(six, rel=1e-2)
+    assert flops.total(Convention.EXACT) == pytest.approx(exact, rel=1e-2)
+    assert flops.total(Convention.PALM) == pytest.approx(palm, rel=1e-2)
+
+
+def test_the_causal_mask_halves_attention_and_the_diagonal_adds_a_half_token() -> None:
+    """A query sees (S + 1) / 2 tokens on average."""
+    flops = token_flops(preset_config("dense-tiny"), 128)
+    assert flops.attention_causal / flops.attention_full == pytest.approx(129 / 256)
+
+
+def test_a_sliding_window_bounds_what_a_query_sees() -> None:
+    """Window 2, length 4: 1 + 2 + 2 + 2 tokens over 4 queries."""
+    config = {**preset_config("dense-tiny"), "model_type": "mistral", "sliding_window": 2}
+    flops = token_flops(config, 4)
+    assert flops.attention_causal / flops.attention_full == pytest.approx(7 / 16)
+
+
+def test_six_nd_counts_the_head_and_not_the_look_up() -> None:
+    """6 * (body + head) * tokens."""
+    counts = parameter_counts(preset_config("dense-100m"))
+    assert six_nd(counts, 10) == 60.0 * (86_114_304 + 100_663_296)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "trained"), [(1, 1024), (1024, 1024), (1025, 2048), (10_000, 10_240)]
+)
+def test_runs_end_with_a_whole_step(tokens: int, trained: int) -> None:
+    """Batches of 8 sequences of 128."""
+    assert whole_steps(tokens, 8, 128) == trained

@@ -1,0 +1,342 @@
+"""Planned points, their keys and Job names, and specs that do not go with themselves or the corpus."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isoloss import runs
+from isoloss_contract.store import BadRecord, NotFound
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.planning.derived_proxies import proxy_like
+from isoloss_operator.planning.points import (
+    decimal_label,
+    job_name,
+    plan_points,
+    repeated_domains,
+    template_digest,
+)
+from isoloss_operator.planning.specs import (
+    WARMUP_MULTIPLE,
+    InvalidSpec,
+    like_checkpoints,
+    parse_sweep_spec,
+    with_likenesses,
+)
+from tests.support.builders import domain, manifest, points, sweep_spec
+from tests.support.published_configs import TOY_CHECKPOINT
+
+
+def complaints(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
+    """What is wrong with a spec, or with it and its corpus, by field."""
+    try:
+        plan_points(parse_sweep_spec(spec), manifest(**changes))
+    except InvalidSpec as error:
+        return {found.field: found.message for found in error.errors}
+    return {}
+
+
+def with_model(config: dict[str, Any], tokens: int = 1_000_000) -> dict[str, Any]:
+    proxy = {"name": "own", "model": {"config": config}, "tokens": tokens}
+    return sweep_spec(proxies=[proxy])
+
+
+OWN = dict(points()[0].proxy.model)
+
+
+def test_points_come_in_order_with_readable_names() -> None:
+    """Proxies, then batch sizes, then learning rates."""
+    assert [p.name for p in points()] == [
+        "tiny-b8-lr1e-3",
+        "tiny-b8-lr2e-3",
+        "tiny-b16-lr1e-3",
+        "tiny-b16-lr2e-3",
+        "small-b8-lr1e-3",
+        "small-b8-lr2e-3",
+        "small-b16-lr1e-3",
+        "small-b16-lr2e-3",
+    ]
+
+
+def test_a_proxys_own_grid_replaces_the_sweeps() -> None:
+    """Only for that size."""
+    proxies = sweep_spec()["proxies"]
+    own = {"batchSizes": [4, 8, 32], "learningRates": ["5e-4", "1e-3"]}
+    spec = sweep_spec(proxies=[proxies[0], {**proxies[1], "grid": own}])
+    assert [p.proxy.name for p in points(spec)] == ["tiny"] * 4 + ["small"] * 6
+
+
+def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> None:
+    """So that only new points run, and longer runs continue."""
+    before = {p.name: p.key for p in points()}
+    proxies = [{**p, "tokens": p["tokens"] * 3} for p in sweep_spec()["proxies"]]
+    grid = {"batchSizes": [4, 8, 16], "learningRates": ["1e-3", "0.002", "4e-3"]}
+    changed = {p.name: p.key for p in points(sweep_spec(proxies=proxies, grid=grid))}
+    assert before.items() <= changed.items()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": {"weightDecay": "0.1"}},
+        {"training": {"seed": 1}},
+        {"training": {"precision": "Float32"}},
+        {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
+    ],
+)
+def test_whatever_changes_a_result_changes_every_key(changes: dict[str, Any]) -> None:
+    """No two different runs share a folder."""
+    before, after = points(), points(sweep_spec(**changes))
+    assert not {p.key for p in before} & {p.key for p in after}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parallelism": 9},
+        {"suspend": True},
+        {"podTemplate": {"spec": {"priority": 1}}},
+        {"failurePolicy": {"retriesPerPoint": 0}},
+        {"failurePolicy": {"stallSeconds": 600, "attemptDeadlineSeconds": 7200}},
+        {"jobs": {"ttlSecondsAfterFinished": {"succeeded": 0}}},
+        {"queue": {"localQueueName": "research"}},
+        {"fit": {"irreducibleLoss": "1.69"}},
+    ],
+)
+def test_whatever_does_not_change_a_result_changes_no_key(changes: dict[str, Any]) -> None:
+    """Or everything would be trained again."""
+    assert [p.key for p in points()] == [p.key for p in points(sweep_spec(**changes))]
+
+
+def test_points_are_counted_before_the_corpus_is_prepared() -> None:
+    """Without keys; asking for a config is a mistake."""
+    planned = plan_points(parse_sweep_spec(sweep_spec()))
+    assert len(planned) == 8
+    assert {p.key for p in planned} == {""}
+    assert planned[0].flops > 0
+    with pytest.raises(ValueError, match="not prepared yet"):
+        _ = planned[0].config
+
+
+LIKE = {
+    "name": "alike",
+    "model": {"like": {"checkpoint": "s3://bucket/models/x", "parameters": 1_000_000}},
+    "tokens": 1_000_000,
+}
+
+
+def alike(found: Any, **changes: Any) -> ScalingSweepSpec:
+    """A sweep with one proxy like a checkpoint whose config.json is `found`."""
+    spec = parse_sweep_spec(sweep_spec(proxies=[LIKE, sweep_spec()["proxies"][0]], **changes))
+    return with_likenesses(spec, {"s3://bucket/models/x": found})
+
+
+def test_a_likeness_is_the_same_run_as_its_configuration_written_out() -> None:
+    """Its points depend on the model, not on how it was asked for."""
+    spec = alike(TOY_CHECKPOINT)
+    config = proxy_like(TOY_CHECKPOINT, 1_000_000)
+    written = [{**LIKE, "model": {"config": config}}, sweep_spec()["proxies"][0]]
+    keys = [point.key for point in plan_points(spec, manifest())]
+    assert keys == [point.key for point in points(sweep_spec(proxies=written))]
+    assert len(set(keys)) == 8
+
+
+def test_a_spec_names_the_checkpoints_whose_config_it_needs() -> None:
+    """By the field to blame; a sweep without any needs none and is left as it is."""
+    spec = parse_sweep_spec(sweep_spec(proxies=[sweep_spec()["proxies"][0], LIKE]))
+    field = "spec.proxies[1].model.like.checkpoint"
+    assert like_checkpoints(spec) == {field: "s3://bucket/models/x"}
+    plain = parse_sweep_spec(sweep_spec())
+    assert like_checkpoints(plain) == {}
+    assert with_likenesses(plain, {}) is plain
+
+
+@pytest.mark.parametrize(
+    ("found", "field", "says"),
+    [
+        (NotFound("s3://bucket/models/x/config.json: not found"), "checkpoint", "not found"),
+        (BadRecord("s3://bucket/models/x/config.json: not JSON: x"), "checkpoint", "not JSON"),
+        (None, "checkpoint", "was not read"),
+        ({"model_type": "gpt2"}, "checkpoint", "'gpt2' is not supported; use one of llama"),
+        ({**TOY_CHECKPOINT, "vocab_size": 50_000}, "parameters", "the nearest has"),
+        (
+            {k: v for k, v in TOY_CHECKPOINT.items() if k != "max_position_embeddings"},
+            "checkpoint",
+            "max_position_embeddings: must be set",
+        ),
+    ],
+)
+def test_a_checkpoint_that_nothing_can_be_like_is_blamed_by_field(
+    found: Any, field: str, says: str
+) -> None:
+    """Before anything is trained."""
+    with pytest.raises(InvalidSpec) as refusal:
+        alike(found)
+    (error,) = refusal.value.errors
+    assert error.field == f"spec.proxies[0].model.like.{field}"
+    assert says in error.message
+
+
+def test_a_likeness_must_have_the_positions_and_the_vocabulary() -> None:
+    """As any other model."""
+    with pytest.raises(InvalidSpec, match="128 is more than the 64 positions of proxy alike"):
+        alike({**TOY_CHECKPOINT, "max_position_embeddings": 64})
+    small = alike({**TOY_CHECKPOINT, "vocab_size": 512})
+    with pytest.raises(InvalidSpec, match="a vocabulary of 512 is smaller"):
+        plan_points(small, manifest())
+
+
+def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
+    """82 : 18, and 1,000,000 tokens in steps of 1024."""
+    point = points()[0]
+    assert point.config.mixture == {"general": 0.82, "math": 0.18}
+    assert point.tokens == 1_000_448
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "says"),
+    [
+        (sweep_spec(unknown=1), "spec.unknown", "is no field"),
+        (
+            sweep_spec(grid={"batchSizes": [8, 16], "learningRates": [0.001, "2e-3"]}),
+            "spec.grid.learningRates[0]",
+            "quote it",
+        ),
+        (
+            sweep_spec(grid={"batchSizes": [16, 8], "learningRates": ["1e-3", "2e-3"]}),
+            "spec.grid.batchSizes",
+            "ascend",
+        ),
+        (
+            sweep_spec(
+                grid={
+                    "batchSizes": list(range(1, 101)),
+                    "learningRates": [f"{n}e-5" for n in range(1, 101)],
+                },
+            ),
+            "spec",
+            "at most 10000 points",
+        ),
+        (sweep_spec(storage={}), "spec.storage.uri", "is required"),
+        (
+            sweep_spec(storage={"uri": "s3://bucket/" + "x" * 629}),
+            "spec.storage.uri",
+            "has 641 characters, more than 640",
+        ),
+        (
+            sweep_spec(optimizer={"warmupTokens": 500_000}),
+            "spec.proxies[0].tokens",
+            "more than twice optimizer.warmupTokens",
+        ),
+        (
+            with_model({**OWN, "hiden_size": 3}),
+            "spec.proxies[0].model.config.hiden_size",
+            "hidden_size?",
+        ),
+        (
+            with_model({**OWN, "model_type": "gpt2"}),
+            "spec.proxies[0].model.config.model_type",
+            "use one",
+        ),
+        (
+            with_model({k: v for k, v in OWN.items() if k != "max_position_embeddings"}),
+            "spec.proxies[0].model.config.max_position_embeddings",
+            "must be set",
+        ),
+        (
+            with_model({**OWN, "max_position_embeddings": 64}),
+            "spec.data.sequenceLength",
+            "128 is more than the 64 positions of proxy own",
+        ),
+        (
+            with_model({**OWN, "vocab_size": 512}),
+            "spec.proxies[0].model",
+            "a vocabulary of 512 is smaller than the tokenizer's 1024",
+        ),
+        (
+            sweep_spec(
+                proxies=[{**p, "model": {"preset": "dense-tiny"}} for p in sweep_spec()["proxies"]]
+            ),
+            "spec.proxies",
+            "are the same run",
+        ),
+    ],
+)
+def test_bad_specs_name_the_field_and_the_cure(
+    spec: dict[str, Any], field: str, says: str
+) -> None:
+    """Each complaint is one that a person can act on; nothing crashes."""
+    found = complaints(spec)
+    assert says in found[field]
+
+
+def test_ten_thousand_points_are_allowed_and_one_more_is_not() -> None:
+    """100 x 100 for one size; then a second size of 2 x 2."""
+    one = sweep_spec()["proxies"][0]
+    big = {"batchSizes": list(range(1, 101)), "learningRates": [f"{n}e-5" for n in range(1, 101)]}
+    assert len(plan_points(parse_sweep_spec(sweep_spec(grid=big, proxies=[one])))) == 10_000
+    small = {**sweep_spec()["proxies"][1], "grid": sweep_spec()["grid"]}
+    with pytest.raises(InvalidSpec, match="at most 10000 points"):
+        parse_sweep_spec(sweep_spec(grid=big, proxies=[one, small]))
+
+
+def test_a_domain_without_held_out_text_is_refused() -> None:
+    """A loss over no sequences would be no number."""
+    domains = (domain("general"), domain("math", validation_tokens=100))
+    found = complaints(sweep_spec(), domains=domains)
+    assert "raise validation.documentsPerThousand" in found["spec.data.domains[1]"]
+
+
+def test_repetition_of_the_corpus_is_known() -> None:
+    """2,000,000 tokens of which 18 % are math, and only 90,000 of these."""
+    corpus = manifest(domains=(domain("general"), domain("math", training_tokens=90_000)))
+    assert repeated_domains(parse_sweep_spec(sweep_spec()), corpus) == {"math": pytest.approx(4.0)}
+
+
+def test_warm_up_is_left_out_as_the_runs_leave_it_out() -> None:
+    """One number, stated where it is needed without the law engine."""
+    assert WARMUP_MULTIPLE == runs.WARMUP_MULTIPLE
+
+
+def test_the_template_digest_covers_template_and_secret() -> None:
+    """What a user mends when pods fail."""
+    base = parse_sweep_spec(sweep_spec())
+    other = parse_sweep_spec(sweep_spec(podTemplate={"spec": {"priority": 1}}))
+    secret = parse_sweep_spec(sweep_spec(storage={"uri": "s3://bucket/sweeps"}))
+    digests = {template_digest(base), template_digest(other), template_digest(secret)}
+    assert len(digests | {template_digest(base, {"spec": {}})}) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(2e-4, "2e-4"), (0.00025, "25e-5"), (0.001, "1e-3"), (1.0, "1e0"), (10.0, "1e1")],
+)
+def test_numbers_become_dns_labels(value: float, label: str) -> None:
+    """No point, no sign before the digits."""
+    assert decimal_label(value) == label
+
+
+@given(
+    owner=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True),
+    what=st.from_regex(r"[a-z0-9][-a-z0-9]{0,90}", fullmatch=True),
+    attempt=st.integers(1, 100_000),
+)
+def test_job_names_are_labels_whatever_the_names_they_are_made_of(
+    owner: str, what: str, attempt: int
+) -> None:
+    """At most 63 characters of a DNS label, ending in hash and attempt."""
+    name = job_name(owner, what, [owner, what], attempt)
+    assert len(name) <= 63
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
+    assert name.endswith(f"-a{attempt}") or attempt == 1
+
+
+def test_job_names_tell_sweeps_stores_and_points_apart() -> None:
+    """Two sweeps whose names are cut to the same letters still differ."""
+    long = "a" * 80
+    identities = (["uid1", "s3://a", "k1"], ["uid2", "s3://a", "k1"], ["uid1", "s3://b", "k1"])
+    assert len({job_name(long, "tiny-b8-lr1e-3", identity, 1) for identity in identities}) == 3

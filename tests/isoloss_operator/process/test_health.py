@@ -1,0 +1,161 @@
+"""Probes and metrics: what is said of a stuck watch, a busy process, a resource that is gone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.error
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from isoloss_operator.api.statuses import Condition, PointCounts, ScalingSweepStatus
+from isoloss_operator.process.health import HealthServer
+from isoloss_operator.process.logs import JsonFormatter
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.watchdog import WatchDog
+
+ORDER = ("namespace", "name", "state", "kind", "condition", "reason")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_watch_that_delivers_what_was_read_has_no_lag() -> None:
+    clock = Clock()
+    dog = WatchDog(clock)
+    dog.read("sweep", {"uid": "1"})
+    clock.now += 1
+    dog.delivered("uid", "1")
+    clock.now += 1000
+    dog.read("sweep", {"uid": "1"})
+    assert dog.lag() == 0
+
+
+def test_a_watch_that_stays_silent_lags_from_the_first_read_on() -> None:
+    clock = Clock()
+    dog = WatchDog(clock)
+    dog.delivered("uid", "1")
+    dog.read("sweep", {"uid": "2"})
+    clock.now += 100
+    dog.read("sweep", {"uid": "3"})
+    assert dog.lag() == 100
+
+
+def test_an_event_newer_than_the_read_is_no_lag() -> None:
+    clock = Clock()
+    dog = WatchDog(clock)
+    dog.read("sweep", {"uid": "2"})
+    dog.delivered("uid", "3")
+    clock.now += 100
+    assert dog.lag() == 0
+
+
+def test_what_is_gone_is_awaited_no_longer() -> None:
+    clock = Clock()
+    dog = WatchDog(clock)
+    dog.read("jobs", {"a": "1", "b": "1"})
+    clock.now += 100
+    dog.read("jobs", {"b": "1"})
+    dog.delivered("b", "1", gone=True)
+    assert dog.lag() == 0
+    dog.read("jobs", {"c": "1"})
+    dog.forget("jobs")
+    clock.now += 100
+    assert dog.lag() == 0
+
+
+def ask(server: HealthServer, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_probes_answer_with_what_is_wrong() -> None:
+    problems = {"healthy": "", "ready": "starting"}
+    server = HealthServer(
+        "127.0.0.1",
+        0,
+        healthy=lambda: problems["healthy"],
+        ready=lambda: problems["ready"],
+        metrics=lambda: b"x 1\n",
+    )
+    server.start()
+    try:
+        assert ask(server, "/healthz") == (200, "ok\n")
+        assert ask(server, "/readyz") == (500, "starting\n")
+        assert ask(server, "/metrics?x=1") == (200, "x 1\n")
+        assert ask(server, "/else")[0] == 404
+        problems["healthy"] = "stuck"
+        assert ask(server, "/healthz") == (500, "stuck\n")
+    finally:
+        server.stop()
+
+
+def status(done: int) -> ScalingSweepStatus:
+    condition = Condition(
+        type="Ready",
+        status="False",
+        reason="Training",
+        message="m",
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    return ScalingSweepStatus(
+        points=PointCounts(total=10, succeeded=done, pending=10 - done),
+        planned_flops="2.5e14",
+        accelerator_hours="0.50",
+        estimated_completion="2026-01-01T00:00:10Z",
+        conditions=(condition,),
+    )
+
+
+def page(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(metrics.page().decode()):
+        for sample in family.samples:
+            labels = [sample.labels[name] for name in ORDER if name in sample.labels]
+            found.setdefault(sample.name, {})[tuple(labels)] = sample.value
+    return found
+
+
+def test_a_sweeps_gauges_come_from_its_status_and_go_with_it() -> None:
+    metrics = Metrics()
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(4), now=200.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(4), now=300.0)
+    shown = page(metrics)
+    assert shown["scalingsweep_points"]["ns", "dense", "succeeded"] == 4
+    assert shown["scalingsweep_progress_ratio"]["ns", "dense"] == 0.4
+    assert shown["scalingsweep_last_progress_timestamp_seconds"]["ns", "dense"] == 200.0
+    assert shown["scalingsweep_compute_flops"]["ns", "dense", "planned"] == 2.5e14
+    assert shown["scalingsweep_accelerator_seconds"]["ns", "dense"] == 1800
+    assert shown["scalingsweep_condition"]["ns", "dense", "Ready", "Training"] == 0
+    metrics.statuses.drop_sweep(("ns", "dense"))
+    assert "scalingsweep_points" not in page(metrics)
+
+
+def test_gauges_that_name_resources_can_be_left_out() -> None:
+    metrics = Metrics(per_object=False)
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
+    assert "scalingsweep_points" not in page(metrics)
+    assert "isoloss_build_info" in page(metrics)
+
+
+def test_log_lines_are_json_with_the_traceback_inside() -> None:
+    logger = logging.Logger("x")
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        info = (ValueError, error, error.__traceback__)
+    record = logger.makeRecord("x", logging.ERROR, "f", 1, "said %s", ("ü\n",), info)
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    document = json.loads(line)
+    assert document["message"] == "said ü\n"
+    assert "ValueError: no" in document["exception"]

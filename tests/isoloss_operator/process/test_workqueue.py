@@ -1,0 +1,261 @@
+"""The work queue's promises."""
+
+import threading
+import time
+
+import pytest
+
+from isoloss_operator.process.workqueue import Workers, WorkQueue
+
+pytestmark = pytest.mark.timeout(30)
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def queue_of(clock: Clock, **options: float) -> WorkQueue[str]:
+    return WorkQueue(clock=clock, **options)  # type: ignore[arg-type]
+
+
+def test_a_key_waiting_twice_is_worked_once(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add("a")
+    queue.add("a")
+    assert queue.get() == "a"
+    queue.done("a")
+    assert queue.ready() == 0
+
+
+def test_keys_come_in_the_order_they_are_due(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add_after("late", 2)
+    queue.add_after("early", 1)
+    queue.add("now")
+    clock.now += 5
+    assert [queue.get() for _ in range(3)] == ["now", "early", "late"]
+
+
+def test_a_delayed_key_waits_for_its_time(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add_after("a", 10)
+    assert queue.ready() == 0
+    clock.now += 10
+    assert queue.ready() == 1
+
+
+def test_the_earlier_of_two_times_counts(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add_after("a", 10)
+    queue.add_after("a", 3)
+    queue.add_after("a", 20)
+    clock.now += 3
+    assert queue.get() == "a"
+    queue.done("a")
+    clock.now += 100
+    assert queue.ready() == 0, "the other two were the same wish"
+
+
+def test_a_key_added_while_it_is_worked_comes_back_afterwards(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add("a")
+    queue.get()
+    queue.add("a")
+    assert queue.ready() == 0, "one worker per key"
+    queue.done("a")
+    assert queue.get() == "a"
+
+
+def test_one_worker_per_key_even_if_a_delay_ends_meanwhile(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add("a")
+    queue.get()
+    queue.add_after("a", 1)
+    clock.now += 2
+    queue.add("b")
+    assert queue.get() == "b"
+    queue.done("a")
+    clock.now += 2
+    assert queue.get() == "a"
+
+
+def test_the_minimum_interval_counts_from_the_start_of_the_last_run(clock: Clock) -> None:
+    queue = queue_of(clock, minimum_interval=5)
+    queue.add("a")
+    queue.get()
+    clock.now += 2
+    queue.done("a")
+    queue.add("a")
+    clock.now += 2
+    assert queue.ready() == 0
+    clock.now += 1
+    assert queue.ready() == 1
+
+
+def test_the_minimum_interval_holds_for_keys_added_while_worked(clock: Clock) -> None:
+    queue = queue_of(clock, minimum_interval=5)
+    queue.add("a")
+    queue.get()
+    queue.add("a")
+    queue.done("a")
+    assert queue.ready() == 0
+    clock.now += 5
+    assert queue.ready() == 1
+
+
+def test_a_key_rests_half_as_long_as_its_run_took(clock: Clock) -> None:
+    queue = queue_of(clock, minimum_interval=1)
+    queue.add("a")
+    queue.get()
+    queue.add("a")
+    clock.now += 10
+    queue.done("a")
+    clock.now += 4
+    assert queue.ready() == 0
+    clock.now += 1
+    assert queue.ready() == 1
+
+
+def test_rests_of_keys_long_gone_are_forgotten(clock: Clock) -> None:
+    queue = queue_of(clock, minimum_interval=1)
+    for number in range(5000):
+        queue.add(str(number))
+        queue.get()
+        queue.done(str(number))
+        clock.now += 0.01
+    assert len(queue._rested) < 2000
+
+
+def test_retries_grow_to_a_limit_and_start_over_once_forgotten(clock: Clock) -> None:
+    queue = queue_of(clock, first_retry=1, longest_retry=5)
+    assert [queue.retry("a") for _ in range(5)] == [1, 2, 4, 5, 5]
+    queue.forget("a")
+    assert queue.retry("a") == 1
+
+
+def test_a_thousand_failures_do_not_overflow(clock: Clock) -> None:
+    queue = queue_of(clock, first_retry=1, longest_retry=5)
+    assert [queue.retry("a") for _ in range(2000)][-1] == 5
+
+
+def test_an_event_during_the_wait_for_a_retry_is_heeded_at_once(clock: Clock) -> None:
+    queue = queue_of(clock, first_retry=100)
+    queue.retry("a")
+    queue.add("a")
+    assert queue.get() == "a"
+
+
+def test_a_closed_queue_hands_out_nothing(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add("a")
+    queue.close()
+    queue.add("b")
+    assert queue.get() is None
+
+
+def test_waits_and_runs_are_measured(clock: Clock) -> None:
+    queue = queue_of(clock)
+    queue.add("a")
+    queue.add("b")
+    clock.now += 3
+    assert queue.longest_wait() == 3
+    queue.get()
+    clock.now += 4
+    assert queue.longest_run() == 4
+    assert queue.longest_wait() == 7
+
+
+def run_workers(queue: WorkQueue[int], reconcile, count: int = 8) -> Workers[int]:  # type: ignore[no-untyped-def]
+    workers = Workers(queue, reconcile, count=count)
+    workers.start()
+    return workers
+
+
+def test_under_load_no_key_has_two_workers_and_no_wish_is_lost() -> None:
+    queue: WorkQueue[int] = WorkQueue()
+    wanted = [0] * 20
+    worked = [0] * 20
+    active: set[int] = set()
+    overlaps = []
+
+    def reconcile(key: int) -> None:
+        if key in active:
+            overlaps.append(key)
+        active.add(key)
+        worked[key] = wanted[key]  # level-triggered: it sees the newest wish
+        time.sleep(0.0005)
+        active.discard(key)
+
+    workers = run_workers(queue, reconcile)
+
+    def wish(seed: int) -> None:
+        for turn in range(300):
+            key = (turn * 7 + seed) % 20
+            wanted[key] += 1
+            queue.add(key)
+
+    wishers = [threading.Thread(target=wish, args=(seed,)) for seed in range(4)]
+    for thread in wishers:
+        thread.start()
+    for thread in wishers:
+        thread.join()
+    deadline = time.monotonic() + 20
+    while worked != wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    queue.close()
+    assert workers.join(10)
+    assert not overlaps
+    assert worked == wanted
+
+
+def test_a_failing_key_comes_back_and_others_go_on() -> None:
+    queue: WorkQueue[int] = WorkQueue(first_retry=0.01)
+    attempts = []
+    finished = threading.Event()
+
+    def reconcile(key: int) -> None:
+        attempts.append(key)
+        if key == 1 and attempts.count(1) < 4:
+            raise RuntimeError("not yet")
+        if key == 1:
+            finished.set()
+
+    workers = run_workers(queue, reconcile, count=1)
+    queue.add(1)
+    queue.add(2)
+    assert finished.wait(10)
+    queue.close()
+    assert workers.join(10)
+    assert attempts.count(1) == 4
+    assert attempts.count(2) == 1
+
+
+def test_the_delay_that_a_pass_asks_for_is_kept() -> None:
+    queue: WorkQueue[int] = WorkQueue()
+    times = []
+    twice = threading.Event()
+
+    def reconcile(key: int) -> float | None:
+        times.append(time.monotonic())
+        if len(times) == 2:
+            twice.set()
+            return None
+        return 0.05
+
+    workers = run_workers(queue, reconcile, count=1)
+    queue.add(1)
+    assert twice.wait(10)
+    queue.close()
+    assert workers.join(10)
+    assert times[1] - times[0] >= 0.05

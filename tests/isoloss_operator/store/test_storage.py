@@ -1,0 +1,289 @@
+"""Strict reading and careful writing, on a real folder; fits that leave files others can trust."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isoloss.laws import FitOptions
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_contract.records import (
+    OptimizerConfig,
+    Outcome,
+    ParameterCounts,
+    PointConfig,
+    PointResult,
+    TrajectoryRow,
+)
+from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.fitting.fit_jobs import FitJob
+from isoloss_operator.fitting.fit_process import fit
+from isoloss_operator.fitting.fitter import run_in_process
+from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
+from isoloss_operator.store.storage import Storage
+from tests.support.planted_trainer import planted_loss
+
+LAWS = "sweeps/x/laws.json"
+PARAMETERS = ParameterCounts(body_active=90_000, body_total=90_000, head=10_000, embedding=0)
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return Storage(readers=4)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"file://{tmp_path}"
+
+
+def ledger(name: str = "dense") -> Ledger:
+    return Ledger(sweep=name, namespace="research", uid="u")
+
+
+def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
+    assert storage.ledger(uri, "ledger.json") == ABSENT
+    assert storage.manifest(uri, "manifest.json") == ABSENT
+    assert storage.model_config(uri) == ABSENT
+    assert storage.evaluation(uri, "evaluation.json") == ABSENT
+    assert storage.results(uri, ["a" * 32]) == {}
+    assert storage.fit_outcome(uri, LAWS) == ABSENT
+    assert storage.point_names(uri) == frozenset()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ledger_version": 2}', "\x00\x01"])
+def test_rubbish_is_unreadable_and_names_the_file(
+    storage: Storage, uri: str, tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "ledger.json").write_text(content)
+    found = storage.ledger(uri, "ledger.json")
+    assert isinstance(found, Unreadable)
+    assert "ledger.json" in found.message
+
+
+def test_a_store_that_is_down_has_not_answered_and_is_asked_only_once_for_many_results(
+    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def time_out(_: object, path: str, **__: object) -> bytes:
+        asked.append(path)
+        raise StoreUnavailable("timeout")
+
+    monkeypatch.setattr("isoloss_contract.store.Store.read", time_out)
+    assert storage.ledger(uri, "ledger.json") == Unanswered("timeout")
+    assert storage.fit_outcome(uri, LAWS) == Unanswered("timeout")
+    asked.clear()
+    found = storage.results(uri, [f"{n:032x}" for n in range(100)])
+    assert len(found) == 100
+    assert all(isinstance(read, Unanswered) for read in found.values())
+    assert len(asked) < 20, "those already under way, no more"
+
+
+def test_a_written_ledger_is_read_from_memory_and_by_another_process_from_the_store(
+    storage: Storage, uri: str
+) -> None:
+    storage.write_ledger(uri, "ledger.json", ledger())
+    assert storage.ledger(uri, "ledger.json") == ledger()
+    assert Storage().ledger(uri, "ledger.json") == ledger()
+
+
+def test_a_ledger_that_could_not_be_written_is_not_believed(
+    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreUnavailable("down")
+
+    storage.write_ledger(uri, "ledger.json", ledger())
+    with monkeypatch.context() as patch:
+        patch.setattr("isoloss_contract.store.Store.write", refuse)
+        with pytest.raises(StoreUnavailable):
+            storage.write_ledger(uri, "ledger.json", ledger("other"))
+    assert storage.ledger(uri, "ledger.json") == ledger(), "what is stored is read again"
+
+
+def test_a_missing_bucket_is_an_unavailable_store_when_written_to(
+    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_found(*_: object) -> None:
+        raise NotFound("no such bucket")
+
+    monkeypatch.setattr("isoloss_contract.store.Store.write", not_found)
+    with pytest.raises(StoreUnavailable, match="no such bucket"):
+        storage.write_ledger(uri, "ledger.json", ledger())
+
+
+def test_setting_aside_moves_and_may_be_done_twice(
+    storage: Storage, uri: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text("x")
+    request = SetAside("bad.json", "bad.json.unreadable", "test")
+    storage.set_aside(uri, request)
+    storage.set_aside(uri, request)
+    assert not (tmp_path / "bad.json").exists()
+    assert (tmp_path / "bad.json.unreadable").read_text() == "x"
+
+
+def test_checking_for_writes_leaves_nothing_behind(
+    storage: Storage, uri: str, tmp_path: Path
+) -> None:
+    storage.check_writable(uri, "probe")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ----------------------------------------------------------------------------------------- fits
+
+
+def point(rate: float, batch: int) -> PointConfig:
+    return PointConfig(
+        data_digest="0" * 64,
+        mixture={"a": 1.0},
+        model={"model_type": "llama"},
+        optimizer=OptimizerConfig(),
+        learning_rate=rate,
+        batch_size=batch,
+        sequence_length=128,
+    )
+
+
+def plant(folder: Path) -> FitRequest:
+    """Nine finished points in the store, and the request to fit them."""
+    grid = [(rate, batch) for rate in (2e-3, 4e-3, 8e-3) for batch in (4, 8, 16)]
+    points = [plant_point(folder, point(rate, batch)) for rate, batch in grid]
+    return FitRequest(
+        inputs="i",
+        points=tuple(points),
+        options=FitOptions(bootstrap_samples=5),
+        weights="averaged",
+        provisional=False,
+        ledger_sha256="d",
+        laws_path=LAWS,
+        report_path="sweeps/x/report.html",
+    )
+
+
+def plant_point(folder: Path, config: PointConfig) -> FitPoint:
+    key = config.key
+    rows = [
+        TrajectoryRow(
+            step=int(tokens),
+            tokens=int(tokens),
+            loss=None,
+            averaged_loss=planted_loss(1e5, tokens, config.batch_size, config.learning_rate),
+        )
+        for tokens in np.geomspace(1e5, 4e6, 20)
+    ]
+    text = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
+    digest = hashlib.sha256(text).hexdigest()
+    result = PointResult(
+        key=key,
+        outcome=Outcome.SUCCEEDED,
+        tokens=4_000_000,
+        wanted_tokens=4_000_000,
+        steps=1,
+        parameters=PARAMETERS,
+        bytes_per_token=4.0,
+        trajectory_sha256=digest,
+        evaluations=20,
+        accelerator_seconds=1.0,
+        accelerators=1,
+        micro_batch=1,
+        attempts=1,
+    )
+    place = folder / layout.point_folder(key)
+    place.mkdir(parents=True)
+    (place / "trajectory.jsonl").write_bytes(text)
+    (place / "result.json").write_text(result.model_dump_json())
+    path = layout.point_trajectory(key)
+    return FitPoint(key, f"b{config.batch_size}", config, path, digest, diverged=False)
+
+
+def job(folder: Path) -> FitJob:
+    return FitJob(plant(folder), f"file://{folder}", None, "research/dense")
+
+
+def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
+    storage: Storage, uri: str, tmp_path: Path
+) -> None:
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.report_written
+    assert outcome.points == 9
+    found = storage.fit_outcome(uri, LAWS)
+    assert isinstance(found, FitOutcome)
+    assert (found.inputs, found.laws_sha256) == (outcome.inputs, outcome.laws_sha256)
+    assert found.laws is not None
+    assert outcome.laws is not None
+    assert len(found.laws.contours) == len(outcome.laws.contours) > 0
+    assert hashlib.sha256((tmp_path / LAWS).read_bytes()).hexdigest() == outcome.laws_sha256
+
+
+def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:
+    digests = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        outcome = fit(job(tmp_path / name))
+        assert isinstance(outcome, FitOutcome)
+        digests.add(outcome.laws_sha256)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "changed", "no result"])
+def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted(
+    tmp_path: Path, damage: str
+) -> None:
+    work = job(tmp_path)
+    victim = work.request.points[3]
+    path = tmp_path / victim.trajectory_path
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif damage == "changed":
+        path.write_bytes(path.read_bytes().replace(b"2.", b"1.", 1))
+    else:
+        (tmp_path / layout.point_result(victim.key)).unlink()
+    outcome = fit(work)
+    assert isinstance(outcome, FitOutcome)
+    assert [key for key, _ in outcome.unreadable] == [victim.key]
+    assert outcome.laws is None
+    assert not (tmp_path / LAWS).exists()
+
+
+def test_laws_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> None:
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    laws = tmp_path / LAWS
+    laws.write_text(laws.read_text().replace("fitted", "Fitted", 1))
+    with pytest.raises(BadRecord, match="SHA-256"):
+        read_outcome(lambda path: (tmp_path / path).read_bytes(), LAWS)
+
+
+def test_laws_of_an_unknown_form_are_refused() -> None:
+    document = b'{"format": "other"}'
+    digest = hashlib.sha256(document).hexdigest()
+    record = fit_document(FitOutcome(inputs="i", laws=None, laws_sha256=digest))
+    files = {LAWS: document, fit_path(LAWS): record}
+    with pytest.raises(BadRecord, match=r"laws\.json"):
+        read_outcome(files.get, LAWS)
+
+
+def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    outcome = run_in_process(job(tmp_path), 120, threading.Event())
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.points == 9
+
+
+def test_the_record_of_a_fit_holds_no_laws_itself() -> None:
+    document = json.loads(fit_document(FitOutcome(inputs="i", laws=None, error="e")))
+    assert document["laws_sha256"] == ""
+    assert document["error"] == "e"

@@ -1,0 +1,480 @@
+"""The whole operator, as its own process with its own rights, against real servers.
+
+Pods run on a process node and train by a planted loss surface (tests/support/planted_trainer.py).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+
+from devcluster.control_plane import ControlPlane
+from devcluster.object_storage import ObjectStorage
+from devcluster.process_node import ProcessNode
+from isoloss_contract.ledger import PointState
+from isoloss_operator.cluster.rbac import NAME
+from tests.isoloss_operator.conftest import (
+    SMALL_POINTS,
+    Place,
+    finished,
+    get,
+    metrics,
+    new_place,
+    sweep,
+)
+from tests.support.cluster import wait_until
+from tests.support.operator_process import (
+    OperatorProcess,
+    User,
+    apply_account,
+    conditions,
+    prediction_manifest,
+    sweep_manifest,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3]
+
+POINTS = 18
+MAX_STATUS_BYTES = 32 * 2**10
+
+
+def test_from_apply_to_prediction_and_then_silence(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place, grid=sweep_manifest("x", place.uri)["spec"]["grid"]))
+    publish = {"configMapName": "answer"}
+    user.apply_prediction(prediction_manifest("target", "dense", publish=publish))
+    predicted = user.wait_for(lambda: user.prediction("target"), "Ready")
+    fitted = user.wait_for(lambda: user.sweep("dense"), "Ready")
+
+    status = fitted["status"]
+    assert status["points"]["succeeded"] == status["points"]["total"] == POINTS
+    assert len(json.dumps(status)) < MAX_STATUS_BYTES
+    assert "annotations" not in fitted["metadata"]
+    assert "finalizers" not in fitted["metadata"]
+    assert set(place.traces.starts().values()) == {1}
+    assert len(place.traces.starts()) == POINTS
+    assert place.traces.most_at_once() <= 6
+
+    ledger = place.ledger(fitted)
+    assert ledger.digest == status["ledger"]["sha256"]
+    assert {record.state for record in ledger.points} == {PointState.SUCCEEDED}
+    folder = place.folder / "sweeps" / f"dense-{fitted['metadata']['uid']}"
+    assert (folder / "report.html").stat().st_size > 10_000
+    rate = float(predicted["status"]["learningRate"]["value"])
+    low, high = (float(predicted["status"]["learningRate"][end]) for end in ("low", "high"))
+    assert low <= rate <= high
+    assert predicted["status"]["ledgerSha256"] == ledger.digest
+    core = client.CoreV1Api(user.api_client)
+    answer = core.read_namespaced_config_map("answer", user.namespace)
+    assert float(answer.data["learningRate"]) == rate
+
+    assert get(operator, "/healthz")[0] == get(operator, "/readyz")[0] == 200
+    assert get(operator, "/nothing")[0] == 404
+    shown = metrics(operator)
+    points = {labels["state"]: value for labels, value in shown["scalingsweep_points"]}
+    assert points == {"pending": 0, "active": 0, "succeeded": POINTS, "diverged": 0, "failed": 0}
+    assert shown["isoloss_leader"] == [({}, 1.0)]
+    ours = [labels for labels, _ in shown["isoloss_api_calls_total"]]
+    assert not [labels for labels in ours if labels["status"] in ("0", "403", "422", "500")]
+
+    told = user.events("dense", "target")
+    assert 3 <= len(told) <= 25, told
+
+    version = user.sweep("dense")["metadata"]["resourceVersion"]
+    time.sleep(3)
+    assert user.sweep("dense")["metadata"]["resourceVersion"] == version, "it writes without need"
+
+    assert operator.stop() == 0
+    lease = client.CoordinationV1Api(user.api_client).read_namespaced_lease(NAME, user.namespace)
+    assert not lease.spec.holder_identity
+    assert not [line for line in operator.lines() if line["level"] in ("WARNING", "ERROR")]
+
+    operator.start()
+    operator.url()
+    wait_until(lambda: get(operator, "/readyz")[0] == 200, "the second start")
+    time.sleep(2)
+    assert user.sweep("dense")["status"] == status, "a restart changes nothing"
+    assert len(place.traces.read("start")) == POINTS
+    user.delete_sweep("dense")
+    wait_until(lambda: "scalingsweep_points" not in metrics(operator), "its gauges to vanish")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_at_random_moments_it_trains_every_point_once(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place, seed: int
+) -> None:
+    chance = random.Random(seed)
+    user.apply_sweep(sweep(place, seconds=0.6, parallelism=2))
+    for _ in range(5):
+        operator.start()
+        time.sleep(chance.uniform(1.5, 4.0))
+        operator.kill()
+    operator.start()
+    ended = finished(user)
+    assert ended["status"]["points"]["succeeded"] == SMALL_POINTS
+    assert set(place.traces.starts().values()) == {1}
+    assert len(place.traces.starts()) == SMALL_POINTS
+    assert place.traces.most_at_once() <= 2
+    assert {record.attempts.ended for record in place.ledger(ended).points} == {1}
+
+
+def test_deleted_while_the_operator_is_down_and_applied_again_it_trains_nothing(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place))
+    first = finished(user)
+    operator.kill()
+    user.delete_sweep("dense")
+    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 30)
+    user.apply_sweep(sweep(place))
+    operator.start()
+    second = finished(user)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert second["status"]["points"]["adopted"] == SMALL_POINTS
+    assert len(place.traces.read("start")) == SMALL_POINTS
+    assert not [job for job in user.jobs() if job.metadata.labels["isoloss.dev/task"] == "train"]
+    trajectories = [
+        {record.key: record.trajectory_sha256 for record in place.ledger(body).points}
+        for body in (first, second)
+    ]
+    assert trajectories[0] == trajectories[1]
+
+
+def test_a_sweep_deleted_while_it_runs_takes_its_pods_along(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place, seconds=60))
+    wait_until(lambda: len(place.traces.read("start")) >= 6, "points to train")
+    user.delete_sweep("dense")
+    wait_until(lambda: not user.jobs() and not user.pods(), "Jobs and pods to go", 30)
+    assert len(place.traces.read("interrupted")) == 6
+    user.apply_sweep(sweep(place, seconds=0.02))
+    finished(user)
+    resumed = [trace for trace in place.traces.read("start") if trace["from"] > 0]
+    assert resumed, "the checkpoints of the deleted sweep are used"
+
+
+def test_a_missing_secret_is_said_and_mended_by_creating_it(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    storage = {"uri": place.uri, "secretName": "later"}
+    user.apply_sweep(sweep(place, storage=storage))
+    reached = user.wait_for(lambda: user.sweep("dense"), "Progressing", "False")
+    assert "later" in conditions(reached)["Progressing"]["message"]
+    user.create_secret("later", place.storage.environment())
+    assert finished(user)["status"]["points"]["failed"] == 0
+
+
+def test_storage_that_goes_away_is_said_and_the_sweep_goes_on_when_it_is_back(
+    control_plane: ControlPlane,
+    user: User,
+    node: ProcessNode,
+    own_storage: ObjectStorage,
+    tmp_path: Path,
+) -> None:
+    place = new_place(own_storage)
+    allowed = {
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [place.uri]}),
+        "ISOLOSS_RESYNC_SECONDS": "2",
+    }
+    environment = {**own_storage.environment(), **allowed}
+    operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
+    user.create_secret("own", own_storage.environment())
+    try:
+        operator.start()
+        storage = {"uri": place.uri, "secretName": "own"}
+        user.apply_sweep(sweep(place, storage=storage, suspend=True))
+        user.wait_for(lambda: user.sweep("dense"), "Accepted")
+        own_storage.stop()
+        user.apply_sweep(sweep(place, storage=storage))
+        said = user.wait_for(
+            lambda: user.sweep("dense"), "Accepted", "False", "StorageUnreachable"
+        )
+        assert place.uri in conditions(said)["Accepted"]["message"]
+        assert get(operator, "/healthz")[0] == 200, "a restart would not mend the store"
+        own_storage.start()
+        assert finished(user)["status"]["points"]["succeeded"] == SMALL_POINTS
+    finally:
+        operator.end()
+
+
+def test_storage_that_the_namespace_may_not_use_is_refused(
+    operator: OperatorProcess, user: User, place: Place
+) -> None:
+    operator.start()
+    elsewhere = f"{place.uri}-of-another-team"
+    user.apply_sweep(sweep(place, storage={"uri": elsewhere}))
+    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+    assert place.uri in conditions(said)["Accepted"]["message"]
+    assert not user.jobs()
+    assert not Path(f"{place.folder}-of-another-team").exists()
+
+
+def test_a_bad_pod_template_is_refused_by_field_and_mended_by_the_next_apply(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    bad = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"gpu": "x y"}}}]}}
+    user.apply_sweep(sweep(place, podTemplate=bad))
+    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "JobRefused")
+    assert "quantit" in conditions(said)["Accepted"]["message"]
+    assert not user.jobs()
+    user.apply_sweep(sweep(place))
+    finished(user)
+
+
+def test_a_suspended_sweep_stops_its_pods_and_resumes_from_their_checkpoints(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place, seconds=8))
+    wait_until(lambda: len(place.traces.read("start")) >= 6, "points to train")
+    time.sleep(2)
+    user.apply_sweep(sweep(place, seconds=8, suspend=True))
+    user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
+    assert not [pod for pod in user.pods() if pod.status.phase in ("Running", "Pending")]
+    started = len(place.traces.read("start"))
+    time.sleep(2)
+    assert len(place.traces.read("start")) == started
+    user.apply_sweep(sweep(place, seconds=0.1))
+    ended = finished(user)
+    assert {trace["from"] > 0 for trace in place.traces.read("start")[started:]} >= {True}
+    records = place.ledger(ended).points
+    assert not any(record.attempts.charged for record in records), "nobody's fault"
+    assert set(place.traces.ends().values()) == {1}
+
+
+def test_a_preempted_pod_resumes_and_is_not_charged(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place, seconds=4))
+    wait_until(lambda: len(place.traces.read("start")) >= 6, "points to train")
+    time.sleep(1.5)
+    running = [pod for pod in user.pods() if pod.status.phase == "Running"]
+    victim = running[0]
+    key = victim.metadata.labels["isoloss.dev/key"]
+    core = client.CoreV1Api(user.api_client)
+    core.delete_namespaced_pod(victim.metadata.name, user.namespace)
+    ended = finished(user)
+    starts = [trace for trace in place.traces.read("start") if trace["key"] == key]
+    assert [trace["from"] > 0 for trace in starts] == [False, True]
+    records = {record.key: record for record in place.ledger(ended).points}
+    assert not records[key].attempts.charged
+    assert records[key].state is PointState.SUCCEEDED
+    seen = [
+        records[trace["key"]].attempts.accelerator_seconds for trace in place.traces.read("end")
+    ]
+    assert max(seen) >= 3, "the time of pods that succeeded is seen from outside, too"
+
+
+def test_failures_are_retried_then_counted_then_end_the_sweep(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """One point crashes once and recovers, one runs out of memory for good: more than allowed."""
+    operator.start()
+    failures = [
+        {"batch_size": 4, "learning_rate": 2e-3, "attempts": [1], "exit": 1, "after": 2},
+        {"batch_size": 8, "learning_rate": 4e-3, "exit": 43, "message": "needs 99 GiB"},
+    ]
+    user.apply_sweep(sweep(place, failures=failures))
+    said = user.wait_for(lambda: user.sweep("dense"), "Stalled", "True", "TooManyFailedPoints")
+    message = conditions(said)["Stalled"]["message"]
+    assert "maxFailedPoints" in message
+    wait_until(lambda: user.sweep("dense")["status"]["points"]["active"] == 0, "the rest to end")
+    records = place.ledger(user.sweep("dense")).points
+    states = {r.state for r in records if (r.batch_size, r.learning_rate) == (8, 4e-3)}
+    assert PointState.OUT_OF_MEMORY in states
+    assert any(
+        "99 GiB" in failure["message"] for failure in user.sweep("dense")["status"]["failures"]
+    )
+    mended = sweep(
+        place, failurePolicy={"retriesPerPoint": 1, "maxFailedPoints": 2}, failures=failures
+    )
+    user.apply_sweep(mended)
+    ended = finished(user)
+    assert ended["status"]["points"]["failed"] == 2
+    recovered = [r for r in place.ledger(ended).points if r.state is PointState.SUCCEEDED]
+    (crashed, *_) = [r for r in recovered if r.attempts.charged == {"Crashed": 1}]
+    assert crashed.attempts.accelerator_seconds >= 1, "paid for, too, though it came to nothing"
+
+
+def test_a_bad_configuration_stops_the_sweep_and_names_the_field(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    words = {
+        "code": "NoSuchKernel",
+        "message": "no kernel for this",
+        "field": "training.precision",
+    }
+    failures = [{"kind": "train", "exit": 44, **words}]
+    user.apply_sweep(sweep(place, failures=failures))
+    said = user.wait_for(lambda: user.sweep("dense"), "Stalled", "True", "BadConfiguration")
+    assert "training.precision" in conditions(said)["Stalled"]["message"]
+    user.apply_sweep(sweep(place))
+    finished(user)
+
+
+def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_mended(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    words = {"code": "TextFieldMissing", "message": "general: no field text in a.jsonl:1"}
+    user.apply_sweep(sweep(place, failures=[{"kind": "prepare", "exit": 45, **words}]))
+    said = user.wait_for(lambda: user.sweep("dense"), "DataReady", "False", "TextFieldMissing")
+    assert "no field text" in conditions(said)["DataReady"]["message"]
+    user.apply_sweep(sweep(place))
+    finished(user)
+
+
+def test_tampered_and_truncated_files_are_found_and_trained_anew(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place))
+    first = finished(user)
+    operator.kill()
+    result, trajectory, config = (record.key for record in place.ledger(first).points[:3])
+    points = place.folder / "points"
+    text = (points / result / "result.json").read_text()
+    (points / result / "result.json").write_text(text[: len(text) // 2])
+    rows = (points / trajectory / "trajectory.jsonl").read_text()
+    (points / trajectory / "trajectory.jsonl").write_text(rows.replace("2.", "1.", 1))
+    stolen = (points / result / "result.json").read_text()
+    (points / config / "result.json").write_text(stolen.replace(result, config))
+    user.delete_sweep("dense")
+    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 30)
+    user.apply_sweep(sweep(place))
+    operator.start()
+    user.wait_for(lambda: user.sweep("dense"), "Progressing", "False", "Finished")
+    wait_until(lambda: place.traces.ends()[trajectory] == 2, "the tampered trajectory's run")
+    second = finished(user)
+    again = {key for key, count in place.traces.ends().items() if count == 2}
+    assert again == {result, trajectory, config}
+    assert second["status"]["points"]["succeeded"] == SMALL_POINTS
+    kept = {path.name for path in (points / result).iterdir()}
+    assert any("unreadable" in name for name in kept), "people can look at what was wrong"
+
+
+def test_two_namespaces_do_not_disturb_each_other(
+    control_plane: ControlPlane,
+    user: User,
+    node: ProcessNode,
+    object_storage: ObjectStorage,
+    tmp_path: Path,
+    second_namespace: User,
+) -> None:
+    places = [new_place(object_storage), new_place(object_storage)]
+    users = [user, second_namespace]
+    allowed = {u.namespace: [p.uri] for u, p in zip(users, places, strict=True)}
+    environment = {
+        **object_storage.environment(),
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps(allowed),
+    }
+    apply_account(user.api_client, second_namespace.namespace)
+    namespaces = [second_namespace.namespace, user.namespace]
+    operator = OperatorProcess(control_plane, namespaces, tmp_path, environment)
+    grant_in(user, second_namespace.namespace)
+    try:
+        operator.start()
+        for each, place in zip(users, places, strict=True):
+            each.apply_sweep(sweep(place))
+            each.apply_prediction(prediction_manifest("target", "dense"))
+        ended = [finished(each) for each in users]
+        for body, place in zip(ended, places, strict=True):
+            assert body["status"]["points"]["succeeded"] == SMALL_POINTS
+            assert set(place.traces.starts().values()) == {1}
+            assert len(place.traces.starts()) == SMALL_POINTS
+        for each in users:
+            wait_until(
+                lambda each=each: "initialLoss" in each.prediction("target")["status"], "L_init"
+            )
+        stolen = sweep(places[1])
+        stolen["metadata"]["name"] = "stolen"
+        user.apply_sweep(stolen)
+        user.wait_for(lambda: user.sweep("stolen"), "Accepted", "False", "StorageNotAllowed")
+    finally:
+        operator.end()
+
+
+def grant_in(user: User, home: str) -> None:
+    """Let the operator that lives in `home` serve the user's namespace, too."""
+    body = {
+        "metadata": {"name": "operator-of-the-other-namespace"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": home}],
+    }
+    rbac = client.RbacAuthorizationV1Api(user.api_client)
+    rbac.create_namespaced_role_binding(user.namespace, body)
+
+
+def test_a_prediction_waits_for_its_sweep_and_says_so(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_prediction(prediction_manifest("target", "dense"))
+    user.wait_for(lambda: user.prediction("target"), "Ready", "False", "SweepNotFound")
+    user.apply_sweep(sweep(place, grid=sweep_manifest("x", place.uri)["spec"]["grid"]))
+    user.wait_for(lambda: user.prediction("target"), "Ready")
+
+
+def test_a_checkpoint_that_is_no_model_is_said(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(sweep(place))
+    checkpoint = {"uri": "s3://models/not-a-model"}
+    user.apply_prediction(prediction_manifest("target", "dense", checkpoint=checkpoint))
+    said = user.wait_for(lambda: user.prediction("target"), "Evaluated", "False", "NoModel")
+    assert "is no model" in conditions(said)["Evaluated"]["message"]
+
+
+def test_a_second_operator_waits_and_takes_over(
+    operator: OperatorProcess,
+    control_plane: ControlPlane,
+    user: User,
+    node: ProcessNode,
+    place: Place,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    second = OperatorProcess(control_plane, [user.namespace], folder, operator.environment)
+    operator.start()
+    operator.url()
+    wait_until(lambda: metrics(operator)["isoloss_leader"] == [({}, 1.0)], "the first to lead")
+    try:
+        second.start()
+        wait_until(lambda: get(second, "/readyz")[0] == 200, "the second to stand by")
+        user.apply_sweep(sweep(place, seconds=1, parallelism=2))
+        wait_until(lambda: place.traces.read("start"), "points to train")
+        assert metrics(second)["isoloss_leader"] == [({}, 0.0)]
+        operator.kill()
+        assert finished(user)["status"]["points"]["succeeded"] == SMALL_POINTS
+        assert metrics(second)["isoloss_leader"] == [({}, 1.0)]
+        assert set(place.traces.starts().values()) == {1}
+        assert place.traces.most_at_once() <= 2
+    finally:
+        second.end()
+
+
+def test_bad_settings_end_it_with_the_variables_name(
+    control_plane: ControlPlane, user: User, tmp_path: Path
+) -> None:
+    environment = {"ISOLOSS_WORKERS": "none"}
+    operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
+    operator.start()
+    assert operator.process is not None
+    assert operator.process.wait(30) == 2
+    assert "ISOLOSS_WORKERS" in operator.log.read_text()

@@ -1,0 +1,33 @@
+"""The planted trainer says what the contract says: else the tests with it would prove nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from isoloss_contract.records import OptimizerConfig, PointConfig
+from isoloss_operator.planning.presets import parameter_counts, preset_config
+from tests.support import planted_trainer
+
+
+@pytest.mark.parametrize("weights", [None, "s3://models/base"])
+@pytest.mark.parametrize("rate", [1e-4, 2.5e-5, 0.003, 1.0])
+def test_its_keys_are_the_contracts(rate: float, weights: str | None) -> None:
+    point = PointConfig(
+        data_digest="0" * 64,
+        mixture={"a": 0.75, "b": 0.25},
+        model=preset_config("dense-tiny", 64),
+        optimizer=OptimizerConfig(),
+        learning_rate=rate,
+        batch_size=8,
+        sequence_length=128,
+        initial_weights=weights,
+    )
+    assert planted_trainer.point_key(json.loads(point.model_dump_json())) == point.key
+
+
+@pytest.mark.parametrize("preset", ["dense-tiny", "dense-small"])
+def test_its_parameter_counts_are_the_cores(preset: str) -> None:
+    model = preset_config(preset, planted_trainer.VOCABULARY)
+    assert planted_trainer.counts(model) == parameter_counts(model).model_dump()

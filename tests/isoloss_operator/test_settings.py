@@ -1,0 +1,105 @@
+"""The environment becomes a frozen configuration, or a message that names the variable."""
+
+import json
+
+import pytest
+
+from isoloss_contract.store import BadStoreUri
+from isoloss_operator.settings import BadSettings, Settings, normal_uri, read_settings
+
+IMAGE = {"ISOLOSS_TRAINER_IMAGE": "trainer:1"}
+
+
+def settings_for(**allowed: list[str]) -> Settings:
+    places = {name.replace("every", "*"): prefixes for name, prefixes in allowed.items()}
+    return read_settings({**IMAGE, "ISOLOSS_ALLOWED_STORAGE": json.dumps(places)})
+
+
+def test_defaults_need_only_an_image() -> None:
+    settings = read_settings(IMAGE)
+    assert settings.namespaces == ()
+    assert settings.trainer_command == ("python", "-m", "isoloss_trainer")
+    assert settings.lease_namespace
+
+
+def test_lists_and_json_are_parsed() -> None:
+    settings = read_settings(
+        {**IMAGE, "ISOLOSS_NAMESPACES": "b, a,b", "ISOLOSS_TRAINER_COMMAND": '["x", "y"]'}
+    )
+    assert settings.namespaces == ("a", "b")
+    assert settings.trainer_command == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ISOLOSS_TRAINER_IMAGE", ""),
+        ("ISOLOSS_WORKERS", "many"),
+        ("ISOLOSS_WORKERS", "0"),
+        ("ISOLOSS_LOG_LEVEL", "LOUD"),
+        ("ISOLOSS_ALLOWED_STORAGE", "s3://bucket"),
+        ("ISOLOSS_ALLOWED_STORAGE", '{"*": ["bucket"]}'),
+        ("ISOLOSS_ALLOWED_STORAGE", '{"*": ["s3://bucket/../x"]}'),
+    ],
+)
+def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
+    with pytest.raises(BadSettings, match=variable):
+        read_settings({**IMAGE, variable: value})
+
+
+def test_a_missing_image_names_its_variable() -> None:
+    with pytest.raises(BadSettings, match="ISOLOSS_TRAINER_IMAGE"):
+        read_settings({})
+
+
+@pytest.mark.parametrize(
+    ("uri", "allowed"),
+    [
+        ("s3://bucket/team", True),
+        ("s3://bucket/team/", True),
+        ("s3://bucket/team/sweep", True),
+        ("s3://bucket//team/./sweep", True),
+        ("s3://bucket/team2", False),
+        ("s3://bucket", False),
+        ("s3://bucket/other", False),
+        ("s3://bucket/team/../other", False),
+        ("s3://bucket/team%2Fx", False),
+        ("s3://bucket/team/%2e%2e/other", False),
+        ("s3://bucket/team?versionId=1", False),
+        ("s3://bucket/team/*", False),
+        ("s3://user@bucket/team", False),
+        ("s3://BUCKET/team", False),
+        ("gs://bucket/team", False),
+        ("file:///bucket/team", False),
+        ("http://bucket/team", False),
+    ],
+)
+def test_a_prefix_allows_whole_path_segments_only(uri: str, allowed: bool) -> None:
+    assert settings_for(every=["s3://bucket/team"]).allows_storage("any", uri) is allowed
+
+
+def test_a_namespace_has_its_own_prefixes_and_those_of_all() -> None:
+    settings = settings_for(research=["s3://research/"], every=["s3://shared"])
+    assert settings.allows_storage("research", "s3://research/x")
+    assert settings.allows_storage("research", "s3://shared/x")
+    assert not settings.allows_storage("other", "s3://research/x")
+    assert "s3://shared" in settings.storage_refusal("other")
+
+
+def test_without_configuration_no_storage_is_allowed() -> None:
+    settings = read_settings(IMAGE)
+    assert not settings.allows_storage("default", "s3://bucket/x")
+    assert "no storage at all" in settings.storage_refusal("default")
+
+
+def test_file_prefixes_work_by_whole_segments() -> None:
+    settings = settings_for(every=["file:///srv/sweeps"])
+    assert settings.allows_storage("any", "file:///srv/sweeps/a")
+    assert not settings.allows_storage("any", "file:///srv/sweeps-b")
+    assert not settings.allows_storage("any", "file://host/srv/sweeps/a")
+
+
+@pytest.mark.parametrize("uri", ["s3://b/a?x=1", "s3://b/a#x", "s3://b/[a]", "s3://b/a\\b", "x"])
+def test_uris_that_can_be_read_in_two_ways_are_refused(uri: str) -> None:
+    with pytest.raises(BadStoreUri):
+        normal_uri(uri)

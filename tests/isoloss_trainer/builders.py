@@ -1,0 +1,225 @@
+"""Small corpora, tokenizers and tasks for the trainer's tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from isoloss_contract.records import (
+    Claimant,
+    DataManifest,
+    DomainSource,
+    EvaluateConfig,
+    EvaluateTask,
+    EvaluationConfig,
+    OptimizerConfig,
+    PointConfig,
+    PrepareConfig,
+    PrepareTask,
+    TrainTask,
+)
+from isoloss_contract.store import Store
+from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.claim import Fence
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.log import Log
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.world import World
+from tests.support.texts import text
+
+SEQUENCE_LENGTH = 32
+MIXTURE = {"code": 0.25, "prose": 0.75}
+END = "<|end|>"
+VOCABULARY = 384
+TEXT_CHARACTERS = 860_000
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+}
+DEEPSEEK: dict[str, Any] = {
+    "model_type": "deepseek_v3",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "first_k_dense_replace": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+    "max_position_embeddings": 64,
+}
+QWEN3_MOE: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "max_position_embeddings": 64,
+}
+QWEN3: dict[str, Any] = {**LLAMA, "model_type": "qwen3"}
+
+
+def quiet() -> Log:
+    """A log to nowhere."""
+    return Log(Path("/dev/null").open("w"))
+
+
+def documents(count: int) -> list[str]:
+    """Stretches of text that are the same on every machine."""
+    whole = text(TEXT_CHARACTERS)
+    size = len(whole) // count
+    return [whole[i * size : (i + 1) * size] for i in range(count)]
+
+
+def write_json_lines(path: Path, texts: list[str], field: str = "text") -> None:
+    """One document a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({field: text}) + "\n" for text in texts))
+
+
+def make_tokenizer(folder: Path, texts: list[str], vocabulary: int = VOCABULARY) -> Path:
+    """A byte-level BPE in Hugging Face format."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END}))
+    return folder
+
+
+def make_corpus(folder: Path, count: int = 240) -> Path:
+    """Two domains of `count` documents in all, and a tokenizer."""
+    texts = documents(count)
+    write_json_lines(folder / "prose.jsonl", texts[::2])
+    write_json_lines(folder / "code.jsonl", texts[1::2])
+    make_tokenizer(folder / "tokenizer", texts)
+    return folder
+
+
+def uri(path: Path) -> str:
+    """A path as a store URI."""
+    return f"file://{path}"
+
+
+def prepare_task(corpus: str, store: str, **changes: Any) -> PrepareTask:
+    """Prepare both domains of a corpus that `make_corpus` made."""
+    config = {
+        "tokenizer": f"{corpus}/tokenizer",
+        "sequence_length": SEQUENCE_LENGTH,
+        "domains": tuple(
+            DomainSource(name=name, uri=f"{corpus}/{name}.jsonl", text_field="text")
+            for name in MIXTURE
+        ),
+        "validation_documents_per_thousand": 100,
+    }
+    return PrepareTask(config=PrepareConfig(**{**config, **changes}), store_uri=store)
+
+
+def train_task(
+    manifest: DataManifest,
+    store: str,
+    *,
+    tokens: int = 2048,
+    model: dict[str, Any] | None = None,
+    task: dict[str, Any] | None = None,
+    **changes: Any,
+) -> TrainTask:
+    """Train a tiny model on prepared data in the same store."""
+    point = {
+        "data_digest": manifest.digest,
+        "mixture": MIXTURE,
+        "model": model or LLAMA,
+        "optimizer": OptimizerConfig(warmup_tokens=512),
+        "learning_rate": 3e-3,
+        "batch_size": 4,
+        "sequence_length": SEQUENCE_LENGTH,
+        "evaluation": EvaluationConfig(first_tokens=512, per_decade=4, sequences_per_domain=8),
+        "precision": "float32",
+    }
+    return TrainTask(
+        point=PointConfig(**{**point, **changes}),
+        tokens=tokens,
+        store_uri=store,
+        data_uri=f"{store}/data/{manifest.prepare_key}",
+        **{"claimant": Claimant(sweep_uid="sweep", attempt=1), **(task or {})},
+    )
+
+
+def attempt(task: TrainTask, data: PreparedData) -> Attempt:
+    """An attempt at `task` that is alone on the CPU and has claimed nothing."""
+    store = Store(task.store_uri)
+    fence = Fence(store, task.point.key, task.claimant)
+    return Attempt(
+        task, store, data, Path("/nonexistent"), fence, World(), Interruption(), quiet()
+    )
+
+
+def evaluate_task(
+    manifest: DataManifest, store: str, checkpoint: str, **changes: Any
+) -> EvaluateTask:
+    """Measure a checkpoint on prepared data in the same store."""
+    config = {
+        "data_digest": manifest.digest,
+        "mixture": MIXTURE,
+        "checkpoint": checkpoint,
+        "sequence_length": SEQUENCE_LENGTH,
+        "sequences_per_domain": 64,
+        "precision": "float32",
+    }
+    return EvaluateTask(
+        config=EvaluateConfig(**{**config, **changes}),
+        store_uri=store,
+        data_uri=f"{store}/data/{manifest.prepare_key}",
+    )
+
+
+class StopAfter(Interruption):
+    """A stop request that is set after `count` checks: SIGTERM at a chosen step."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    @property
+    def requested(self) -> bool:  # type: ignore[override, unused-ignore]
+        self._count -= 1
+        return self._count < 0
+
+    @requested.setter
+    def requested(self, value: bool) -> None:
+        """The base class sets it to False; nothing else does."""

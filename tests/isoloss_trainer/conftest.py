@@ -1,0 +1,61 @@
+"""Prepared data that the trainer's tests share: made once per process, copied where it is changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+pytest.importorskip("torch")
+
+from isoloss_contract import layout
+from isoloss_contract.records import DataManifest
+from isoloss_contract.store import Store
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.prepare import prepare
+from tests.isoloss_trainer.builders import make_corpus, prepare_task, quiet, uri
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A store with prepared data in it."""
+
+    folder: Path
+    manifest: DataManifest
+
+    @property
+    def uri(self) -> str:
+        """The store."""
+        return uri(self.folder)
+
+    @property
+    def data_uri(self) -> str:
+        """The folder of the prepared data."""
+        return f"{self.uri}/data/{self.manifest.prepare_key}"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of two domains with a tokenizer; not to be changed."""
+    return make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def _prepared_once(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("store")
+    task = prepare_task(uri(corpus), uri(folder))
+    prepare(task, folder, Interruption(), quiet())
+    path = layout.data_manifest(task.config.key)
+    return Prepared(folder, Store(uri(folder)).read_record(path, DataManifest))
+
+
+@pytest.fixture
+def prepared(_prepared_once: Prepared, tmp_path: Path) -> Prepared:
+    """A store of the test's own with prepared data."""
+    folder = tmp_path / "store"
+    shutil.copytree(_prepared_once.folder, folder)
+    return Prepared(folder, _prepared_once.manifest)

@@ -1,0 +1,217 @@
+"""The initial loss of checkpoints: exact, or marked as converted, or refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluateTask, EvaluationResult
+from isoloss_contract.store import Store
+from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.model import LanguageModel, build_network
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import BadData, TrainerError
+from isoloss_trainer.world import World
+from tests.isoloss_trainer.builders import (
+    DEEPSEEK,
+    LLAMA,
+    MIXTURE,
+    QWEN3_MOE,
+    SEQUENCE_LENGTH,
+    VOCABULARY,
+    documents,
+    evaluate_task,
+    make_tokenizer,
+    quiet,
+    uri,
+)
+from tests.isoloss_trainer.conftest import Prepared
+
+ALONE = World()
+
+
+def run(task: EvaluateTask, scratch: Path) -> EvaluationResult:
+    evaluate(task, scratch, Interruption(), quiet())
+    path = layout.evaluation_result(task.config.key)
+    return Store(task.store_uri).read_record(path, EvaluationResult)
+
+
+def save(
+    folder: Path, config: dict[str, Any], tokenizer: Path | None = None, **options: Any
+) -> Path:
+    build_network(config, seed=0).save_pretrained(folder, **options)
+    if tokenizer is not None:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(tokenizer / name, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda config: config["model_type"]
+)
+@pytest.mark.parametrize("size", ["10GB", "20KB"], ids=["one file", "sharded"])
+def test_the_loss_is_that_of_the_same_weights_in_training(
+    prepared: Prepared, corpus: Path, tmp_path: Path, config: dict[str, Any], size: str
+) -> None:
+    folder = save(tmp_path / "model", config, corpus / "tokenizer", max_shard_size=size)
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    data = PreparedData(prepared.data_uri, tmp_path)
+    model = LanguageModel(build_network(config, seed=0), SEQUENCE_LENGTH)
+    loss, _ = ValidationSet(data, MIXTURE, 64).evaluate(model.token_losses, ALONE, 16)
+    assert result.loss == pytest.approx(loss.value, abs=1e-6)
+    assert result.loss_standard_error == pytest.approx(loss.standard_error, rel=1e-3)
+    assert result.same_tokenizer
+    assert result.nats_per_byte == pytest.approx(loss.value / bytes_per_token(data, MIXTURE))
+    assert result.tokenizer_digest == prepared.manifest.tokenizer_digest
+    assert {"isoloss", "torch", "transformers"} <= result.versions.keys()
+
+
+def test_an_evaluated_checkpoint_is_not_evaluated_again(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    run(task, tmp_path)
+    shutil.rmtree(folder)
+    assert evaluate(task, tmp_path, Interruption(), quiet()).startswith("already evaluated")
+
+
+def test_an_equal_tokenizer_in_another_file_form_is_recognised_by_its_tokens(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    description = json.loads((folder / "tokenizer.json").read_text())
+    description["normalizer"] = {"type": "Sequence", "normalizers": []}
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert result.tokenizer_digest != prepared.manifest.tokenizer_digest
+    assert result.same_tokenizer
+
+
+def test_another_tokenizer_is_converted_through_bytes_and_marked(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """A uniform model loses ln(V) per token of its own; per byte that depends on its tokenizer alone."""
+    tokenizer = make_tokenizer(tmp_path / "tokenizer", documents(10), vocabulary=300)
+    folder = save(tmp_path / "model", {**LLAMA, "vocab_size": 300}, tokenizer)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"].zero_()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert not result.same_tokenizer
+
+    from isoloss_trainer.foreign_tokens import validation_documents
+    from isoloss_trainer.tokenization import load_tokenizer
+
+    data = PreparedData(prepared.data_uri, tmp_path)
+    theirs = load_tokenizer(uri(tokenizer))
+    expected = 0.0
+    for name, share in MIXTURE.items():
+        texts = validation_documents(data, name)
+        tokens = sum(len(t) + 1 for t in theirs.encode(texts))
+        size = sum(len(text.encode()) for text in texts)
+        domain = data.domain(name)
+        per_token = domain.validation_bytes / domain.validation_tokens
+        expected += share * 5.703782 * tokens / size * per_token
+    assert result.loss == pytest.approx(expected, rel=0.03)
+
+
+def test_without_a_tokenizer_the_vocabulary_must_include_the_sweeps(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "good", LLAMA)
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert result.tokenizer_digest is None
+    small = save(tmp_path / "small", {**LLAMA, "vocab_size": VOCABULARY - 1})
+    with pytest.raises(BadData) as caught:
+        run(evaluate_task(prepared.manifest, prepared.uri, uri(small)), tmp_path)
+    assert caught.value.code == "TokenizerDiffers"
+
+
+def _spoil_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lambda f: (f / "config.json").unlink(), "NotACheckpoint"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "NotACheckpoint"),
+    "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "NotACheckpoint"),
+    "unknown model": (lambda f: _edit_config(f, model_type="no_such"), "NotACheckpoint"),
+    "not causal": (lambda f: _edit_config(f, model_type="vit"), "NotACheckpoint"),
+    "remote code": (lambda f: _edit_config(f, auto_map={"AutoModel": "x.Y"}), "RemoteCodeRefused"),
+    "truncated": (
+        lambda f: (f / "model.safetensors").write_bytes(
+            (f / "model.safetensors").read_bytes()[:-100]
+        ),
+        "NotACheckpoint",
+    ),
+    "a weight is missing": (
+        lambda f: _spoil_weights(f, lambda w: w.pop("model.norm.weight")),
+        "WeightsMissing",
+    ),
+    "NaN in a weight": (
+        lambda f: _spoil_weights(f, lambda w: w["model.norm.weight"].fill_(float("nan"))),
+        "NonFiniteWeights",
+    ),
+    "positions too few": (lambda f: _edit_config(f, max_position_embeddings=8), "SequenceTooLong"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_unusable_checkpoints_are_refused(
+    prepared: Prepared, corpus: Path, tmp_path: Path, case: str
+) -> None:
+    spoil, code = SPOILT[case]
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    spoil(folder)
+    with pytest.raises(TrainerError) as caught:
+        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert caught.value.code == code
+
+
+def test_too_few_documents_for_an_error_bar_are_refused(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=1)
+    with pytest.raises(BadData, match="the error cannot be estimated"):
+        run(task, tmp_path)
+
+
+def test_logits_that_are_more_than_hidden_times_head_come_from_the_model(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    """Cohere scales its logits: hidden states times the head would be another loss."""
+    config = {
+        "model_type": "cohere", "vocab_size": VOCABULARY, "hidden_size": 32,
+        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "max_position_embeddings": 64, "logit_scale": 4.0, "initializer_range": 0.2,
+    }  # fmt: skip
+    folder = save(tmp_path / "model", config, corpus / "tokenizer")
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    data = PreparedData(prepared.data_uri, tmp_path)
+    network = build_network(config, seed=0).eval()
+
+    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = network(inputs, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+
+    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(losses, ALONE, 16)
+    assert result.loss == pytest.approx(wanted.value, abs=1e-5)

@@ -1,0 +1,108 @@
+"""The same on Google Cloud Storage, as fake-gcs-server has it: prepare, train, stop, resume, evaluate.
+
+Skipped where the server is not built: `make test-gs` builds it, which takes two minutes.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import gcsfs
+import pytest
+
+from devcluster.build import TOOLS
+from isoloss_contract.store import NotFound, Store
+from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.interruption import Interruption
+from tests.isoloss_trainer.builders import (
+    LLAMA,
+    evaluate_task,
+    quiet,
+    uri,
+)
+from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.other_stores import prepared_on, trained_there_and_here
+from tests.isoloss_trainer.test_evaluate import save
+
+SERVER = TOOLS["fake-gcs-server"].path
+
+pytestmark = pytest.mark.skipif(not SERVER.exists(), reason="make test-gs builds the server")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server with the bucket `lab`, and the environment that leads to it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    host, port = address.split(":")
+    command = [SERVER, "-scheme", "http", "-host", host, "-port", port, "-backend", "memory"]
+    command += ["-public-host", address, "-external-url", f"http://{address}"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(f"http://{address}/_internal/healthcheck")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        gcsfs.GCSFileSystem(token="anon", project="lab").mkdir("lab")
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+        gcsfs.GCSFileSystem.clear_instance_cache()
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    pytest.fail("the server does not answer")
+
+
+def copy(folder: Path, store: Store) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            store.write(str(path.relative_to(folder)), path.read_bytes())
+
+
+@pytest.mark.usefixtures("bucket")
+def test_the_store_distinguishes_present_and_absent_objects() -> None:
+    store = Store("gs://lab/folder")
+    store.write("a/b.json", b"{}")
+    assert (store.read("a/b.json"), store.names(""), store.names("a")) == (
+        b"{}",
+        ["a"],
+        ["b.json"],
+    )
+    assert not store.exists("a/c.json")
+    with pytest.raises(NotFound, match="gs://lab/folder/a/c"):
+        store.read("a/c.json")
+    store.remove("a")
+    assert store.names("") == []
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_point_and_a_checkpoint_give_the_same_as_on_a_file_system(
+    corpus: Path, prepared: Prepared, tmp_path: Path
+) -> None:
+    copy(corpus, Store("gs://lab/corpus"))
+    manifest = prepared_on("gs://lab", tmp_path)
+    assert manifest.digest == prepared.manifest.digest
+    _, remote, local = trained_there_and_here(manifest, "gs://lab", prepared, tmp_path)
+    assert remote == local
+
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer", max_shard_size="20KB")
+    copy(folder, Store("gs://lab/model"))
+    there = evaluate_task(manifest, "gs://lab/sweep", "gs://lab/model")
+    here = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    answers = [evaluate(task, tmp_path, Interruption(), quiet()) for task in (there, here)]
+    assert answers[0] == answers[1]

@@ -1,0 +1,189 @@
+"""The process: exit codes, termination messages, signals; real processes, killed at random moments."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract import layout
+from isoloss_contract.records import (
+    MAX_TERMINATION_BYTES,
+    Claimant,
+    EvaluationConfig,
+    ExitCode,
+    TerminationMessage,
+    TrainTask,
+)
+from isoloss_contract.store import Store
+from isoloss_trainer.__main__ import main
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.log import Log
+from isoloss_trainer.termination import write_message
+from isoloss_trainer.train import train
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, prepare_task, quiet, train_task, uri
+from tests.isoloss_trainer.conftest import Prepared
+
+
+@pytest.fixture
+def termination_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "termination"
+    monkeypatch.setenv("ISOLOSS_TERMINATION_LOG", str(path))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """Restore the signal handlers that main() replaces."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def call(task: object, command: str, tmp_path: Path) -> int:
+    file = tmp_path / "task.json"
+    file.write_text(task if isinstance(task, str) else task.model_dump_json())  # type: ignore[attr-defined]
+    return main([command, "--task", str(file)])
+
+
+def test_success_is_zero_with_a_summary(
+    corpus: Path, tmp_path: Path, termination_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(prepare_task(uri(corpus), uri(tmp_path)), "prepare", tmp_path) == 0
+    words = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert words.code == "Succeeded"
+    assert "prose" in words.message
+    for line in capsys.readouterr().out.splitlines():
+        assert json.loads(line)["event"]
+
+
+@pytest.mark.parametrize(
+    ("task", "code", "words"),
+    [
+        ("{", 44, "BadTask"),
+        ('{"kind": "prepare"}', 44, "BadTask"),
+        ('{"kind": "train", "tokens": "many"}', 44, "BadTask"),
+    ],
+)
+def test_a_bad_task_is_a_bad_configuration(
+    task: str, code: int, words: str, tmp_path: Path, termination_file: Path
+) -> None:
+    assert call(task, "prepare", tmp_path) == code
+    assert TerminationMessage.model_validate_json(termination_file.read_text()).code == words
+
+
+def test_a_task_of_another_kind_is_refused(
+    corpus: Path, tmp_path: Path, termination_file: Path
+) -> None:
+    assert call(prepare_task(uri(corpus), uri(tmp_path)), "train", tmp_path) == 44
+
+
+def test_no_task_is_a_bad_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ISOLOSS_TASK", raising=False)
+    assert main(["prepare"]) == ExitCode.BAD_CONFIGURATION
+
+
+def test_bad_data_names_the_field(corpus: Path, tmp_path: Path, termination_file: Path) -> None:
+    task = prepare_task(uri(corpus), uri(tmp_path), tokenizer="file:///nowhere")
+    assert call(task, "prepare", tmp_path) == ExitCode.BAD_DATA
+    words = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert (words.code, words.field) == ("TokenizerNotLoadable", "tokenizer")
+
+
+def test_a_termination_message_of_any_length_fits(termination_file: Path) -> None:
+    write_message(TerminationMessage(code="X", message="ä\n" * 2000))
+    content = termination_file.read_bytes()
+    assert len(content) <= MAX_TERMINATION_BYTES
+    assert TerminationMessage.model_validate_json(content).message
+
+
+def test_a_terminal_gets_a_progress_bar_and_other_streams_json(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        log = Log(stream)
+        log._terminal = True
+        log.progress("train", 50, 100, loss=3.14159)
+    assert "50.0%" in (tmp_path / "log").read_text()
+    assert "loss 3.142" in (tmp_path / "log").read_text()
+
+
+# ------------------------------------------------------------------------------- real processes
+
+
+def start(task: TrainTask, folder: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": task.model_dump_json(),
+        "ISOLOSS_SCRATCH": str(folder / "scratch"),
+        "ISOLOSS_TERMINATION_LOG": str(folder / "words"),
+    }
+    command = [sys.executable, "-m", "isoloss_trainer", "train"]
+    with (folder / "output").open("ab") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+
+def wait_for_checkpoint(store: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until there are checkpoints with a step above `more_than`, or the process ended."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        steps = [
+            int(p.parent.name[5:]) for p in store.glob("points/*/checkpoints/*/manifest.json")
+        ]
+        if max(steps, default=0) > more_than:
+            return
+        time.sleep(0.01)
+
+
+KILLS = [(LLAMA, signal.SIGTERM), (DEEPSEEK, signal.SIGKILL)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "number"), KILLS, ids=["dense, SIGTERM", "MoE, SIGKILL"])
+def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
+    prepared: Prepared, tmp_path: Path, model: dict[str, object], number: signal.Signals
+) -> None:
+    """Killed after the first of its checkpoints, which come every second."""
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=80_000 if model is LLAMA else 30_000,
+        model=model,
+        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+        task={"checkpoint_seconds": 1},
+    )
+    process = start(task, tmp_path)
+    wait_for_checkpoint(prepared.folder, 0, process)
+    time.sleep(random.Random().random())
+    process.send_signal(number)
+    if process.wait(60) not in (-signal.SIGKILL, ExitCode.INTERRUPTED, ExitCode.SUCCEEDED):
+        pytest.fail((tmp_path / "output").read_text()[-3000:])
+    later = {"claimant": Claimant(sweep_uid="sweep", attempt=2)}
+    train(task.model_copy(update=later), tmp_path, Interruption(), quiet())
+    store = Store(prepared.uri)
+    killed = store.read(layout.point_trajectory(task.point.key))
+    store.remove(layout.point_folder(task.point.key))
+    train(task, tmp_path, Interruption(), quiet())
+    assert store.read(layout.point_trajectory(task.point.key)) == killed
+
+
+@pytest.mark.slow
+def test_a_stop_during_start_up_is_an_interruption(prepared: Prepared, tmp_path: Path) -> None:
+    process = start(train_task(prepared.manifest, prepared.uri, tokens=10**6), tmp_path)
+    config = prepared.folder / layout.point_config(
+        train_task(prepared.manifest, prepared.uri, tokens=10**6).point.key
+    )
+    deadline = time.monotonic() + 60
+    while not config.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == ExitCode.INTERRUPTED
+    words = TerminationMessage.model_validate_json((tmp_path / "words").read_text())
+    assert words.code == "Interrupted"

@@ -1,0 +1,145 @@
+"""Models are what their config says: counts, attention without a mask, lean imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from isoloss_operator.planning.presets import PRESETS, parameter_counts, preset_config
+from isoloss_trainer import attention
+from isoloss_trainer.model import LanguageModel, build_network, count_parameters, model_config
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH
+
+MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
+MIXTRAL = {
+    **{k: v for k, v in LLAMA.items() if k != "model_type"},
+    "model_type": "mixtral",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+}
+FAMILIES = [LLAMA, QWEN3, MISTRAL, MIXTRAL, QWEN3_MOE, DEEPSEEK]
+
+
+def family(config: dict[str, Any]) -> str:
+    return str(config["model_type"])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_built_presets_have_the_counted_parameters(name: str) -> None:
+    config = preset_config(name)
+    with torch.device("meta"):
+        network = build_network(config)
+    assert count_parameters(network) == parameter_counts(config)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("config", FAMILIES, ids=family)
+def test_built_families_have_the_counted_parameters(config: dict[str, Any], tied: bool) -> None:
+    config = {**config, "tie_word_embeddings": tied}
+    with torch.device("meta"):
+        network = build_network(config)
+    assert count_parameters(network) == parameter_counts(config)
+
+
+@pytest.mark.parametrize("config", FAMILIES, ids=family)
+def test_attention_without_a_mask_is_causal_attention(config: dict[str, Any]) -> None:
+    network = build_network(config, seed=0)
+    tokens = torch.arange(2 * SEQUENCE_LENGTH).view(2, -1)
+    network.set_attn_implementation("eager")
+    theirs = network(tokens, use_cache=False).logits
+    model = LanguageModel(network, SEQUENCE_LENGTH)
+    assert network.config._attn_implementation == attention.NAME
+    ours = (model.hidden(tokens) @ model.head.T).view_as(theirs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sliding_window_below_the_sequence_keeps_the_models_own_attention() -> None:
+    for window, plain in ((16, False), (64, True), (None, True)):
+        config = model_config({**MISTRAL, "sliding_window": window})
+        assert attention.is_plainly_causal(config, SEQUENCE_LENGTH) is plain
+    mixed = {**QWEN3, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
+    assert not attention.is_plainly_causal(model_config(mixed), SEQUENCE_LENGTH)
+
+
+def test_an_unknown_family_keeps_its_own_attention() -> None:
+    network = build_network({"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_head": 2,
+                             "n_layer": 1, "n_positions": 64}, seed=0)  # fmt: skip
+    LanguageModel(network, SEQUENCE_LENGTH)
+    assert network.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("config", [LLAMA, DEEPSEEK], ids=family)
+def test_the_compiled_graph_has_causal_attention_and_no_mask(config: dict[str, Any]) -> None:
+    """transformers' own `sdpa` gets a dense mask under the compiler; ours gets none."""
+    calls = _attention_calls(config, own=True)
+    assert calls
+    assert all(call["is_causal"] and call["attn_mask"] is None for call in calls)
+
+
+def _attention_calls(config: dict[str, Any], *, own: bool) -> list[dict[str, Any]]:
+    network = build_network(config, seed=0)
+    if own:
+        LanguageModel(network, SEQUENCE_LENGTH)
+    calls: list[dict[str, Any]] = []
+
+    def look(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        for node in graph.graph.nodes:
+            if "scaled_dot_product" in str(node.target):
+                masks = {"attn_mask": None, "is_causal": False}
+                calls.append({**masks, **node.kwargs})
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(network.base_model, backend=look, fullgraph=True)
+    compiled(torch.zeros(1, SEQUENCE_LENGTH, dtype=torch.long), use_cache=False)
+    return calls
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others() -> None:
+    one, same, other = (build_network(LLAMA, seed=seed) for seed in (3, 3, 4))
+    pairs = zip(one.parameters(), same.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert not torch.equal(
+        one.get_output_embeddings().weight, other.get_output_embeddings().weight
+    )
+
+
+LEAN = """
+import os, sys
+import torch
+import isoloss_trainer.evaluate, isoloss_trainer.run, isoloss_trainer.train
+from isoloss_trainer.model import build_network
+from tests.isoloss_trainer import builders
+for config in (builders.LLAMA, builders.DEEPSEEK, builders.QWEN3_MOE):
+    network = build_network(config, seed=0)
+    print(float(network(torch.arange(32)[None]).logits.sum()))
+heavy = {"torch._dynamo", "sympy", "scipy.optimize", "torch.distributed.tensor"}
+print(sorted(heavy & set(sys.modules)))
+foreign = {"datasets", "isoloss_operator", "kopf", "kubernetes"}
+print(sorted(foreign & set(sys.modules)))
+"""
+
+
+def test_lean_imports_change_nothing_but_the_time_and_nothing_imports_the_operator() -> None:
+    """Nor does training or evaluating import `datasets`, which only prepare may need."""
+    outputs = []
+    for full in ("", "import torch._dynamo\n"):
+        environment = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}
+        done = subprocess.run(
+            [sys.executable, "-c", full + LEAN],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        outputs.append(done.stdout.splitlines())
+    lean, full_imports = outputs
+    assert lean[:3] == full_imports[:3]
+    assert lean[3:] == ["[]", "[]"]
+    assert "torch._dynamo" in full_imports[3]
+    assert full_imports[4] == "[]"

@@ -1,0 +1,395 @@
+"""What prepare writes, what it depends on, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+import zstandard
+
+import isoloss_trainer.units as units_module
+from isoloss_contract import layout
+from isoloss_contract.records import DataManifest, DomainSource, PrepareTask
+from isoloss_contract.store import Store
+from isoloss_trainer.held_out import unpack_texts
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.near_duplicates import count_twins, sketch
+from isoloss_trainer.prepare import prepare
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import BadData, Interrupted
+from isoloss_trainer.tokenization import load_tokenizer
+from tests.isoloss_trainer.builders import (
+    END,
+    StopAfter,
+    documents,
+    make_tokenizer,
+    prepare_task,
+    quiet,
+    uri,
+    write_json_lines,
+)
+from tests.isoloss_trainer.conftest import Prepared
+
+
+def run(task: PrepareTask, interruption: Interruption | None = None) -> DataManifest:
+    prepare(task, Path("/nonexistent"), interruption or Interruption(), quiet())
+    path = layout.data_manifest(task.config.key)
+    return Store(task.store_uri).read_record(path, DataManifest)
+
+
+def domain_task(corpus: Path, store: Path, pattern: str, **changes: object) -> PrepareTask:
+    source = DomainSource(name="text", uri=pattern, text_field="text")
+    return prepare_task(uri(corpus), uri(store), domains=(source,), **changes)
+
+
+def test_counts_match_the_corpus(prepared: Prepared, corpus: Path) -> None:
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    tokenizer = load_tokenizer(f"{uri(corpus)}/tokenizer")
+    for domain in prepared.manifest.domains:
+        texts = [
+            json.loads(line)["text"]
+            for line in (corpus / f"{domain.name}.jsonl").read_text().splitlines()
+        ]
+        stream = data.validation_stream(domain.name)
+        assert domain.training_documents + domain.validation_documents == len(texts)
+        assert domain.training_bytes + domain.validation_bytes == sum(
+            len(text.encode()) for text in texts
+        )
+        assert domain.training_tokens + domain.validation_tokens == sum(
+            len(tokens) + 1 for tokens in tokenizer.encode(texts)
+        )
+        assert domain.validation_tokens == len(stream)
+        assert domain.validation_documents == (stream == prepared.manifest.end_token).sum()
+
+
+def test_the_tokens_decode_to_the_text(prepared: Prepared, corpus: Path) -> None:
+    tokenizer = load_tokenizer(f"{uri(corpus)}/tokenizer")
+    stream = PreparedData(prepared.data_uri, prepared.folder).validation_stream("prose")
+    first = stream[: int(np.argmax(stream == tokenizer.end_token))]
+    texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
+    assert tokenizer.tokenizer.decode(first.tolist()) in texts
+
+
+def test_prepared_data_are_not_read_again(prepared: Prepared, corpus: Path) -> None:
+    task = prepare_task("file:///gone", prepared.uri)
+    task = task.model_copy(update={"config": prepare_task(uri(corpus), prepared.uri).config})
+    assert prepare(task, corpus, Interruption(), quiet()).startswith("already prepared")
+
+
+def held_out(store: Path, domain: str) -> set[str]:
+    (path,) = store.glob(f"data/*/{domain}/validation.jsonl.gz")
+    return set(unpack_texts(path.read_bytes()))
+
+
+def test_held_out_documents_do_not_depend_on_file_order_or_other_domains(
+    corpus: Path, prepared: Prepared, tmp_path: Path
+) -> None:
+    texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
+    write_json_lines(tmp_path / "in" / "a.jsonl", texts[60:][::-1])
+    write_json_lines(tmp_path / "in" / "b.jsonl", texts[:60])
+    run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/in/*.jsonl"))
+    assert held_out(tmp_path / "store", "text") == held_out(prepared.folder, "prose")
+    ours = PreparedData(prepared.data_uri, tmp_path).validation_stream("prose")
+    (path,) = (tmp_path / "store").glob("data/*/text/validation.bin")
+    assert np.array_equal(np.fromfile(path, "<u4"), ours)
+
+
+def test_the_digest_follows_the_content(corpus: Path, prepared: Prepared, tmp_path: Path) -> None:
+    again = run(prepare_task(uri(corpus), uri(tmp_path)))
+    assert again.digest == prepared.manifest.digest
+    texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
+    write_json_lines(tmp_path / "changed" / "prose.jsonl", [*texts[:-1], texts[-1] + "!"])
+    write_json_lines(tmp_path / "changed" / "code.jsonl", texts)
+    sources = tuple(
+        DomainSource(name=n, uri=f"{uri(tmp_path)}/changed/{n}.jsonl", text_field="text")
+        for n in ("prose", "code")
+    )
+    other = run(prepare_task(uri(corpus), uri(tmp_path), domains=sources))
+    assert other.digest != again.digest
+
+
+# ------------------------------------------------------------------------------------ formats
+
+
+def write_parquet(path: Path, texts: list[str]) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"id": range(len(texts)), "text": texts}), path)
+
+
+def write_arrow_file(path: Path, texts: list[str]) -> None:
+    table = pyarrow.table({"text": texts})
+    with pyarrow.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+
+
+def write_arrow_stream(path: Path, texts: list[str]) -> None:
+    table = pyarrow.table({"text": texts})
+    with pyarrow.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+
+
+def lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+FORMATS: dict[str, tuple[str, Callable[[Path, list[str]], object]]] = {
+    "json lines": ("x.jsonl", lambda p, t: p.write_bytes(lines(t))),
+    "json lines with blank lines": (
+        "x.jsonl",
+        lambda p, t: p.write_bytes(lines(t).replace(b"\n", b"\n\n")),
+    ),
+    "json lines, gzip": ("x.jsonl.gz", lambda p, t: p.write_bytes(gzip.compress(lines(t)))),
+    "json lines, zstandard": (
+        "x.jsonl.zst",
+        lambda p, t: p.write_bytes(zstandard.compress(lines(t))),
+    ),
+    "json list": (
+        "x.json",
+        lambda p, t: p.write_text(json.dumps([{"text": text} for text in t])),
+    ),
+    "json lines named .json": ("x.json", lambda p, t: p.write_bytes(lines(t))),
+    "json list, gzip": (
+        "x.json.gz",
+        lambda p, t: p.write_bytes(gzip.compress(json.dumps([{"text": x} for x in t]).encode())),
+    ),
+    "parquet": ("x.parquet", write_parquet),
+    "arrow file": ("x.arrow", write_arrow_file),
+    "arrow stream": ("x.arrow", write_arrow_stream),
+    "mixed": (
+        "x.jsonl",
+        lambda p, t: (
+            p.write_bytes(lines(t[:50])),
+            write_parquet(p.with_name("y.parquet"), t[50:]),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_gives_the_same_tokens(
+    kind: str, corpus: Path, prepared: Prepared, tmp_path: Path
+) -> None:
+    name, write = FORMATS[kind]
+    texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
+    write(tmp_path / name, texts)
+    manifest = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*[!e]"))
+    (domain,) = manifest.domains
+    (known,) = [d for d in prepared.manifest.domains if d.name == "prose"]
+    assert domain.validation.sha256 == known.validation.sha256
+    assert domain.training[0].sha256 == known.training[0].sha256
+
+
+def test_a_text_file_is_one_document(corpus: Path, tmp_path: Path) -> None:
+    for number, text in enumerate(documents(60)):
+        (tmp_path / f"{number:02}.txt").write_text(text)
+    (domain,) = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.txt")).domains
+    assert domain.training_documents + domain.validation_documents == 60
+
+
+# ---------------------------------------------------------------------------------- refusals
+
+GOOD = documents(60)
+REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "nothing matches": (lambda p: None, "NoFiles", "nothing matches"),
+    "a field is missing": (
+        lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:2]) + b'{"body": "x"}\n'),
+        "TextFieldMissing",
+        "x.jsonl: row 3: no field 'text'; there are: body",
+    ),
+    "a column is missing": (
+        lambda p: pyarrow.parquet.write_table(pyarrow.table({"body": ["x"]}), p / "x.parquet"),
+        "TextFieldMissing",
+        "no field 'text'; there are: body",
+    ),
+    "a field is null": (
+        lambda p: (p / "x.jsonl").write_bytes(b'{"text": null}\n'),
+        "TextFieldMissing",
+        "row 1: field 'text' is NoneType, not text",
+    ),
+    "a row is no object": (lambda p: (p / "x.jsonl").write_bytes(b"[1]\n"), "BadRow", "row 1"),
+    "not JSON": (lambda p: (p / "x.jsonl").write_bytes(b"{oops\n"), "BadJson", "row 1"),
+    "invalid UTF-8": (
+        lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:1]) + b'{"text": "\xff"}\n'),
+        "NotUtf8",
+        "row 2: not UTF-8 at byte 10",
+    ),
+    "a lone surrogate": (
+        lambda p: (p / "x.jsonl").write_bytes(b'{"text": "\\ud800"}\n'),
+        "NotUtf8",
+        "row 1",
+    ),
+    "truncated gzip": (
+        lambda p: (p / "x.jsonl.gz").write_bytes(gzip.compress(lines(GOOD))[:-200]),
+        "UnreadableFile",
+        "x.jsonl.gz",
+    ),
+    "truncated zstandard": (
+        lambda p: (p / "x.jsonl.zst").write_bytes(zstandard.compress(lines(GOOD))[:-200]),
+        "UnreadableFile",
+        "x.jsonl.zst",
+    ),
+    "not zstandard": (
+        lambda p: (p / "x.jsonl.zst").write_bytes(b"(\xb5/\xfd garbage"),
+        "UnreadableFile",
+        "x.jsonl.zst",
+    ),
+    "not parquet": (
+        lambda p: (p / "x.parquet").write_bytes(b"PAR1 not really"),
+        "UnreadableFile",
+        "x.parquet",
+    ),
+    "an unknown kind": (lambda p: (p / "x.csv").write_text("a,b"), "UnknownFormat", "x.csv"),
+    "two documents": (
+        lambda p: write_json_lines(p / "x.jsonl", GOOD[:2]),
+        "DomainTooSmall",
+        "domain text",
+    ),
+    "short documents": (
+        lambda p: write_json_lines(p / "x.jsonl", [str(i) for i in range(8)]),
+        "DomainTooSmall",
+        "domain text",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_corpora_are_refused_with_file_and_row(
+    case: str, corpus: Path, tmp_path: Path
+) -> None:
+    write, code, words = REFUSED[case]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder)
+    with pytest.raises(BadData) as caught:
+        run(domain_task(corpus, tmp_path / "store", f"{uri(folder)}/*"))
+    assert caught.value.code == code
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no tokenizer.json"),
+        (b"{}", "tokenizer.json"),
+        (b"not json", "tokenizer.json"),
+    ],
+    ids=["missing", "empty", "garbage"],
+)
+def test_a_tokenizer_that_does_not_load_is_refused_by_name(
+    content: bytes | None, words: str, corpus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    if content is not None:
+        (folder / "tokenizer.json").write_bytes(content)
+    with pytest.raises(BadData) as caught:
+        run(prepare_task(uri(corpus), uri(tmp_path), tokenizer=uri(folder)))
+    assert caught.value.code == "TokenizerNotLoadable"
+    assert words in caught.value.message
+
+
+def test_a_tokenizer_without_an_end_token_is_refused(corpus: Path, tmp_path: Path) -> None:
+    folder = make_tokenizer(tmp_path / "tokenizer", GOOD)
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(BadData, match="no end-of-text token"):
+        run(prepare_task(uri(corpus), uri(tmp_path), tokenizer=uri(folder)))
+
+
+# --------------------------------------------------------------------------- odd but acceptable
+
+
+def test_empty_and_huge_documents_are_accepted(corpus: Path, tmp_path: Path) -> None:
+    huge = "word and another " * (10_000_000 // 17)
+    write_json_lines(tmp_path / "x.jsonl", ["", *GOOD, huge, ""])
+    (domain,) = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")).domains
+    assert domain.training_documents + domain.validation_documents == len(GOOD) + 1
+    assert domain.training_bytes + domain.validation_bytes >= len(huge)
+
+
+def test_a_document_cannot_contain_its_own_end(corpus: Path, tmp_path: Path) -> None:
+    texts = [f"{text} {END} {number}" for number, text in enumerate(GOOD)]
+    write_json_lines(tmp_path / "x.jsonl", texts)
+    task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")
+    manifest = run(task)
+    data_uri = f"{task.store_uri}/data/{manifest.prepare_key}"
+    stream = PreparedData(data_uri, tmp_path).validation_stream("text")
+    (domain,) = manifest.domains
+    assert (stream == manifest.end_token).sum() == domain.validation_documents
+
+
+def test_near_duplicates_across_the_split_are_counted(corpus: Path, tmp_path: Path) -> None:
+    originals = documents(40)
+    twins = [text.replace(" ", " that ", 1) for text in originals]
+    write_json_lines(tmp_path / "x.jsonl", originals + twins)
+    task = domain_task(
+        corpus,
+        tmp_path / "store",
+        f"{uri(tmp_path)}/x.jsonl",
+        validation_documents_per_thousand=250,
+    )
+    (domain,) = run(task).domains
+    assert domain.near_duplicates >= domain.validation_documents // 2
+    write_json_lines(tmp_path / "y.jsonl", originals)
+    (clean,) = run(domain_task(corpus, tmp_path / "store2", f"{uri(tmp_path)}/y.jsonl")).domains
+    assert clean.near_duplicates == 0
+
+
+def test_only_near_duplicates_share_a_sketch() -> None:
+    random = np.random.default_rng(0)
+    one = random.integers(0, 500, 2000).astype(np.uint32)
+    twin = one.copy()
+    twin[1000] += 1
+    stranger = random.integers(0, 500, 2000).astype(np.uint32)
+    held_out_keys = np.stack([sketch(one), sketch(stranger)])
+    assert count_twins(held_out_keys, [sketch(twin)]) == 1
+
+
+# ------------------------------------------------------------------------------ stop and go on
+
+
+def test_an_interrupted_preparation_continues_and_ends_the_same(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        write_json_lines(tmp_path / f"{number}.jsonl", documents(80)[number * 20 :][:20])
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
+    with pytest.raises(Interrupted):
+        run(task, StopAfter(2))
+    units = tmp_path / "store" / "data" / task.config.key / "units" / "text"
+    done = {path.name: path.stat().st_mtime_ns for path in units.glob("*.json")}
+    assert len(done) == 2
+    read: list[str] = []
+    original = units_module.read_documents
+    monkeypatch.setattr(
+        units_module,
+        "read_documents",
+        lambda f, x, t: (read.append(x.path), original(f, x, t))[1],
+    )
+    manifest = run(task)
+    assert len(read) == 2
+    straight = run(domain_task(corpus, tmp_path / "other", f"{uri(tmp_path)}/*.jsonl"))
+    assert manifest.digest == straight.digest
+    assert not units.exists()
+
+
+def test_shards_are_cut_at_documents(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units_module, "SHARD_TOKENS", 5000)
+    manifest = run(prepare_task(uri(corpus), uri(tmp_path)))
+    for domain in manifest.domains:
+        assert len(domain.training) > 2
+        assert sum(shard.tokens for shard in domain.training) == domain.training_tokens
+        for shard in domain.training:
+            path = tmp_path / "data" / manifest.prepare_key / shard.path
+            tokens = np.fromfile(path, "<u4")
+            assert tokens[-1] == manifest.end_token
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == shard.sha256

@@ -1,0 +1,107 @@
+"""The same on a real S3 server: prepare, train, stop, resume, evaluate, and a server outage."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import s3fs
+
+from devcluster.object_storage import ObjectStorage
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluationResult, PointResult
+from isoloss_contract.store import Store
+from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.train import train
+from tests.isoloss_trainer.builders import (
+    LLAMA,
+    evaluate_task,
+    quiet,
+    train_task,
+)
+from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.other_stores import prepared_on, trained_there_and_here
+from tests.isoloss_trainer.test_evaluate import save
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def bucket(
+    own_storage: ObjectStorage, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> ObjectStorage:
+    """A server with the corpus in it, and the environment that a pod would have."""
+    # s3fs keeps clients by their arguments; the endpoint of another test's server is not one.
+    s3fs.S3FileSystem.clear_instance_cache()
+    for name, value in own_storage.environment().items():
+        monkeypatch.setenv(name, value)
+    own_storage.create_bucket("lab")
+    store = Store("s3://lab/corpus")
+    for path in corpus.rglob("*"):
+        if path.is_file():
+            store.write(str(path.relative_to(corpus)), path.read_bytes())
+    return own_storage
+
+
+def test_a_point_on_s3_is_the_point_on_a_file_system(
+    bucket: ObjectStorage, prepared: Prepared, tmp_path: Path
+) -> None:
+    assert bucket.is_running()
+    manifest = prepared_on("s3://lab", tmp_path)
+    assert manifest.digest == prepared.manifest.digest
+    task, remote, local = trained_there_and_here(manifest, "s3://lab", prepared, tmp_path)
+    assert remote == local
+    result = Store("s3://lab/sweep").read_record(layout.point_result(task.point.key), PointResult)
+    assert result.attempts >= 2
+
+
+def test_a_checkpoint_on_s3_is_evaluated(
+    bucket: ObjectStorage, prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    assert bucket.is_running()
+    manifest = prepared_on("s3://lab", tmp_path)
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer", max_shard_size="20KB")
+    for path in folder.iterdir():
+        Store("s3://lab/model").write(path.name, path.read_bytes())
+    task = evaluate_task(manifest, "s3://lab/sweep", "s3://lab/model")
+    evaluate(task, tmp_path, Interruption(), quiet())
+    result = Store("s3://lab/sweep").read_record(
+        layout.evaluation_result(task.config.key), EvaluationResult
+    )
+    local = evaluate_task(prepared.manifest, prepared.uri, f"file://{folder}")
+    evaluate(local, tmp_path, Interruption(), quiet())
+    same = Store(prepared.uri).read_record(
+        layout.evaluation_result(local.config.key), EvaluationResult
+    )
+    assert result.loss == same.loss
+    assert result.same_tokenizer
+
+
+@pytest.mark.slow
+def test_a_temporary_server_outage_changes_nothing(
+    bucket: ObjectStorage, prepared: Prepared, tmp_path: Path
+) -> None:
+    assert bucket.is_running()
+    manifest = prepared_on("s3://lab", tmp_path)
+    shutil.rmtree(tmp_path / "data", ignore_errors=True)
+    task = train_task(manifest, "s3://lab/sweep", tokens=40_000, task={"checkpoint_seconds": 1})
+
+    def go_away() -> None:
+        time.sleep(1)
+        bucket.stop()
+        time.sleep(8)
+        bucket.start()
+
+    train(train_task(manifest, "s3://lab/sweep", tokens=256), tmp_path, Interruption(), quiet())
+    outage = threading.Thread(target=go_away)
+    outage.start()
+    train(task, tmp_path, Interruption(), quiet())
+    outage.join()
+    local = train_task(prepared.manifest, prepared.uri, tokens=40_000)
+    train(local, tmp_path, Interruption(), quiet())
+    paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
+    assert Store("s3://lab/sweep").read(paths[0]) == Store(prepared.uri).read(paths[1])

@@ -1,0 +1,561 @@
+"""A point's trajectory depends on the point alone: not on attempts, interruptions or other writers."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import isoloss_trainer.checkpoint as checkpoint_module
+from isoloss_contract import layout
+from isoloss_contract.records import (
+    Claimant,
+    EvaluationConfig,
+    ExitCode,
+    Outcome,
+    PointConfig,
+    PointResult,
+    TrainTask,
+    TrajectoryRow,
+    content_key,
+)
+from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
+from isoloss_trainer.checkpoint import Checkpoints
+from isoloss_trainer.claim import Claim, Fence
+from isoloss_trainer.evaluation import ValidationSet
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.model import LanguageModel, build_network
+from isoloss_trainer.optimizer import take_into_average
+from isoloss_trainer.run import PointRun
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import (
+    BadConfiguration,
+    BadData,
+    Diverged,
+    Interrupted,
+    TrainerError,
+    explain,
+)
+from isoloss_trainer.train import train
+from isoloss_trainer.world import World
+from tests.isoloss_trainer.builders import (
+    DEEPSEEK,
+    LLAMA,
+    MIXTURE,
+    QWEN3_MOE,
+    SEQUENCE_LENGTH,
+    StopAfter,
+    attempt,
+    quiet,
+    train_task,
+    uri,
+)
+from tests.isoloss_trainer.conftest import Prepared
+
+ALONE = World()
+
+
+def run(task: TrainTask, interruption: Interruption | None = None) -> PointResult:
+    train(task, Path("/nonexistent"), interruption or Interruption(), quiet())
+    store = Store(task.store_uri)
+    return store.read_record(layout.point_result(task.point.key), PointResult)
+
+
+def trajectory(task: TrainTask) -> bytes:
+    return Store(task.store_uri).read(layout.point_trajectory(task.point.key))
+
+
+def rows(task: TrainTask) -> list[TrajectoryRow]:
+    return parse_record_lines(trajectory(task), TrajectoryRow, "trajectory")
+
+
+def forget(prepared: Prepared, task: TrainTask) -> None:
+    Store(prepared.uri).remove(layout.point_folder(task.point.key))
+
+
+def stop_at(task: TrainTask, step: int) -> None:
+    """Request a stop after `step` steps; the first check comes before any of them."""
+    with pytest.raises(Interrupted):
+        run(task, StopAfter(step + 1))
+
+
+# --------------------------------------------------------------------------------- a whole run
+
+
+def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    result = run(task)
+    store = Store(prepared.uri)
+    assert result.outcome is Outcome.SUCCEEDED
+    assert result.tokens == 2048
+    assert result.evaluations == len(rows(task)) == 4
+    assert [row.tokens for row in rows(task)] == [512, 1024, 1664, 2048]
+    assert rows(task)[-1].loss is not None
+    assert set(rows(task)[-1].domains) == set(MIXTURE)
+    point = store.read_record(layout.point_config(task.point.key), PointConfig)
+    assert point == task.point
+    assert store.names(layout.point_folder(task.point.key)) == [
+        "checkpoints",
+        "config.json",
+        "result.json",
+        "trajectory.jsonl",
+    ]
+
+
+def test_the_result_names_the_versions_that_computed_it(prepared: Prepared) -> None:
+    result = run(train_task(prepared.manifest, prepared.uri, tokens=512))
+    assert result.versions == {
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("isoloss", "torch", "transformers")},
+    }
+
+
+def test_loss_falls_and_is_mixed_from_the_domains(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=8192)
+    run(task)
+    first, *_, last = rows(task)
+    assert last.loss is not None
+    assert first.loss is not None
+    assert last.loss < first.loss - 0.2
+    mixed = sum(MIXTURE[name] * (domain.loss or 0) for name, domain in last.domains.items())
+    assert last.loss == pytest.approx(mixed)
+    assert last.loss_standard_error is not None
+    assert last.loss_standard_error > 0
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
+def test_the_same_point_gives_the_same_bytes(prepared: Prepared, model: dict[str, Any]) -> None:
+    task = train_task(prepared.manifest, prepared.uri, model=model, tokens=1024)
+    run(task)
+    first = trajectory(task)
+    forget(prepared, task)
+    run(task)
+    assert trajectory(task) == first
+
+
+def test_seeds_differ(prepared: Prepared) -> None:
+    tasks = [train_task(prepared.manifest, prepared.uri, tokens=512, seed=s) for s in (0, 1)]
+    assert run(tasks[0]).trajectory_sha256 != run(tasks[1]).trajectory_sha256
+
+
+def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
+    """Two batches of 2 are the batch of 4 in the data they hold."""
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    runs = [
+        PointRun(attempt(train_task(prepared.manifest, prepared.uri, batch_size=b), data))
+        for b in (2, 4)
+    ]
+    small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])
+    assert torch.equal(small, runs[1].sequences.read(0, 4))
+
+
+# ----------------------------------------------------------------------- from given weights
+
+
+def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path: Path) -> None:
+    """The first loss is the checkpoint's, not that of random weights; the optimizer is fresh."""
+    network = build_network(LLAMA, seed=7)
+    with torch.no_grad():
+        network.get_output_embeddings().weight.mul_(20)
+    network.save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    given = {"initial_weights": uri(tmp_path / "model"), "learning_rate": 1e-9, "tokens": 512}
+    task = train_task(prepared.manifest, prepared.uri, **given)
+    run(task)
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    model = LanguageModel(network, SEQUENCE_LENGTH)
+    loss, _ = ValidationSet(data, MIXTURE, 8).evaluate(model.token_losses, ALONE, 8)
+    assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
+
+
+def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
+    build_network({**LLAMA, "hidden_size": 64}, seed=7).save_pretrained(tmp_path / "model")
+    with pytest.raises(BadData) as caught:
+        run(train_task(prepared.manifest, prepared.uri, initial_weights=uri(tmp_path / "model")))
+    assert caught.value.code == "WeightsDiffer"
+
+
+def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepared) -> None:
+    plain = train_task(prepared.manifest, prepared.uri).point
+    given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point
+    old = {k: v for k, v in plain.model_dump(mode="json").items() if k != "initial_weights"}
+    assert plain.key == content_key(old)
+    assert given.key != plain.key
+
+
+# --------------------------------------------------------------------------------- stop and go
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
+@pytest.mark.parametrize("step", [1, 6, 13])
+def test_an_interrupted_run_ends_with_the_same_bytes(
+    prepared: Prepared, model: dict[str, Any], step: int
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, model=model)
+    straight = run(task)
+    wanted = trajectory(task)
+    forget(prepared, task)
+    stop_at(task, step)
+    again = run(task)
+    assert trajectory(task) == wanted
+    assert again.trajectory_sha256 == straight.trajectory_sha256
+    assert again.attempts == 2
+
+
+def test_a_run_stopped_at_every_step_ends_with_the_same_bytes(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=1024)
+    run(task)
+    wanted = trajectory(task)
+    forget(prepared, task)
+    for _ in range(7):
+        stop_at(task, 1)
+    run(task)
+    assert trajectory(task) == wanted
+
+
+def test_more_tokens_continue_the_trajectory_as_if_wanted_from_the_start(
+    prepared: Prepared,
+) -> None:
+    short = train_task(prepared.manifest, prepared.uri, tokens=1300)
+    run(short)
+    long = train_task(prepared.manifest, prepared.uri, tokens=2048)
+    assert run(long).attempts == 2
+    continued = trajectory(long)
+    forget(prepared, long)
+    assert run(long).attempts == 1
+    assert trajectory(long) == continued
+
+
+def test_more_tokens_without_a_checkpoint_start_over_and_end_the_same(
+    prepared: Prepared,
+) -> None:
+    released = {"release_checkpoints_when_done": True}
+    run(train_task(prepared.manifest, prepared.uri, tokens=1024, task=released))
+    long = train_task(prepared.manifest, prepared.uri, tokens=2048, task=released)
+    run(long)
+    started_over = trajectory(long)
+    forget(prepared, long)
+    run(long)
+    assert trajectory(long) == started_over
+    assert not Store(prepared.uri).exists(layout.point_checkpoints(long.point.key))
+
+
+@pytest.mark.parametrize("tokens", [2048, 1000])
+def test_a_trained_point_is_not_trained_again(
+    prepared: Prepared, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(train_task(prepared.manifest, prepared.uri))
+    monkeypatch.setattr(PointRun, "__init__", None)
+    assert run(train_task(prepared.manifest, prepared.uri, tokens=tokens)).tokens == 2048
+
+
+def test_only_the_newest_checkpoints_are_kept(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": 2})
+    for _ in range(5):
+        stop_at(task, 1)
+    names = Store(prepared.uri).names(layout.point_checkpoints(task.point.key))
+    assert names == ["step-0000000004", "step-0000000005"]
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / "manifest.json").unlink(),
+        lambda folder: _truncate(folder / "manifest.json"),
+        lambda folder: _truncate(folder / "weights.safetensors"),
+        lambda folder: _flip(folder / "first_moment.safetensors"),
+        lambda folder: (folder / "averaged_weights.safetensors").unlink(),
+    ],
+    ids=["no manifest", "half a manifest", "half the weights", "a flipped bit", "a file gone"],
+)
+def test_a_broken_checkpoint_is_skipped_for_the_one_before(
+    prepared: Prepared, spoil: Callable[[Path], None]
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    run(task)
+    wanted = trajectory(task)
+    forget(prepared, task)
+    stop_at(task, 5)
+    stop_at(task, 3)
+    folder = prepared.folder / layout.point_checkpoints(task.point.key)
+    spoil(folder / "step-0000000008")
+    run(task)
+    assert trajectory(task) == wanted
+
+
+# ------------------------------------------------------------------------------------ outcomes
+
+
+def test_divergence_is_a_result(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=200_000, learning_rate=1e12)
+    with pytest.raises(Diverged) as caught:
+        run(task)
+    assert caught.value.exit_code == ExitCode.DIVERGED
+    store = Store(prepared.uri)
+    result = store.read_record(layout.point_result(task.point.key), PointResult)
+    assert result.outcome is Outcome.DIVERGED
+    assert result.diverged_at_tokens is not None
+    assert result.tokens <= result.diverged_at_tokens < 200_000
+    with pytest.raises(Diverged):
+        run(task)
+
+
+def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
+    sizes = [domain.training_tokens for domain in prepared.manifest.domains]
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=int(2.5 * max(sizes)),
+        batch_size=64,
+        evaluation=EvaluationConfig(first_tokens=10**9),
+    )
+    assert "domain prose was read" in run(task).message
+
+
+BAD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown type": ({"model_type": "no_such"}, "BadModel"),
+    "no type": ({"vocab_size": 8}, "BadModel"),
+    "remote code": ({**LLAMA, "auto_map": {"AutoModel": "x.y"}}, "BadModel"),
+    "vocabulary too small": ({**LLAMA, "vocab_size": 100}, "VocabularyTooSmall"),
+    "positions too few": ({**LLAMA, "max_position_embeddings": 16}, "SequenceTooLong"),
+    "dropout": ({**LLAMA, "attention_dropout": 0.1}, "DropoutRefused"),
+    "heads that do not divide": ({**LLAMA, "num_key_value_heads": 3}, "BadModel"),
+    "wrong type": ({**LLAMA, "hidden_size": "wide"}, "BadModel"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_models_that_cannot_be_trained_are_refused(prepared: Prepared, case: str) -> None:
+    model, code = BAD_MODELS[case]
+    with pytest.raises(BadConfiguration) as caught:
+        run(train_task(prepared.manifest, prepared.uri, model=model))
+    assert caught.value.code == code
+    assert caught.value.field.startswith("model")
+
+
+def test_data_other_than_the_points_are_refused(prepared: Prepared) -> None:
+    with pytest.raises(BadData, match="digest"):
+        run(train_task(prepared.manifest, prepared.uri, data_digest="0" * 32))
+    with pytest.raises(BadData, match="no domain 'law'"):
+        run(train_task(prepared.manifest, prepared.uri, mixture={"law": 1.0}))
+    with pytest.raises(BadConfiguration, match="sequences of 32"):
+        run(train_task(prepared.manifest, prepared.uri, sequence_length=64))
+
+
+def test_a_tampered_shard_is_refused(prepared: Prepared) -> None:
+    shard = prepared.manifest.domains[0].training[0]
+    _flip(prepared.folder / "data" / prepared.manifest.prepare_key / shard.path)
+    with pytest.raises(BadData) as caught:
+        run(train_task(prepared.manifest, prepared.uri))
+    assert caught.value.code == "ShardCorrupt"
+
+
+def test_a_broken_result_is_ignored(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    run(task)
+    path = prepared.folder / layout.point_result(task.point.key)
+    _truncate(path)
+    assert run(task).tokens == 512
+
+
+# ------------------------------------------------------------------------------------- fencing
+
+
+def claim(task: TrainTask, **changes: Any) -> None:
+    claimant = task.claimant.model_copy(update=changes)
+    Fence(Store(task.store_uri), task.point.key, claimant).acquire()
+
+
+def test_a_point_that_another_sweep_trains_is_left_alone(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    claim(task, sweep_uid="other")
+    with pytest.raises(Interrupted) as caught:
+        run(task)
+    assert (caught.value.code, caught.value.exit_code) == ("ClaimedElsewhere", 75)
+    assert not Store(prepared.uri).exists(layout.point_config(task.point.key))
+
+
+def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    stale = Claim(
+        claimant=Claimant(sweep_uid="other", attempt=9),
+        holder="x",
+        updated_at="2020-01-01T00:00:00+00:00",
+    )
+    Store(prepared.uri).write_record(layout.point_claim(task.point.key), stale)
+    assert run(task).tokens == 512
+
+
+def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    claim(task, attempt=2)
+    with pytest.raises(Interrupted):
+        run(task)
+    later = task.model_copy(update={"claimant": Claimant(sweep_uid="sweep", attempt=3)})
+    assert run(later).tokens == 512
+
+
+@pytest.mark.parametrize("moment", ["a checkpoint", "the result"])
+def test_a_superseded_attempt_writes_nothing_more(
+    prepared: Prepared, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    original = Checkpoints.save
+
+    def take_over(self: Checkpoints, *state: Any) -> None:
+        claim(task, attempt=2)
+        original(self, *state)
+
+    monkeypatch.setattr(Checkpoints, "save", take_over)
+    stop = StopAfter(2) if moment == "a checkpoint" else Interruption()
+    with pytest.raises(Interrupted) as caught:
+        run(task, stop)
+    assert caught.value.code == "Superseded"
+    store = Store(prepared.uri)
+    assert not store.exists(layout.point_result(task.point.key))
+    assert not list(prepared.folder.glob("points/*/checkpoints/*/manifest.json"))
+    held = store.read_record(layout.point_claim(task.point.key), Claim)
+    assert held.claimant.attempt == 2
+
+
+def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pod hangs, a later attempt finishes and releases the claim; then the pod continues."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    further = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=1024,
+        task={"claimant": Claimant(sweep_uid="sweep", attempt=2)},
+    )
+    original = PointRun.final_trajectory
+
+    def hang_meanwhile(self: PointRun) -> Any:
+        monkeypatch.setattr(PointRun, "final_trajectory", original)
+        run(further)
+        return original(self)
+
+    monkeypatch.setattr(PointRun, "final_trajectory", hang_meanwhile)
+    with pytest.raises(Interrupted):
+        train(task, Path("/nonexistent"), Interruption(), quiet())
+    result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+    assert result.tokens == 1024
+
+
+def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    run(task)
+    assert not Store(prepared.uri).exists(layout.point_claim(task.point.key))
+
+
+# --------------------------------------------------------------------------------- a bad store
+
+
+def test_a_temporary_store_outage_changes_nothing(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    run(task)
+    wanted = trajectory(task)
+    forget(prepared, task)
+    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
+    failures = iter(range(6))
+    original = Store.write
+
+    def write(self: Store, path: str, content: bytes) -> None:
+        if "checkpoints" in path and next(failures, None) is not None:
+            raise StoreUnavailable("away")
+        original(self, path, content)
+
+    monkeypatch.setattr(Store, "write", write)
+    stop_at(task, 4)
+    run(task)
+    assert trajectory(task) == wanted
+
+
+def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    stop_at(task, 4)
+    original = Store.write
+
+    def write(self: Store, path: str, content: bytes) -> None:
+        if "checkpoints" in path:
+            raise StoreUnavailable("away for good")
+        original(self, path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
+        patch.setattr(checkpoint_module, "PATIENCE_SECONDS", 0.05)
+        patch.setattr(Store, "write", write)
+        with pytest.raises(StoreUnavailable) as caught:
+            run(task)
+    assert explain(caught.value)[0] == ExitCode.STORAGE
+    assert run(task).attempts == 2
+
+
+def test_a_full_disk_is_a_storage_failure() -> None:
+    code, words = explain(OSError(28, "No space left on device"))
+    assert (code, words.code) == (ExitCode.STORAGE, "DiskFull")
+
+
+# ------------------------------------------------------------------------------------- numerics
+
+
+def test_the_average_means_the_same_at_every_batch_size() -> None:
+    def averaged(batch_tokens: int) -> float:
+        average = torch.zeros(1)
+        for tokens in range(batch_tokens, 100_001, batch_tokens):
+            take_into_average(average, torch.tensor([tokens / 1e5]), tokens, batch_tokens)
+        return float(average)
+
+    assert averaged(100) == pytest.approx(averaged(1000), abs=0.01)
+    assert averaged(100) == pytest.approx(1 - 1 / 11, abs=0.005)
+
+
+@pytest.mark.parametrize("micro_halvings", [1, 2])
+def test_micro_batches_change_the_result_by_rounding_only(
+    prepared: Prepared, micro_halvings: int
+) -> None:
+    whole = train_task(prepared.manifest, prepared.uri)
+    run(whole)
+    wanted = rows(whole)
+    forget(prepared, whole)
+    halved = train_task(
+        prepared.manifest, prepared.uri, task={"micro_batch_halvings": micro_halvings}
+    )
+    result = run(halved)
+    assert result.micro_batch == 4 >> micro_halvings
+    for ours, theirs in zip(rows(halved), wanted, strict=True):
+        assert ours.loss == pytest.approx(theirs.loss, abs=1e-4)
+
+
+def test_every_error_has_an_exit_code() -> None:
+    for kind in TrainerError.__subclasses__():
+        assert kind("Code", "words").exit_code in set(ExitCode)
+    assert explain(ZeroDivisionError("oops"))[0] == 1
+
+
+def test_rows_are_json_lines(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    run(task)
+    for line in trajectory(task).splitlines():
+        assert json.loads(line)["tokens"]
+    assert uri(prepared.folder) == prepared.uri
