@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ import fsspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from isoloss_contract.shared_folders import create_folders
 
 SCHEMES = ("s3", "gs", "file")
 MAX_RECORD_BYTES = 16 * 2**20
@@ -73,7 +76,7 @@ class Store:
         if self.uri.startswith("s3://"):
             options["config_kwargs"] = {"connect_timeout": 10, "read_timeout": 60}
         elif self.uri.startswith("file://"):
-            options = {"auto_mkdir": True}
+            options = {}
         self.filesystem, self._root = fsspec.core.url_to_fs(self.uri, **options)
 
     def location(self, path: str) -> str:
@@ -124,6 +127,7 @@ class Store:
             if not self.uri.startswith("file://"):
                 self.filesystem.pipe_file(target, content)
                 return
+            create_folders(Path(target).parent)
             temporary = f"{target}.partial"
             self.filesystem.pipe_file(temporary, content)
             self.filesystem.mv(temporary, target)
