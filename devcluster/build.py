@@ -107,6 +107,8 @@ TOOLS = {
         _kubernetes("kube-controller-manager", 50),
         _kubernetes("kube-scheduler", 20),
         _kubernetes("kubectl", 40),
+        # Asked for by `make test-images` alone.
+        _kubernetes("kubelet", 120),
         Tool(
             "helm",
             "helm",
