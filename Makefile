@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions test-gs check lint format types contracts generate \
+.PHONY: help setup demo demo-down test test-fast test-versions test-gs images test-images check lint format types contracts generate \
 	bench-operator bench-laws bench-trainer step-law lock clean
 
 help: ## List the commands
@@ -35,6 +35,12 @@ test-versions: ## Run the trainer's tests at the corners of its supported range 
 test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machine
 	@$(PY) -m devcluster build fake-gcs-server
 	$(PY) -m pytest tests/isoloss_trainer/test_gs.py
+
+images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
+	@$(PY) -m images
+
+test-images: setup ## Run the images on a real kubelet with helm (root; Debian's containerd, buildah; 40 GB)
+	ISOLOSS_TEST_IMAGES=1 $(PY) -m pytest -x -v --durations=0 tests/images
 
 check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
 

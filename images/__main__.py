@@ -12,7 +12,9 @@ from images.build import DOCKERFILES, Buildah, build_images, find_builder, local
 def main() -> None:
     """Read the command line and build."""
     parser = argparse.ArgumentParser(prog="python -m images", description=__doc__)
-    parser.add_argument("images", nargs="*", choices=[[], *DOCKERFILES], metavar="operator|trainer")
+    parser.add_argument(
+        "images", nargs="*", choices=[[], *DOCKERFILES], metavar="operator|trainer"
+    )
     parser.add_argument("--tag", default="isoloss/{name}:0.1.0", help="{name} is the image's")
     parser.add_argument("--base", help="base image (default: the Dockerfile's)")
     parser.add_argument(

@@ -20,14 +20,13 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 @dataclass(frozen=True)
 class Buildah:
-    """buildah with its storage in a folder of ours (None: the machine's own storage)."""
+    """buildah with its storage in a folder of ours, as root (None: the user's own storage)."""
 
     folder: Path | None = None
 
     def __call__(self, *arguments: str) -> str:
-        """Standard output of one command; its progress goes to standard error. Raises CalledProcessError."""
-        # In a mount namespace of its own: what an interrupted build has mounted goes with it.
-        command = ["unshare", "--mount", "buildah", *self._storage(), *arguments]
+        """Standard output of one command. Raises CalledProcessError."""
+        command = self._command(*arguments)
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def build(self, dockerfile: str, tag: str, arguments: Mapping[str, str]) -> None:
@@ -37,7 +36,8 @@ class Buildah:
             options += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"]
         settings = {**arguments, "PIP_CERT": str(CERTIFICATES)}
         options += build_arguments(settings)
-        self("bud", *options, "--file", dockerfile, "--tag", tag, str(ROOT))
+        command = self._command("bud", *options, "--file", dockerfile, "--tag", tag, str(ROOT))
+        subprocess.run(command, check=True)
 
     def identity(self, tag: str) -> str:
         """The image's ID; "" where there is none."""
@@ -49,10 +49,12 @@ class Buildah:
         archive.unlink(missing_ok=True)  # buildah does not write into an archive that exists
         self("push", "--quiet", tag, f"docker-archive:{archive}:{tag}")
 
-    def _storage(self) -> list[str]:
+    def _command(self, *arguments: str) -> list[str]:
         if self.folder is None:
-            return []
-        return ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
+            return ["buildah", *arguments]
+        storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
+        # In a mount namespace of its own: what an interrupted build has mounted goes with it.
+        return ["unshare", "--mount", "buildah", *storage, *arguments]
 
 
 @dataclass(frozen=True)

@@ -88,11 +88,11 @@ def installed_licences(prefixes: Sequence[str]) -> dict[str, str]:
     folders = [str(path) for each in prefixes for path in Path(each).glob("lib/*/site-packages")]
     found = {}
     for package in metadata.distributions(path=folders):
-        fields = package.metadata
+        fields: dict[str, Any] = dict(package.metadata.json)
         # Old packages put the licence's whole text into License.
-        text = (fields.get("License-Expression") or fields.get("License") or "").strip()
-        name = (fields.get("Name") or "").lower().replace("_", "-").replace(".", "-")
-        classifiers = [c for c in fields.get_all("Classifier") or () if c.startswith("License ::")]
+        text = str(fields.get("license_expression") or fields.get("license") or "").strip()
+        name = str(fields["name"]).lower().replace("_", "-").replace(".", "-")
+        classifiers = [c for c in fields.get("classifier", ()) if c.startswith("License ::")]
         if text and "\n" not in text and len(text) < 200:
             found[name] = text
         elif classifiers:

@@ -27,7 +27,7 @@ def main(folder: str) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
     commands = json.loads(Path(folder, "commands.json").read_text())
     started: list[subprocess.Popen[bytes]] = []
-    signal.signal(signal.SIGTERM, lambda *_: _stop(started))
+    signal.signal(signal.SIGTERM, lambda *_: _stop(started, Path(folder)))
     for command in commands:
         started.append(_start(command, Path(folder)))
         _wait_for(command.get("socket"))
@@ -52,14 +52,37 @@ def _wait_for(socket: str | None, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def _stop(started: Sequence[subprocess.Popen[bytes]]) -> None:
-    """kubelet before containerd; what is left of the pods is killed with this process."""
-    for process in reversed(started):
-        process.terminate()
-        deadline = time.monotonic() + STOP_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+def _stop(started: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+    """kubelet before containerd, and in between the pods, or containerd would find them again."""
+    containerd, *clients = started
+    for process in reversed(clients):
+        _end(process)
+    _remove_containers(folder / "containerd.sock")
+    _end(containerd)
     os._exit(0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _remove_containers(socket: Path) -> None:
+    """Kill and delete every container with its snapshot; images stay."""
+    ctr = ["ctr", "--address", str(socket), "--namespace", "k8s.io"]
+    listed = subprocess.run(
+        [*ctr, "containers", "list", "--quiet"], capture_output=True, text=True, check=False
+    )
+    for name in listed.stdout.split():
+        for command in (
+            ["tasks", "kill", "--signal", "SIGKILL", name],
+            ["tasks", "delete", "--force", name],
+            ["containers", "delete", name],
+        ):
+            subprocess.run([*ctr, *command], capture_output=True, check=False)
 
 
 if __name__ == "__main__":

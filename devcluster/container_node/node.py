@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -66,7 +67,8 @@ class ContainerNode:
 
     def wait_until_ready(self) -> None:
         """Return once the node is Ready (it is not before its pause image is imported)."""
-        self.daemon.wait_until(self._is_ready, START_SECONDS)
+        ready = partial(self._control_plane.node_is_ready, self.name)
+        self.daemon.wait_until(ready, START_SECONDS)
 
     def import_image(self, archive: Path) -> None:
         """Import an image archive, as `buildah push docker-archive:` writes it."""
@@ -113,6 +115,7 @@ class ContainerNode:
         )
         (folder / "kubelet.json").write_text(json.dumps(settings, indent=1))
         api = urlsplit(self._control_plane.url)
+        forwarder = [sys.executable, "-m", "devcluster.container_node.forwarder"]
         commands = [
             {
                 "name": "containerd",
@@ -121,8 +124,7 @@ class ContainerNode:
             },
             {
                 "name": "forwarder",
-                "command": [sys.executable, "-m", "devcluster.container_node.forwarder"]
-                + [API_SERVICE, "443", str(api.hostname), str(api.port)],
+                "command": [*forwarder, API_SERVICE, "443", str(api.hostname), str(api.port)],
             },
             {"name": "kubelet", "command": [str(kubelet), *self._kubelet_flags()]},
         ]
@@ -144,6 +146,3 @@ class ContainerNode:
         except subprocess.CalledProcessError:
             return False
         return True
-
-    def _is_ready(self) -> bool:
-        return self._control_plane.node_is_ready(self.name)
