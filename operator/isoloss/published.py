@@ -14,13 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from isoloss.errors import BadInput
+
 PREFIX = "published:"
 USABLE_LEARNING_RATES = (1e-7, 1e-1)
 """A formula that leaves this range has left the regime of AdamW training, whatever it was fitted on."""
 
 
-class UnknownLaw(LookupError):
-    """No published law has that name; the message lists those that exist."""
+class UnknownLaw(BadInput):
+    """No published law has that name; the message lists the known ones."""
 
 
 class NotApplicable(ValueError):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from isoloss.laws.model import Run
+from isoloss.laws import Run
 from isoloss_contract.records import ParameterCounts, PointConfig, TrajectoryRow
 
 Weights = Literal["averaged", "raw"]

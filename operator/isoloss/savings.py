@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.results import Contour, Laws, Optimum
+from isoloss.laws import Contour, Laws, Optimum
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,13 @@ class SearchCost:
         return self.direct_flops / self.proxy_flops
 
 
-def direct_grid_cost(*, points: int, flops_per_token: float, tokens: float) -> float:
-    """FLOPs of `points` runs of the target, `tokens` tokens each."""
-    return float(points) * float(flops_per_token) * float(tokens)
+def search_cost(*, sweep_flops: float, direct_runs: int, run_flops: float) -> SearchCost:
+    """A sweep beside `direct_runs` runs of the target of `run_flops` each.
+
+    A search on the target itself would take as many runs as the sweep's largest grid has points. Raises
+    ValueError where a number is not positive and finite.
+    """
+    return SearchCost(direct_flops=direct_runs * run_flops, proxy_flops=sweep_flops)
 
 
 PAPER_COSTS: Mapping[str, SearchCost] = {

@@ -10,18 +10,18 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from isoloss import formatting
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
-    BadInput,
     command,
     console,
     grid,
     print_document,
 )
-from isoloss.report import numbers
+from isoloss.errors import BadInput
 from isoloss.report.content import saving_sentence
-from isoloss.savings import SearchCost, direct_grid_cost
+from isoloss.savings import SearchCost, search_cost
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import API_VERSION, SWEEP_KIND, ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
@@ -97,7 +97,7 @@ def plan(
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
     pace = _Pace(tokens_per_second, utilisation * peak_flops)
-    cost = _cost(sizes, target_params, target_tokens)
+    cost = _cost(spec, sizes, target_params, target_tokens)
     if as_json:
         print_document(_document(sizes, pace, cost))
     else:
@@ -184,22 +184,23 @@ class _Pace:
 
     def in_words(self) -> str:
         if self.tokens_per_second is not None:
-            return f"{numbers.digits(self.tokens_per_second)} tokens per second and accelerator"
-        return f"{numbers.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
+            return f"{formatting.number(self.tokens_per_second)} tokens per second and accelerator"
+        return f"{formatting.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
 
 
 def _cost(
-    sizes: list[SizePlan], target_params: float | None, target_tokens: float | None
+    spec: ScalingSweepSpec,
+    sizes: list[SizePlan],
+    target_params: float | None,
+    target_tokens: float | None,
 ) -> SearchCost | None:
-    """The sweep beside a grid of as many points on the target as the largest size has."""
     if target_params is None or target_tokens is None:
         return None
-    direct = direct_grid_cost(
-        points=max(size.points for size in sizes),
-        flops_per_token=6 * target_params,
-        tokens=target_tokens,
+    return search_cost(
+        sweep_flops=sum(size.flops for size in sizes),
+        direct_runs=spec.direct_runs,
+        run_flops=6 * target_params * target_tokens,
     )
-    return SearchCost(direct_flops=direct, proxy_flops=sum(size.flops for size in sizes))
 
 
 def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> dict[str, Any]:
@@ -237,11 +238,11 @@ def _print_plan(
         table.add_row(
             size.name,
             str(size.points),
-            numbers.count(size.params),
-            numbers.count(size.total_params),
-            numbers.count(size.tokens),
-            numbers.flops(size.flops),
-            numbers.digits(pace.hours(size)),
+            formatting.count(size.params),
+            formatting.count(size.total_params),
+            formatting.count(size.tokens),
+            formatting.flops(size.flops),
+            formatting.number(pace.hours(size)),
         )
     hours = sum(pace.hours(size) for size in sizes)
     flops = sum(size.flops for size in sizes)
@@ -252,18 +253,19 @@ def _print_plan(
         str(points),
         "",
         "",
-        numbers.count(tokens),
-        numbers.flops(flops),
-        numbers.digits(hours),
+        formatting.count(tokens),
+        formatting.flops(flops),
+        formatting.number(hours),
     )
     terminal.print(table)
     terminal.print(f"\nGPU hours at {pace.in_words()}; the exhaustive grid, nothing pruned.")
     if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
         terminal.print(
-            f"over the budget of {numbers.flops(float(spec.budget.flops))} FLOPs: some points would not start"
+            f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
         )
-    if spec.budget is not None and spec.budget.gpu_hours and hours > spec.budget.gpu_hours:
-        terminal.print(f"over the budget of {spec.budget.gpu_hours} GPU hours at this throughput")
+    limit = spec.budget.accelerator_hours if spec.budget is not None else None
+    if limit is not None and hours > limit:
+        terminal.print(f"over the budget of {limit} accelerator hours at this throughput")
     if cost is not None:
         terminal.print(saving_sentence(cost))
     else:

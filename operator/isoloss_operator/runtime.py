@@ -289,4 +289,5 @@ def pod_defaults(settings: Settings) -> PodDefaults:
         image_pull_policy=settings.image_pull_policy,
         grace_seconds=settings.termination_grace_seconds,
         enforce_restricted=settings.enforce_restricted_pods,
+        pod_template=settings.pod_template,
     )

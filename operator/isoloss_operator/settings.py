@@ -37,6 +37,8 @@ class Settings(BaseModel):
     """Image of the pods."""
     trainer_command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
     """JSON list; the subcommand (prepare, train, evaluate) is appended."""
+    pod_template: dict[str, Any] = Field(default_factory=dict)
+    """JSON: partial PodTemplateSpec merged into every pod before the templates of the resources."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     """Of the pods; empty: the cluster's default."""
     enforce_restricted_pods: bool = True
@@ -93,7 +95,7 @@ class Settings(BaseModel):
             return tuple(sorted({part.strip() for part in value.split(",")} - {""}))
         return value
 
-    @field_validator("allowed_storage", "trainer_command", mode="before")
+    @field_validator("allowed_storage", "pod_template", "trainer_command", mode="before")
     @classmethod
     def _parse_json(cls, value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value

@@ -108,7 +108,7 @@ def sweep_manifest(store: Store) -> Json:
             "grid": {"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
             "optimizer": {"warmupTokens": 500},
             "evaluation": {"firstTokens": 1_000, "perDecade": 8},
-            "training": {"precision": "float32", "checkpointSeconds": 1},
+            "training": {"precision": "Float32", "checkpointSeconds": 1},
             "parallelism": PARALLELISM,
             "podTemplate": {"spec": {"containers": [container]}},
         },

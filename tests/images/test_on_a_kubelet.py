@@ -134,7 +134,7 @@ def real_sweep(name: str, limits: Json | None = None) -> Json:
         grid={"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
         optimizer={"warmupTokens": 500},
         evaluation={"firstTokens": 1_000, "perDecade": 8},
-        training={"precision": "float32", "checkpointSeconds": 1},
+        training={"precision": "Float32", "checkpointSeconds": 1},
         parallelism=2,
         podTemplate=pod_template(limits, planted=False),
     )

@@ -272,7 +272,7 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
             ],
             "grid": {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3", "8e-3"]},
             "evaluation": {"firstTokens": 100_000, "perDecade": 24},
-            "training": {"precision": "float32"},
+            "training": {"precision": "Float32"},
             "parallelism": 6,
             "failurePolicy": {"retriesPerPoint": 1, "maxFailedPoints": 0},
             **spec,

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from isoloss.laws import Laws, Prediction, Refusal, Run
-from isoloss.laws.prediction import Point
-from isoloss.laws.results import HyperparameterLaw, LossComputeLaw, Optimum
+from isoloss import formatting
+from isoloss.laws import (
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Point,
+    Prediction,
+    Refusal,
+    Run,
+    SurfaceLaw,
+)
 from isoloss.published import PublishedOptimum
-from isoloss.report import numbers
 from isoloss.savings import SearchCost, iso_loss_savings
 
 Cells = tuple[str, ...]
+_Law = TypeVar("_Law", HyperparameterLaw, LossComputeLaw, SurfaceLaw)
 STATUS_WORDS = {"fitted": "Fitted", "provisional": "Provisional", "refused": "Refused"}
 
 
@@ -47,13 +57,26 @@ class PointRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A heading per column and rows of text; `numeric` columns are aligned to the right."""
+    """A heading per column and rows of text; `numeric` columns are aligned to the right.
+
+    An absent number is shown as a dash there, because an empty cell looks like a fault of the page.
+    """
 
     heads: Cells
     rows: tuple[Cells, ...]
     numeric: frozenset[int] = field(default_factory=frozenset)
     more: int = 0
     """Rows that were cut off."""
+
+    def __post_init__(self) -> None:
+        shown = tuple(
+            tuple(
+                cell or (formatting.ABSENT if column in self.numeric else "")
+                for column, cell in enumerate(row)
+            )
+            for row in self.rows
+        )
+        object.__setattr__(self, "rows", shown)
 
 
 def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
@@ -84,11 +107,11 @@ def points_table(rows: Sequence[PointRow], limit: int) -> Table:
         tuple(
             (
                 row.name,
-                numbers.count(row.params),
-                numbers.whole(row.batch_size),
-                numbers.learning_rate(row.learning_rate),
-                numbers.count(row.tokens),
-                numbers.loss(row.loss),
+                formatting.count(row.params),
+                formatting.batch_size(row.batch_size),
+                formatting.learning_rate(row.learning_rate),
+                formatting.count(row.tokens),
+                formatting.loss(row.loss),
                 row.state,
                 row.note,
             )
@@ -103,67 +126,26 @@ def points_table(rows: Sequence[PointRow], limit: int) -> Table:
 
 
 def laws_table(laws: Laws) -> Table:
-    """The three laws of the iso-loss route and the joint surface, as equations."""
+    """The three laws of the iso-loss route and the joint surface, as formulas."""
     rows = [
-        _hyperparameter_row("learning rate", laws.learning_rate),
-        _hyperparameter_row("batch size", laws.batch_size),
-        _loss_row(laws.loss_compute),
-        _surface_row(laws),
+        _law_row(name, law, formatting.hyperparameter_formula, formatting.hyperparameter_quality)
+        for name, law in (("learning rate", laws.learning_rate), ("batch size", laws.batch_size))
     ]
-    return Table(("law", "status", "equation", "fit"), tuple(rows))
+    loss_compute = (formatting.loss_compute_formula, formatting.loss_compute_quality)
+    rows.append(_law_row("loss over compute", laws.loss_compute, *loss_compute))
+    surface = (formatting.surface_formula, formatting.surface_quality)
+    rows.append(_law_row("joint surface", laws.surface, *surface))
+    return Table(("law", "status", "formula", "fit"), tuple(rows))
 
 
-def _hyperparameter_row(name: str, law: HyperparameterLaw) -> Cells:
-    if law.intercept is None or law.slope is None:
-        return (name, STATUS_WORDS[law.status], _reason(law.refusal), "")
-    symbol = "LR" if law.quantity == "learning_rate" else "B"
-    if law.form == "PowerLawOfLoss":
-        slope = numbers.with_interval(law.slope_interval) if law.slope_interval else ""
-        equation = (
-            f"ln {symbol} = {numbers.digits(law.intercept, 4)} {_signed(law.slope)} ln L; "
-            f"exponent {slope}"
-        )
-    else:
-        y = f"ln {symbol}" if symbol == "LR" else symbol
-        equation = f"ln C = {numbers.digits(law.intercept, 5)} {_signed(law.slope)} {y}"
-    fit = f"R² {numbers.digits(law.r_squared, 3)}, {law.points} optima"
-    return (name, STATUS_WORDS[law.status], equation, fit)
-
-
-def _loss_row(law: LossComputeLaw) -> Cells:
-    if law.gamma is None or law.irreducible_loss is None:
-        return ("loss over compute", STATUS_WORDS[law.status], _reason(law.refusal), "")
-    if law.irreducible_loss_fixed:
-        ground = f"L₀ = {numbers.loss(law.irreducible_loss)} (fixed)"
-    else:
-        ground = f"L₀ = {numbers.with_interval(law.irreducible_loss_interval, 'loss')}"
-    equation = (
-        f"L = L₀ + α C^(−γ); {ground}, ln α = {numbers.digits(law.log_alpha, 4)}, "
-        f"γ = {numbers.with_interval(law.gamma_interval) if law.gamma_interval else numbers.digits(law.gamma)}"
+def _law_row(
+    name: str, law: _Law, formula: Callable[[_Law], str], quality: Callable[[_Law], str]
+) -> Cells:
+    shown = formula(law)
+    status = STATUS_WORDS[law.status]
+    return (
+        (name, status, shown, quality(law)) if shown else (name, status, _reason(law.refusal), "")
     )
-    fit = f"rmse {numbers.digits(law.rmse, 2)} nats, {law.points} optima"
-    if law.rmse_without_irreducible_loss is not None and not law.irreducible_loss_fixed:
-        fit += f"; {numbers.digits(law.rmse_without_irreducible_loss, 2)} with L₀ = 0"
-    if not law.irreducible_loss_identified:
-        fit += "; L₀ is not identified by these data"
-    return ("loss over compute", STATUS_WORDS[law.status], equation, fit)
-
-
-def _surface_row(laws: Laws) -> Cells:
-    surface = laws.surface
-    rate, batch = surface.log_learning_rate, surface.log_batch_size
-    if rate is None or batch is None:
-        return ("joint surface", STATUS_WORDS[surface.status], _reason(surface.refusal), "")
-    equation = (
-        f"LR ∝ N^({numbers.digits(float(rate[1]), 2)}) D^({numbers.digits(float(rate[2]), 2)}); "
-        f"B ∝ N^({numbers.digits(float(batch[1]), 2)}) D^({numbers.digits(float(batch[2]), 2)})"
-    )
-    fit = f"residual {numbers.digits(surface.residual_rms, 2)} nats, {surface.cells} (N, D) cells"
-    return ("joint surface", STATUS_WORDS[surface.status], equation, fit)
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'} {numbers.digits(abs(value), 4)}"
 
 
 def _reason(refusal: Refusal | None) -> str:
@@ -190,10 +172,10 @@ def held_out_table(laws: Laws) -> Table | None:
         tuple(
             (
                 score.route + (" (default)" if score.route == laws.default_route else ""),
-                numbers.digits(score.regret_mean, 2),
-                numbers.digits(score.regret_max, 2),
-                f"{100 * score.log_learning_rate_error:.0f} %",
-                f"{100 * score.log_batch_size_error:.0f} %",
+                formatting.number(score.regret_mean, 2),
+                formatting.number(score.regret_max, 2),
+                f"{score.log_learning_rate_error:.0%}",
+                f"{score.log_batch_size_error:.0%}",
             )
             for score in laws.selection.scores
         ),
@@ -215,16 +197,16 @@ def _optimum_row(kind: str, item: Optimum) -> Cells:
 
     def spread(name: str) -> str:
         error = errors.get(name)
-        return f" ± {100 * error:.0f} %" if error is not None and item.status != "refused" else ""
+        return f" ± {error:.0%}" if error is not None and item.status != "refused" else ""
 
     return (
         kind,
-        numbers.loss(item.loss),
-        numbers.count(item.params),
-        numbers.learning_rate(item.learning_rate) + spread("learning_rate"),
-        numbers.whole(item.batch_size) + spread("batch_size"),
-        numbers.count(item.tokens),
-        numbers.flops(item.flops),
+        formatting.loss(item.loss),
+        formatting.count(item.params),
+        formatting.learning_rate(item.learning_rate) + spread("learning_rate"),
+        formatting.batch_size(item.batch_size) + spread("batch_size"),
+        formatting.count(item.tokens),
+        formatting.flops(item.flops),
         _refusal_words(item.refusal) if item.refusal else "",
     )
 
@@ -236,33 +218,39 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
     """(what, value) pairs of the answer, in the order in which it was computed."""
     rows: list[Cells] = []
     if initial_loss is not None:
-        rows.append(("initial loss (nats per token)", numbers.loss(initial_loss)))
+        rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
     if answer.equivalent_flops is not None:
         rows.append(
             (
                 "equivalent pre-training compute C_pre (FLOPs)",
-                numbers.with_interval(answer.equivalent_flops, "flops"),
+                formatting.interval(answer.equivalent_flops, formatting.flops),
             )
         )
     if answer.cpt_flops is not None:
-        rows.append(("planned compute C_cpt (FLOPs)", numbers.flops(answer.cpt_flops)))
+        rows.append(("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)))
     rows.append(
         (
             "total effective compute C_total (FLOPs)",
-            numbers.with_interval(answer.total_flops, "flops"),
+            formatting.interval(answer.total_flops, formatting.flops),
         )
     )
+    if answer.target_loss is not None:
+        rows.append(
+            (
+                "target loss (nats per token)",
+                formatting.interval(answer.target_loss, formatting.loss),
+            )
+        )
     rows.append(
-        ("target loss (nats per token)", numbers.with_interval(answer.target_loss, "loss"))
+        ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
     )
-    rows.append(("batch size (tokens)", numbers.with_interval(answer.batch_size_tokens, "count")))
-    rows.append(("not rounded (sequences)", numbers.digits(answer.batch_size_raw, 4)))
+    rows.append(("not rounded (sequences)", formatting.number(answer.batch_size_raw, 4)))
     rows.append(("from", f"{answer.route} estimate"))
     far = answer.extrapolation
     rows.append(
         (
             "distance from the data",
-            f"{numbers.digits(far.compute_factor, 2)} × the largest compute",
+            f"{formatting.number(far.compute_factor, 2)} × the largest compute",
         )
     )
     return tuple(rows)
@@ -279,9 +267,9 @@ def alternatives_table(
     rows = [
         (
             name,
-            numbers.with_interval(point.learning_rate, "learning_rate"),
-            numbers.with_interval(point.batch_size, "whole"),
-            numbers.flops(point.total_flops),
+            formatting.interval(point.learning_rate, formatting.learning_rate),
+            formatting.interval(point.batch_size, formatting.batch_size),
+            formatting.flops(point.total_flops),
             "",
         )
         for name, point in points.items()
@@ -289,9 +277,9 @@ def alternatives_table(
     rows += [
         (
             f"published law {item.name}",
-            numbers.learning_rate(item.learning_rate),
-            numbers.whole(item.batch_size(sequence_length)) if sequence_length else "–",
-            numbers.flops(answer.total_flops.value),
+            formatting.learning_rate(item.learning_rate),
+            formatting.batch_size(item.batch_size(sequence_length)) if sequence_length else "",
+            formatting.flops(answer.total_flops.value),
             "; ".join(warning.removeprefix(f"{item.name}: ") for warning in item.warnings),
         )
         for item in opinions
@@ -309,12 +297,12 @@ _VARIANTS = {
 def saving_sentence(cost: SearchCost) -> str:
     """The search cost beside a direct grid on the target, also where nothing is saved."""
     costs = (
-        f"The sweep costs {numbers.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
-        f"{numbers.flops(cost.direct_flops)}"
+        f"The sweep costs {formatting.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
+        f"{formatting.flops(cost.direct_flops)}"
     )
     if cost.saving < 0:
         return f"{costs}: here the direct grid would be cheaper."
-    return f"{costs}: {numbers.percent(cost.saving)} saved."
+    return f"{costs}: {formatting.percent(cost.saving)} saved."
 
 
 def iso_loss_sentence(laws: Laws) -> str | None:
@@ -324,7 +312,7 @@ def iso_loss_sentence(laws: Laws) -> str | None:
         return None
     last = savings[-1]
     return (
-        f"At loss {numbers.loss(last.loss)} the optimum needs {numbers.flops(last.optimal_flops)} FLOPs, the "
-        f"median configuration of the grid at that size {numbers.flops(last.reference_flops)}: "
-        f"{numbers.percent(last.saving)} less, or more where that configuration never reached it."
+        f"At loss {formatting.loss(last.loss)} the optimum needs {formatting.flops(last.optimal_flops)} FLOPs, the "
+        f"median configuration of the grid at that size {formatting.flops(last.reference_flops)}: "
+        f"{formatting.percent(last.saving)} less, or more where that configuration never reached it."
     )

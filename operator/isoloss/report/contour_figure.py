@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from isoloss.laws.model import Array
-from isoloss.laws.results import Contour, Laws, Optimum
-from isoloss.report import numbers
+from isoloss import formatting
+from isoloss.laws import Array, Contour, Laws, Optimum
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, grid_axis, key, note, style
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
@@ -47,7 +46,7 @@ def _draw(laws: Laws) -> Figure:
             panel.set_visible(False)
         for panel, contour in zip(row, chosen[size], strict=False):
             _panel(panel, contour, _optimum_of(laws, contour), laws.options.interval)
-        row[0].set_ylabel(f"{numbers.count(size)} parameters\nlearning rate")
+        row[0].set_ylabel(f"{formatting.count(size)} parameters\nlearning rate")
     for panel in panels[-1]:
         panel.set_xlabel("batch size (sequences)")
     _legend(figure, laws.options.interval)
@@ -78,7 +77,7 @@ def _panel(axes: Axes, contour: Contour, optimum: Optimum | None, level: float) 
     axes.set_yscale("log")
     low_b, high_b = float(batches.min()) / 1.25, float(batches.max()) * 1.25
     low_r, high_r = float(rates.min()) / 1.25, float(rates.max()) * 1.25
-    axes.set_title(f"loss {numbers.loss(contour.loss)}", loc="left")
+    axes.set_title(f"loss {formatting.loss(contour.loss)}", loc="left")
     if optimum is not None and optimum.status != "refused":
         _tokens_lines(axes, contour, (low_b, high_b), (low_r, high_r))
         _vertex(axes, optimum, level)

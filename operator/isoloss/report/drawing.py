@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from isoloss.report.numbers import scientific
+from isoloss.formatting import learning_rate
 
 INK = "#111111"
 ACCENT = "#0b4f8a"
@@ -86,7 +86,7 @@ def grid_axis(axis: Any, values: Sequence[float], learning_rates: bool) -> None:
     axis.set_major_locator(FixedLocator(_apart(unique.tolist(), room=0.13)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
-    write = scientific if learning_rates else _whole
+    write = learning_rate if learning_rates else _whole
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from isoloss import formatting
 from isoloss.laws import Laws, Prediction, Run
 from isoloss.published import PublishedOptimum
-from isoloss.report import content, numbers
+from isoloss.report import content
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png, as_svg
@@ -100,7 +101,7 @@ def render_report(
         status=content.status_word(laws),
         level=f"{laws.options.interval:.0%}",
         laws=laws,
-        numbers=numbers,
+        formatting=formatting,
         laws_table=content.laws_table(laws),
         refusals=content.refusals(laws),
         held_out=content.held_out_table(laws),

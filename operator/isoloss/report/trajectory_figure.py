@@ -14,9 +14,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from isoloss.laws.model import Array, Run
-from isoloss.laws.results import Laws
-from isoloss.report import numbers
+from isoloss import formatting
+from isoloss.laws import Array, Laws, Run
 from isoloss.report.drawing import INK, LINE_STYLES, SOFT, grid_axis, key, log_ticks, note, style
 
 MAX_PANELS = 8
@@ -157,8 +156,8 @@ def _panel(axes: Axes, size: float, runs: Sequence[Run], laws: Laws, look: _Look
     tokens = np.concatenate([run.tokens for run in runs])
     first, last = float(tokens.min()) / 1.15, float(tokens.max()) * 1.15
     axes.set_xlim(first, last)
-    log_ticks(axes.xaxis, first, last, numbers.count)
-    axes.set_title(f"{numbers.count(size)} parameters", loc="left")
+    log_ticks(axes.xaxis, first, last, formatting.count)
+    axes.set_title(f"{formatting.count(size)} parameters", loc="left")
     axes.set_xlabel("training tokens")
 
 

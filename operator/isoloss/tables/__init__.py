@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isoloss.laws.model import Run
+from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
 from isoloss.tables.formats import (
     OPTIONAL,

@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
-
-from isoloss_contract.store import SCHEMES, Store, StoreError
+from isoloss.errors import BadInput
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 OPTIONAL = ("flops", "loss_standard_error", "diverged", "bytes")
@@ -26,8 +23,8 @@ MAX_TABLE_BYTES = 512 * 2**20
 MAX_ROWS = 2_000_000
 
 
-class BadTable(ValueError):
-    """A table can not be used; names the source, and the row and column where there is one."""
+class BadTable(BadInput):
+    """A table cannot be used; names the source, and the row and column if there is one."""
 
     def __init__(
         self, source: str, message: str, *, row: int | None = None, column: str | None = None
@@ -66,18 +63,29 @@ def is_parquet(source: str) -> bool:
 
 def bytes_of(source: str) -> bytes:
     """The content of a file or of an object in the store. Raises BadTable."""
+    scheme, separator, rest = source.partition("://")
+    if separator and scheme != "file":
+        return _stored_bytes(source)
+    path = Path(rest if separator else source)
     try:
-        if "://" in source and source.split("://")[0] in SCHEMES:
-            folder, _, name = source.rpartition("/")
-            return Store(folder).read(name, max_bytes=MAX_TABLE_BYTES)
-        path = Path(source)
         if path.stat().st_size > MAX_TABLE_BYTES:
             raise BadTable(source, f"larger than {MAX_TABLE_BYTES} bytes")
         return path.read_bytes()
-    except StoreError as error:
-        raise BadTable(source, str(error)) from error
     except OSError as error:
-        raise BadTable(source, error.strerror or "can not be read") from error
+        raise BadTable(source, error.strerror or "cannot be read") from error
+
+
+def _stored_bytes(source: str) -> bytes:
+    # Not above: local tables are read without the extra `store`.
+    from isoloss_contract.store import Store, StoreError
+
+    folder, _, name = source.rpartition("/")
+    try:
+        return Store(folder).read(name, max_bytes=MAX_TABLE_BYTES)
+    except StoreError as error:
+        # The store's errors begin with the URI, and so does BadTable.
+        message = str(error).removeprefix(f"{source}: ").removeprefix(f"{folder}: ")
+        raise BadTable(source, message) from error
 
 
 def read_csv(content: bytes, source: str) -> Table:
@@ -126,6 +134,10 @@ def _plain(content: bytes, source: str) -> bytes:
 
 def read_parquet(content: bytes, source: str) -> Table:
     """The cells of a Parquet file in its own types. Raises BadTable."""
+    # Not above: pyarrow takes longer to import than a CSV to read.
+    import pyarrow
+    import pyarrow.parquet
+
     try:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
         header = [str(name) for name in file.schema_arrow.names]

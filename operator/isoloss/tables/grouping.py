@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isoloss.laws.model import Run
+from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
 
 CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")

@@ -1,6 +1,6 @@
-"""What operator, trainer and command line tell each other: tasks in, results out, exit codes.
+"""The records that operator, trainer and command line exchange: tasks in, results out, exit codes.
 
-Units: tokens are tokens, batch sizes are sequences, losses are nats per token unless a name says otherwise.
+Batch sizes are sequences and losses nats per token, unless a name says otherwise.
 """
 
 from typing import Annotated

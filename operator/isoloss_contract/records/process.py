@@ -1,4 +1,4 @@
-"""How a trainer process is told what to do, and how it says how it ended."""
+"""How a trainer process gets its task, and how it reports how it ended."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ MAX_TERMINATION_BYTES = 2048
 
 
 class ExitCode(IntEnum):
-    """How a trainer process ended; see DESIGN section 5. Any other code is a crash."""
+    """How a trainer process ended. Any other code is a crash."""
 
     SUCCEEDED = 0
     DIVERGED = 42
-    """The result is written: a divergence is data, not an error."""
+    """The result is written: divergence is data, not an error."""
     OUT_OF_MEMORY = 43
     """No smaller micro-batch is left."""
     BAD_CONFIGURATION = 44
-    """The task itself can not work; another try can not help."""
+    """The task itself cannot work; a retry cannot help."""
     BAD_DATA = 45
     """Corpus, tokenizer, prepared data or checkpoint is unusable; the message names it."""
     STORAGE = 74
     """Storage or network failed after retries."""
     INTERRUPTED = 75
-    """Asked to stop (SIGTERM), or another attempt holds the point; a checkpoint is written where there was something to save."""
+    """Stopped by SIGTERM, or another attempt holds the point; a checkpoint was written if there was anything to save."""
 
 
 class TerminationMessage(Record):
-    """The last words of a trainer process, short enough for Kubernetes to keep whole."""
+    """The termination message of a trainer process, short enough that Kubernetes does not truncate it."""
 
     code: str = Field(max_length=64)
     """CamelCase, e.g. TextFieldMissing."""
     message: str = Field(max_length=1500)
     field: str = Field(default="", max_length=253)
-    """The spec field to look at, where one is to blame."""
+    """The spec field at fault, if any."""
 
     @model_validator(mode="before")
     @classmethod

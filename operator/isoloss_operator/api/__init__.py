@@ -7,6 +7,7 @@ become the API server's own checks. Decimal numbers are quoted strings, as the A
 
 from __future__ import annotations
 
+from isoloss_operator.api.corpus import Data, Domain, Storage, Validation
 from isoloss_operator.api.fields import ApiType
 from isoloss_operator.api.prediction import (
     Checkpoint,
@@ -15,9 +16,11 @@ from isoloss_operator.api.prediction import (
     Publish,
     SweepReference,
 )
+from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
 from isoloss_operator.api.statuses import (
     ActivePoint,
     Condition,
+    ExtrapolationStatus,
     FailedPoint,
     HyperparamPredictionStatus,
     IntervalStatus,
@@ -26,26 +29,21 @@ from isoloss_operator.api.statuses import (
     OptimumStatus,
     PointCounts,
     ScalingSweepStatus,
+    SearchCostStatus,
     VariantStatus,
 )
 from isoloss_operator.api.sweep import (
     MAX_POINTS,
-    Data,
-    Domain,
     Evaluation,
     FailurePolicy,
     Fit,
-    Grid,
-    Like,
-    Model,
+    Jobs,
     Optimizer,
-    Proxy,
     Queue,
     ScalingSweepSpec,
-    Storage,
     SweepBudget,
     Training,
-    Validation,
+    TtlSecondsAfterFinished,
 )
 
 __all__ = [
@@ -64,6 +62,7 @@ __all__ = [
     "Data",
     "Domain",
     "Evaluation",
+    "ExtrapolationStatus",
     "FailedPoint",
     "FailurePolicy",
     "Fit",
@@ -71,6 +70,7 @@ __all__ = [
     "HyperparamPredictionSpec",
     "HyperparamPredictionStatus",
     "IntervalStatus",
+    "Jobs",
     "LawStatus",
     "LedgerReference",
     "Like",
@@ -84,10 +84,12 @@ __all__ = [
     "Queue",
     "ScalingSweepSpec",
     "ScalingSweepStatus",
+    "SearchCostStatus",
     "Storage",
     "SweepBudget",
     "SweepReference",
     "Training",
+    "TtlSecondsAfterFinished",
     "Validation",
     "VariantStatus",
 ]

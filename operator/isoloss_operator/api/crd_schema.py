@@ -17,6 +17,8 @@ Schema = dict[str, Any]
 QUOTED = "x-isoloss-quoted"
 """Marks a string that looks like a number; its value is an example, e.g. "2e-4"."""
 
+RULES = "x-kubernetes-validations"
+
 _DROPPED = frozenset({"title", "discriminator"})
 _COPIED = frozenset(
     {
@@ -42,7 +44,7 @@ _COPIED = frozenset(
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
         "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-validations",
+        RULES,
     }
 )
 
@@ -91,7 +93,10 @@ class _Walk:
     def _inlined(
         self, schema: Schema, path: str, open_references: tuple[str, ...]
     ) -> tuple[Schema, tuple[str, ...]]:
-        """The schema without `$ref` and without null; what stands beside them wins."""
+        """The schema without `$ref` and without null.
+
+        What stands beside them wins, but a field's rules join those of its type.
+        """
         while "$ref" in schema or "anyOf" in schema:
             beside = dict(schema)
             if "anyOf" in beside:
@@ -104,7 +109,8 @@ class _Walk:
                     raise UnstructuralError(f"{path}: {name} contains itself")
                 open_references = (*open_references, name)
                 inner = self._definitions[name]
-            schema = {**inner, **beside}
+            rules = [*inner.get(RULES, ()), *beside.get(RULES, ())]
+            schema = {**inner, **beside, **({RULES: rules} if rules else {})}
         return schema, open_references
 
     def _keyword(self, keyword: str, value: Any, path: str) -> Schema:
@@ -135,7 +141,7 @@ class _Walk:
 def _reading_order(keyword: str) -> int:
     """What a person wants to know first comes first."""
     first = ("description", "type", "format", "default", "enum")
-    last = ("x-kubernetes-validations", "required", "properties", "items")
+    last = (RULES, "required", "properties", "items")
     if keyword in last:
         return len(first) + 1 + last.index(keyword)
     return first.index(keyword) if keyword in first else len(first)

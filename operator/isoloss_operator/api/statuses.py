@@ -189,6 +189,30 @@ class ScalingSweepStatus(StatusType):
     """Report page in the store."""
 
 
+class SearchCostStatus(StatusType):
+    """Compute of the sweep beside a grid search on the target itself, 6 * parameters * tokens."""
+
+    sweep_flops: StatusText
+    """FLOPs of the whole sweep."""
+    direct_flops: StatusText
+    """FLOPs of directRuns runs of the target with the planned budget."""
+    direct_runs: int
+    """Number of points of the sweep's largest grid."""
+    saving: StatusText
+    """1 - sweepFlops / directFlops. Negative where the sweep costs more."""
+
+
+class ExtrapolationStatus(StatusType):
+    """How far the answer lies beyond the sweep's data."""
+
+    compute_factor: StatusText
+    """C_total over the largest compute of the sweep. At most 1 inside the data."""
+    loss_distance: StatusText = ""
+    """Lowest loss of the sweep's optima less the target loss, nats per token."""
+    parameters_factor: StatusText = ""
+    """Active parameters of the target over those of the largest proxy."""
+
+
 class VariantStatus(StatusType):
     """An answer under another assumption."""
 
@@ -228,10 +252,10 @@ class HyperparamPredictionStatus(StatusType):
     """The predicted batch size in sequences."""
     batch_size_tokens: StatusText = ""
     """The same in tokens."""
-    search_cost: StatusText = ""
-    """What the sweep's compute saves against its grid trained on the target with the planned budget."""
-    extrapolation: StatusText = ""
-    """C_total over the largest compute of the sweep."""
+    search_cost: SearchCostStatus | None = None
+    """Compute of the sweep beside a grid search on the target itself."""
+    extrapolation: ExtrapolationStatus | None = None
+    """How far the answer lies beyond the sweep's data."""
     variants: tuple[VariantStatus, ...] = Field(default=(), max_length=4)
     """Variants A and B."""
     second_opinions: tuple[VariantStatus, ...] = Field(default=(), max_length=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isoloss_contract.records import (
@@ -70,6 +70,8 @@ class PodDefaults:
     image_pull_policy: str = ""
     grace_seconds: int = 120
     enforce_restricted: bool = True
+    pod_template: Mapping[str, Any] = field(default_factory=dict)
+    """Partial PodTemplateSpec of the cluster; the resources' own are merged after it."""
 
 
 def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Json:
@@ -96,11 +98,18 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             # A second pod must not start while the first may still write.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
+            **_deadline(request),
             # Kueue admits by clearing it; from then on it is Kueue's alone.
             **({"suspend": True} if request.local_queue else {}),
             "template": _template(request, owner, defaults, labels),
         },
     }
+
+
+def _deadline(request: JobRequest) -> Json:
+    if request.deadline_seconds is None:
+        return {}
+    return {"activeDeadlineSeconds": request.deadline_seconds}
 
 
 def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
@@ -145,7 +154,7 @@ def _template(
     request: JobRequest, owner: Owner, defaults: PodDefaults, labels: Mapping[str, str]
 ) -> Json:
     template: Json = _default_template(request, defaults)
-    for change in request.pod_templates:
+    for change in (defaults.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = merge(template, _fixed_template(request, owner, labels))
     if defaults.enforce_restricted and (found := violations(template["spec"])):
@@ -179,13 +188,13 @@ def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
 
 def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:
     policy = defaults.image_pull_policy
-    secret = {"envFrom": [{"secretRef": {"name": request.secret_name}}]}
+    secrets = [{"secretRef": {"name": name}} for name in request.secret_names]
     return {
         "name": CONTAINER,
         "image": defaults.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [*defaults.command, request.kind],
-        **(secret if request.secret_name else {}),
+        **({"envFrom": secrets} if secrets else {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -148,7 +148,9 @@ def _within_budget(
     rate = spent.seconds_per_flop or 0.0
     flops_left = float(budget.flops) - spent.flops if budget.flops else float("inf")
     seconds_left = (
-        budget.gpu_hours * 3600.0 - spent.accelerator_seconds if budget.gpu_hours else float("inf")
+        budget.accelerator_hours * 3600.0 - spent.accelerator_seconds
+        if budget.accelerator_hours
+        else float("inf")
     )
     committed = sum(remaining_flops(point, records[point.key]) for point in running)
     affordable: list[PlannedPoint] = []
@@ -157,7 +159,8 @@ def _within_budget(
         over_flops, over_time = wanted > flops_left, wanted * rate > seconds_left
         # Before the first result no one knows how long a point takes: only a spent budget stops it.
         if over_flops or over_time or seconds_left <= 0:
-            cap = f"flops {budget.flops}" if over_flops else f"gpuHours {budget.gpu_hours}"
+            hours = f"acceleratorHours {budget.accelerator_hours}"
+            cap = f"flops {budget.flops}" if over_flops else hours
             return (
                 affordable,
                 list(pending[index:]),
@@ -185,8 +188,12 @@ def job_request(
     key: str,
     attempt: int,
     pod_templates: Iterable[Mapping[str, Any] | None],
+    own_secret: str | None = None,
 ) -> JobRequest:
-    """The Job of a task: named, labelled and queued as all are. `what` is its part of the name."""
+    """The Job of a task: named, labelled and queued as all are. `what` is its part of the name.
+
+    `own_secret`: a Secret that the task needs besides the store's.
+    """
     uri = spec.storage.uri.rstrip("/")
     return JobRequest(
         name=job_name(observed.name, what, [observed.uid, uri, key], attempt),
@@ -195,9 +202,10 @@ def job_request(
         task=task,
         labels=_labels(observed, task.kind, key=key, attempt=attempt, store_uri=uri),
         pod_templates=tuple(template for template in pod_templates if template),
-        secret_name=spec.storage.secret_name or "",
-        local_queue=spec.queue.local_queue if spec.queue else "",
-        priority_class=(spec.queue.priority_class or "") if spec.queue else "",
+        secret_names=tuple(name for name in (spec.storage.secret_name, own_secret) if name),
+        local_queue=spec.queue.local_queue_name if spec.queue else "",
+        priority_class=(spec.queue.workload_priority_class_name or "") if spec.queue else "",
+        deadline_seconds=spec.failure_policy.attempt_deadline_seconds,
     )
 
 
@@ -268,7 +276,7 @@ def prepare_request(
         what="prepare",
         key=config.key,
         attempt=attempt,
-        pod_templates=(spec.pod_template,),
+        pod_templates=(spec.pod_template, spec.data.pod_template),
     )
 
 

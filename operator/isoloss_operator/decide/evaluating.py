@@ -29,7 +29,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.outcomes import FailureClass, Verdict, classify, pod_trouble
 from isoloss_operator.decide.recording import by_attempt
 from isoloss_operator.decide.sweep_view import deletions, expiries
-from isoloss_operator.planning.points import mixture
+from isoloss_operator.planning.points import PRECISIONS, mixture
 from isoloss_operator.planning.specs import prepare_config
 
 LONGEST_WAIT = 600.0
@@ -100,7 +100,7 @@ def evaluate_config(
         checkpoint=checkpoint.uri.rstrip("/"),
         sequence_length=sweep.data.sequence_length,
         sequences_per_domain=sweep.data.validation.sequences_per_domain,
-        precision=sweep.training.precision,
+        precision=PRECISIONS[sweep.training.precision],
     )
 
 
@@ -114,7 +114,7 @@ def evaluation_step(evaluation: Evaluation) -> EvaluationStep:
         return EvaluationStep(
             finding=Finding.true(Reason.EVALUATED, message),
             delete=delete,
-            expire=expiries(observed.jobs),
+            expire=expiries(evaluation.sweep, observed.jobs),
         )
     if (job := evaluation.active) is not None:
         return EvaluationStep(_running(job), delete=delete, requeue_after=30.0)
@@ -158,6 +158,7 @@ def evaluate_request(evaluation: Evaluation) -> JobRequest:
         key=evaluation.config.key,
         attempt=attempt,
         pod_templates=(sweep.pod_template, evaluation.checkpoint.pod_template),
+        own_secret=evaluation.checkpoint.secret_name,
     )
 
 

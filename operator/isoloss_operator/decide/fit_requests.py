@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from isoloss.laws.model import FitOptions
+from isoloss.laws import FitOptions
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
@@ -30,7 +30,7 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
     """How the sweep's laws are to be fitted."""
     loss = spec.fit.irreducible_loss
     return FitOptions(
-        irreducible_loss=None if loss == "free" else float(loss),
+        irreducible_loss=None if loss is None else float(loss),
         form=spec.fit.form,
     )
 

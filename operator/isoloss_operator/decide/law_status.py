@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from isoloss.laws.model import Interval, Refusal
-from isoloss.laws.results import HyperparameterLaw, Laws, LossComputeLaw, Optimum
+from isoloss.laws import HyperparameterLaw, Interval, Laws, LossComputeLaw, Optimum, Refusal
 from isoloss_operator.api import IntervalStatus, LawStatus, OptimumStatus
 from isoloss_operator.decide.conditions import shortened
 

@@ -30,8 +30,7 @@ from isoloss_contract.store import StoreError
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
 
 if TYPE_CHECKING:  # the laws bring numpy along; whoever only moves Jobs around needs none of it
-    from isoloss.laws.model import FitOptions
-    from isoloss.laws.results import Laws
+    from isoloss.laws import FitOptions, Laws
 
 JobKind = Literal["prepare", "train", "evaluate"]
 
@@ -247,13 +246,16 @@ class JobRequest:
     labels: Mapping[str, str]
     """Of the Job and its pod; LABEL_* above. The shell adds none that the core would need."""
     pod_templates: tuple[Mapping[str, Any], ...] = ()
-    """Partial PodTemplateSpecs in order, later ones win: the sweep's, then the proxy's or checkpoint's."""
-    secret_name: str = ""
-    """Its keys become environment variables of the pod; empty: none."""
+    """Partial PodTemplateSpecs in order, later ones win: the sweep's, then that of its data, the
+    proxy or the checkpoint. The operator's own configuration comes before all of them."""
+    secret_names: tuple[str, ...] = ()
+    """Secrets whose keys become environment variables of the pod; later ones win."""
     local_queue: str = ""
     """Kueue: label the Job and create it suspended; empty: no queue."""
     priority_class: str = ""
     """Kueue WorkloadPriorityClass."""
+    deadline_seconds: int | None = None
+    """activeDeadlineSeconds of the Job; None: no deadline."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from isoloss.laws.model import RefusalReason
-from isoloss.laws.prediction import Prediction, PredictionQuery
-from isoloss.laws.results import Laws
+from isoloss.laws import Laws, Prediction, PredictionQuery, RefusalReason
 from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_contract.store import BadRecord, StoreError
@@ -354,7 +352,7 @@ def _predict(
     result: EvaluationResult | None,
 ) -> Prediction | Finding:
     """The answer, or why there is none."""
-    from isoloss.laws.predict import predict
+    from isoloss.laws import predict
 
     try:
         outcome = predict(laws, _query(spec, sweep, result))
@@ -407,7 +405,7 @@ def _answer_fields(
     return answered(
         prediction,
         sweep=reference,
-        sequence_length=sweep.data.sequence_length,
+        spec=sweep,
         fit=fit,
         params=_params(spec, result),
         warnings=warnings,

@@ -7,16 +7,17 @@ from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 
-from isoloss.laws.model import Interval, Route
-from isoloss.laws.prediction import Point, Prediction
+from isoloss.laws import Interval, Point, Prediction, Route
 from isoloss.published import published_opinions
-from isoloss.savings import SearchCost
+from isoloss.savings import search_cost
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
+    ExtrapolationStatus,
     HyperparamPredictionStatus,
     IntervalStatus,
     ScalingSweepSpec,
+    SearchCostStatus,
     VariantStatus,
 )
 from isoloss_operator.decide.law_status import (
@@ -40,8 +41,8 @@ ANSWER: Final[Mapping[str, Any]] = {
     "learning_rate": None,
     "batch_size": None,
     "batch_size_tokens": "",
-    "search_cost": "",
-    "extrapolation": "",
+    "search_cost": None,
+    "extrapolation": None,
     "variants": (),
     "second_opinions": (),
     "warnings": (),
@@ -92,13 +93,12 @@ def answered(
     prediction: Prediction,
     *,
     sweep: ObservedReference,
-    sequence_length: int,
+    spec: ScalingSweepSpec,
     fit: FitOutcome,
     params: float | None,
     warnings: tuple[str, ...],
 ) -> dict[str, Any]:
     """The fields of an answer."""
-    distance = prediction.extrapolation.compute_factor
     return {
         "equivalent_flops": interval_status(prediction.equivalent_flops),
         "planned_flops": number(prediction.cpt_flops),
@@ -107,12 +107,16 @@ def answered(
         "learning_rate": interval_status(prediction.learning_rate, rate),
         "batch_size": interval_status(prediction.batch_size, sequences),
         "batch_size_tokens": sequences(prediction.batch_size_tokens.value),
-        "search_cost": search_cost(sweep, prediction.cpt_flops),
-        "extrapolation": f"{number(distance)} times the largest compute of the sweep",
+        "search_cost": search_cost_status(spec, sweep.status, prediction.cpt_flops),
+        "extrapolation": ExtrapolationStatus(
+            compute_factor=number(prediction.extrapolation.compute_factor),
+            loss_distance=loss_text(prediction.extrapolation.loss_distance),
+            parameters_factor=number(prediction.extrapolation.params_factor),
+        ),
         "variants": tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
         ),
-        "second_opinions": second_opinions(prediction, params, sequence_length),
+        "second_opinions": second_opinions(prediction, params, spec.data.sequence_length),
         "warnings": texts([*warnings, *prediction.warnings]),
         "sweep_generation": sweep.generation,
         "sweep_uid": sweep.uid,
@@ -121,19 +125,23 @@ def answered(
     }
 
 
-def search_cost(sweep: ObservedReference, cpt_flops: float | None) -> str:
-    """The sweep's compute beside its own grid trained on the target; empty where either is unknown."""
+def search_cost_status(
+    spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
+) -> SearchCostStatus | None:
+    """The sweep beside a search on the target with the planned budget; None: one is unknown."""
     try:
-        proxies = float(sweep.status.get("plannedFlops", ""))
-        grid = sweep.spec["grid"]
-        points = len(grid["batchSizes"]) * len(grid["learningRates"])
-        cost = SearchCost(direct_flops=points * float(cpt_flops or 0), proxy_flops=proxies)
-    except (KeyError, TypeError, ValueError):
-        return ""
-    words = f"{100 * cost.saving:.1f} % saved" if cost.saving > 0 else "nothing saved"
-    return (
-        f"{number(proxies)} FLOPs for the sweep, {number(cost.direct_flops)} for {points} runs of the "
-        f"target with the planned budget: {words}"
+        cost = search_cost(
+            sweep_flops=float(status.get("plannedFlops", "")),
+            direct_runs=spec.direct_runs,
+            run_flops=float(cpt_flops or 0),
+        )
+    except ValueError:
+        return None
+    return SearchCostStatus(
+        sweep_flops=number(cost.proxy_flops),
+        direct_flops=number(cost.direct_flops),
+        direct_runs=spec.direct_runs,
+        saving=number(cost.saving),
     )
 
 

@@ -57,7 +57,7 @@ def usable_manifest(view: SweepView) -> DataManifest | None:
 def decide_preparation(view: SweepView) -> SweepPlan:
     """The plan while there is no usable manifest."""
     observed, spec = view.observed, view.spec
-    template = template_digest(spec)
+    template = template_digest(spec, spec.data.pod_template)
     ledger, set_aside = known_ledger(observed)
     ledger = for_generation(ledger, observed.generation, view.config.key)
     ledger = record_preparation(
@@ -89,7 +89,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         set_aside=set_aside,
         delete=delete,
         expire=expiries(
-            [*obsolete, *(job for job in view.prepare_jobs if job.attempt <= recorded)]
+            spec, [*obsolete, *(job for job in view.prepare_jobs if job.attempt <= recorded)]
         ),
         create=create,
         numbers=_numbers(view, ledger),
@@ -187,7 +187,7 @@ def _data_finding(view: SweepView, ledger: Ledger, problem: str) -> tuple[Findin
     active = [job for job in view.prepare_jobs if job.holds_a_slot]
     if active:
         return _running_finding(active[-1]), False
-    if _has_failed(view, ledger, template_digest(view.spec)):
+    if _has_failed(view, ledger, template_digest(view.spec, view.spec.data.pod_template)):
         return Finding.false(Reason.PREPARATION_FAILED, _last_words(ledger)), True
     if ledger.preparation.last_failure:
         return _failed_finding(ledger)

@@ -209,7 +209,7 @@ def _decide_points(
         ledger=ledger,
         set_aside=books.set_aside,
         delete=delete,
-        expire=expiries(_recorded_jobs(view, by_key)),
+        expire=expiries(view.spec, _recorded_jobs(view, by_key)),
         create=create,
         fit=fit_request(observed, spec, ledger, by_key, final=final),
         numbers=numbers(observed, facts),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from isoloss.laws.results import Laws
+from isoloss.laws import Laws
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.admission import Admission, slots_taken

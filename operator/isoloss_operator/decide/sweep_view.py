@@ -42,9 +42,6 @@ from isoloss_operator.decide.sweep_events import MAX_EVENT_MESSAGE
 from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.specs import prepare_config
 
-KEEP_SUCCEEDED_SECONDS = 600
-"""How long a recorded Job that succeeded stays, for people who look at its log."""
-KEEP_FAILED_SECONDS = 86_400
 _ANNOUNCED = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 """Conditions whose turns are worth an event; the others turn all the time."""
 _NO_NEWS_YET = (Reason.NO_RESULTS,)
@@ -232,10 +229,11 @@ def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
     )
 
 
-def expiries(jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
+def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
     """Expiries of recorded, finished Jobs that have none yet."""
+    ttl = spec.jobs.ttl_seconds_after_finished
     return tuple(
-        JobExpiry(job.name, KEEP_SUCCEEDED_SECONDS if job.complete else KEEP_FAILED_SECONDS)
+        JobExpiry(job.name, ttl.succeeded if job.complete else ttl.failed)
         for job in jobs
         if job.is_finished and not job.expires and not job.deleting
     )

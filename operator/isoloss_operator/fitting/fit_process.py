@@ -7,9 +7,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from isoloss.laws.fit import fit_laws
-from isoloss.laws.model import Run
-from isoloss.laws.results import Laws
+from isoloss.laws import Laws, Run, fit_laws
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from isoloss_contract.records import (
     DataManifest,
@@ -20,7 +20,7 @@ from isoloss_contract.records import (
     PointConfig,
     content_key,
 )
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.api import Grid, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.presets import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
@@ -132,7 +132,7 @@ def _planned_proxy(
         tokens=proxy.tokens,
         model=model,
         parameters=parameter_counts(model),
-        base=_base_config(spec, model, manifest) if manifest else None,
+        base=_base_config(spec, spec.grid_of(proxy), model, manifest) if manifest else None,
         pod_template=proxy.pod_template,
         template_digest=template_digest(spec, proxy.pod_template),
     )
@@ -149,10 +149,14 @@ def mixture(spec: ScalingSweepSpec) -> dict[str, float]:
     return {domain.name: domain.weight / total for domain in spec.data.domains}
 
 
+PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Float32": "float32"}
+"""The trainer's words for spec.training.precision: they are part of every content key."""
+
+
 def _base_config(
-    spec: ScalingSweepSpec, model: dict[str, Any], manifest: DataManifest
+    spec: ScalingSweepSpec, grid: Grid, model: dict[str, Any], manifest: DataManifest
 ) -> PointConfig:
-    grid, evaluation = spec.grid, spec.evaluation
+    evaluation = spec.evaluation
     return PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
@@ -168,7 +172,7 @@ def _base_config(
             sequences_per_domain=spec.data.validation.sequences_per_domain,
             averaging_tokens=evaluation.averaging_tokens,
         ),
-        precision=spec.training.precision,
+        precision=PRECISIONS[spec.training.precision],
     )
 
 

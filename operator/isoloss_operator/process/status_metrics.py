@@ -138,7 +138,7 @@ def _prediction_gauges(
         "hyperparamprediction_extrapolation_ratio",
         "Total compute of the prediction over the largest compute of its sweep.",
         (),
-        ((name, _number(status.extrapolation)) for name, status in predictions.items()),
+        ((name, _compute_factor(status)) for name, status in predictions.items()),
     )
     yield _conditions("hyperparamprediction", {n: s.conditions for n, s in predictions.items()})
 
@@ -171,10 +171,13 @@ def _ratio_done(status: ScalingSweepStatus) -> float:
     return (points.succeeded + points.diverged) / points.total if points.total else 0.0
 
 
+def _compute_factor(status: HyperparamPredictionStatus) -> float | None:
+    return _number(status.extrapolation.compute_factor) if status.extrapolation else None
+
+
 def _number(text: str) -> float | None:
-    """The number that a text of the status begins with."""
     try:
-        return float(text.split(" ", 1)[0])
+        return float(text)
     except ValueError:
         return None
 

@@ -19,8 +19,8 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.laws.form_error import USUAL, Residuals, scatter, scatter_freedom
-from isoloss.laws.foundation import foundation, too_vague
+from isoloss.laws.answer.foundation import foundation, too_vague
+from isoloss.laws.surface.form_error import USUAL, Residuals, scatter, scatter_freedom
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)

@@ -16,7 +16,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.laws.hyperparameter_laws import fit_hyperparameter_law
+from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=80)

@@ -119,7 +119,7 @@ def test_the_chain_of_the_prediction_is_told(page: str, prediction: Prediction) 
 
 def test_savings_are_stated_and_so_is_a_loss(laws: Laws) -> None:
     saved = render_report(laws, (), title="x", savings=PAPER_COSTS["moe-3b"], figures=BLANK)
-    assert "73.1 % saved" in saved
+    assert "73.1% saved" in saved
     lost = render_report(laws, (), title="x", savings=SearchCost(1e20, 3e20), figures=BLANK)
     assert "the direct grid would be cheaper" in lost
 

@@ -265,11 +265,15 @@ def test_a_ragged_row_is_named_by_its_line_even_after_blank_lines() -> None:
     assert (caught.value.row, caught.value.column) == (4, "loss")
 
 
-def test_files_that_can_not_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadTable, match="No such file"):
         read_table(str(tmp_path / "absent.csv"))
-    with pytest.raises(BadTable, match="not found"):
+    with pytest.raises(BadTable, match="No such file"):
         read_table(f"file://{tmp_path}/absent.csv")
+    with pytest.raises(
+        BadTable, match=r"^https://host/runs\.csv: the scheme must be one of s3://"
+    ):
+        read_table("https://host/runs.csv")
     with pytest.raises(BadTable, match="not UTF-8"):
         parse_table(b"run,params\n\xff\xfe", "runs.csv")
     with pytest.raises(BadTable, match="gzip"):

@@ -7,7 +7,7 @@ import inspect
 import re
 from datetime import timedelta
 
-from isoloss.laws.model import RefusalReason
+from isoloss.laws import RefusalReason
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.conditions import (
     Finding,

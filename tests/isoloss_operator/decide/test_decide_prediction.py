@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
-from isoloss.laws.results import Laws
+from isoloss.laws import FitOptions, Laws, Refusal, RefusalReason, refused_laws
 from isoloss_contract.records import (
     DomainLoss,
     EvaluateTask,
@@ -437,7 +435,8 @@ def test_an_answer_names_everything_it_rests_on() -> None:
     assert status.planned_flops == "1e19"
     assert [v.name for v in status.variants] == ["A", "B"]
     assert {"step-law", "deepseek"} <= {v.name for v in status.second_opinions}
-    assert status.extrapolation.endswith("times the largest compute of the sweep")
+    assert status.extrapolation is not None
+    assert float(status.extrapolation.compute_factor) > 0
     assert (status.sweep_generation, status.sweep_uid) == (1, SWEEP_UID)
     assert (status.laws_sha256, status.ledger_sha256) == (LAWS_SHA, "a" * 64)
     assert status.evaluation_uri == f"{STORE}/evaluations/{CONFIG.key}/result.json"
@@ -464,16 +463,17 @@ def test_a_converted_loss_is_warned_of() -> None:
 
 
 def test_the_evaluate_request_measures_on_the_sweeps_own_sequences() -> None:
-    """Corpus, mixture, sequence length, secret and templates are the sweep's."""
+    """Corpus, mixture, sequence length, secret and templates are the sweep's; its own come last."""
     own = {"spec": {"priority": 1}}
-    spec = prediction_spec(checkpoint={"uri": CHECKPOINT, "podTemplate": own})
+    checkpoint = {"uri": CHECKPOINT, "podTemplate": own, "secretName": "models-s3"}
+    spec = prediction_spec(checkpoint=checkpoint)
     shared = {"spec": {"nodeSelector": {"gpu": "h200"}}}
     reference = sweep(spec=sweep_spec(podTemplate=shared))
     request = decide_prediction(observed(spec, evaluation=None, sweep=reference)).create[0]
     assert isinstance(request.task, EvaluateTask)
     assert request.task.config == CONFIG
     assert request.pod_templates == (shared, own)
-    assert request.secret_name == "sweep-s3"
+    assert request.secret_names == ("sweep-s3", "models-s3")
     assert request.name.startswith("dense-8b-evaluate-")
     again = decide_prediction(
         observed(spec, evaluation=None, sweep=reference, jobs=(ended(143, name=request.name),))

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.records import ExitCode, Outcome
 from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable
@@ -650,7 +649,7 @@ def test_a_resumed_sweep_starts_its_stopped_points_with_a_new_attempt_uncharged(
 def test_the_requests_carry_everything_the_shell_needs() -> None:
     """Task, labels, templates in order, secret and queue."""
     spec = sweep_spec(
-        queue={"localQueue": "research", "priorityClass": "low"},
+        queue={"localQueueName": "research", "workloadPriorityClassName": "low"},
         podTemplate={"spec": {"nodeSelector": {"gpu": "h200"}}},
         parallelism=1,
     )
@@ -660,7 +659,7 @@ def test_the_requests_carry_everything_the_shell_needs() -> None:
     assert request.task.data_uri == f"{STORE}/data/{PREPARE_KEY}"
     assert request.task.point.key == request.labels["isoloss.dev/key"]
     assert request.pod_templates == ({"spec": {"nodeSelector": {"gpu": "h200"}}},)
-    assert (request.secret_name, request.local_queue) == ("sweep-s3", "research")
+    assert (request.secret_names, request.local_queue) == (("sweep-s3",), "research")
     assert request.priority_class == "low"
 
 
@@ -708,7 +707,7 @@ def test_a_point_preempted_at_its_end_still_fits_into_a_tight_budget() -> None:
 
 def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
     """Crashes that ate the whole budget: nothing more is started."""
-    spec = sweep_spec(budget={"gpuHours": 1})
+    spec = sweep_spec(budget={"acceleratorHours": 1})
     plan = decide_sweep(observed(spec, jobs=(failed(POINTS[0], worked_seconds=3601.0),)))
     assert not plan.create
     assert condition(plan, "Progressing")[1] == "BudgetExhausted"
@@ -716,14 +715,15 @@ def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
 
 def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
     """Four tiny points took 900 s each: 1 h is spent, so nothing more starts under a cap of 1 h."""
-    spec = sweep_spec(budget={"gpuHours": 1})
+    spec = sweep_spec(budget={"acceleratorHours": 1})
     ended = tuple(complete(p) for p in POINTS[:4])
     results = {p.key: result(p, accelerator_seconds=900.0) for p in POINTS[:4]}
     plan = decide_sweep(known(observed(spec), jobs=ended, results=results))
     assert plan.create == ()
     assert condition(plan, "Progressing")[1] == "BudgetExhausted"
     assert (
-        "budget.gpuHours 1 leaves no room for small-b8-lr1e-3" in condition(plan, "Progressing")[2]
+        "budget.acceleratorHours 1 leaves no room for small-b8-lr1e-3"
+        in condition(plan, "Progressing")[2]
     )
     assert plan.status.accelerator_hours == "1"
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws import Refusal, RefusalReason
 from isoloss_operator.decide.sweep_stage import _laws_finding
 from tests.support.planted_laws import fitted_laws
 

@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.records import ExitCode
 from isoloss_contract.store import MAX_RECORD_BYTES, parse_record

@@ -84,7 +84,7 @@ def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> No
     [
         {"optimizer": {"weightDecay": "0.1"}},
         {"training": {"seed": 1}},
-        {"training": {"precision": "float32"}},
+        {"training": {"precision": "Float32"}},
         {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
     ],
 )
@@ -101,6 +101,9 @@ def test_whatever_changes_a_result_changes_every_key(changes: dict[str, Any]) ->
         {"suspend": True},
         {"podTemplate": {"spec": {"priority": 1}}},
         {"failurePolicy": {"retriesPerPoint": 0}},
+        {"failurePolicy": {"stallSeconds": 600, "attemptDeadlineSeconds": 7200}},
+        {"jobs": {"ttlSecondsAfterFinished": {"succeeded": 0}}},
+        {"queue": {"localQueueName": "research"}},
         {"fit": {"irreducibleLoss": "1.69"}},
     ],
 )
