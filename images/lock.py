@@ -1,17 +1,16 @@
-"""The images' lock files: read for the SBOM, and divided into what each layer installs.
+"""The images' lock files: read for the SBOM, and divided so that torch gets a layer of its own.
 
-Needs `packaging` alone. As a command (in a Dockerfile) it prints one part:
+Needs `packaging` alone. As a command (in a Dockerfile):
 
-    python -m images.lock LOCK torch      # torch and the CUDA packages that it brings
+    python -m images.lock LOCK torch      # torch and the CUDA packages that it brings, on standard output
     python -m images.lock LOCK rest       # everything else
-    python -m images.lock LOCK operator   # everything but what only the command line reads tables with
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from packaging.requirements import Requirement
 
 TORCH = re.compile(r"torch|triton|nvidia-.*|cuda-.*")
 """5 of the trainer's 6 GB, and updated far less often than the rest."""
-TABLES = "pyarrow"
-"""A third of the operator's packages; imported by the command line for Parquet tables alone."""
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -62,16 +59,11 @@ def read_lock(text: str) -> Iterator[Pin]:
         yield Pin(requirement.name, version, requirement, hashes, entry)
 
 
-PARTS: dict[str, Callable[[Pin], bool]] = {
-    "torch": lambda pin: pin.belongs_to_torch,
-    "rest": lambda pin: not pin.belongs_to_torch,
-    "operator": lambda pin: pin.name != TABLES,
-}
-
-
 def main(path: str, part: str) -> None:
     """Print one part of a lock file."""
-    print("\n".join(pin.text for pin in read_lock(Path(path).read_text()) if PARTS[part](pin)))
+    wanted = {"torch": True, "rest": False}[part]
+    pins = read_lock(Path(path).read_text())
+    print("\n".join(pin.text for pin in pins if pin.belongs_to_torch == wanted))
 
 
 if __name__ == "__main__":

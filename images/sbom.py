@@ -2,7 +2,8 @@
 
     python -m images.sbom NAME VERSION LOCK [PREFIX...] > sbom.cdx.json
 
-Asks no network. PREFIX/lib/python3.*/site-packages is where the licences of the packages are read.
+Asks no network. PREFIX/lib/python3.*/site-packages is where the licences of the packages are read, and a
+package that is not there is left out (but for torch's, whose layer is built elsewhere).
 Packages of the base image's distribution are not in it: they are the base's own business.
 Runs on the image's own Python and platform, which decide which of the lock's markers hold.
 """
@@ -33,8 +34,15 @@ def bill_of_materials(
     environment: dict[str, str],
     licences: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The document for an image called `name`; `licences` by normalised package name."""
-    pins = [pin for pin in read_lock(lock) if pin.applies(environment)]
+    """The document for an image called `name`.
+
+    `licences` by normalised name, "" for an unknown one, are of the packages that are installed.
+    """
+    pins = [
+        pin
+        for pin in read_lock(lock)
+        if pin.applies(environment) and (pin.belongs_to_torch or pin.name in licences)
+    ]
     reference = f"pkg:oci/{name}@{version}"
     digest = hashlib.sha256(f"{reference}\n{lock}".encode()).hexdigest()
     return {
@@ -52,12 +60,12 @@ def bill_of_materials(
                 "licenses": [{"license": {"id": "Apache-2.0"}}],
             }
         },
-        "components": [component(pin, licences.get(pin.name)) for pin in pins],
+        "components": [component(pin, licences.get(pin.name, "")) for pin in pins],
         "dependencies": [{"ref": reference, "dependsOn": [package_url(pin) for pin in pins]}],
     }
 
 
-def component(pin: Pin, licence: str | None) -> dict[str, Any]:
+def component(pin: Pin, licence: str) -> dict[str, Any]:
     """One package. A pin's hashes are those of all its distributions, of which one is installed."""
     described: dict[str, Any] = {
         "type": "library",
@@ -93,10 +101,8 @@ def installed_licences(prefixes: Sequence[str]) -> dict[str, str]:
         text = str(fields.get("license_expression") or fields.get("license") or "").strip()
         name = str(fields["name"]).lower().replace("_", "-").replace(".", "-")
         classifiers = [c for c in fields.get("classifier", ()) if c.startswith("License ::")]
-        if text and "\n" not in text and len(text) < 200:
-            found[name] = text
-        elif classifiers:
-            found[name] = " AND ".join(c.rpartition(" :: ")[2] for c in classifiers)
+        stated = text if "\n" not in text and len(text) < 200 else ""
+        found[name] = stated or " AND ".join(c.rpartition(" :: ")[2] for c in classifiers)
     return found
 
 

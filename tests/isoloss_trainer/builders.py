@@ -22,8 +22,13 @@ from isoloss_contract.records import (
     PrepareTask,
     TrainTask,
 )
+from isoloss_contract.store import Store
+from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.world import World
 
 SEQUENCE_LENGTH = 32
 MIXTURE = {"code": 0.25, "prose": 0.75}
@@ -83,7 +88,7 @@ QWEN3: dict[str, Any] = {**LLAMA, "model_type": "qwen3"}
 
 
 def quiet() -> Log:
-    """A log nobody reads."""
+    """A log to nowhere."""
     return Log(Path("/dev/null").open("w"))
 
 
@@ -176,6 +181,15 @@ def train_task(
     )
 
 
+def attempt(task: TrainTask, data: PreparedData) -> Attempt:
+    """An attempt at `task` that is alone on the CPU and has claimed nothing."""
+    store = Store(task.store_uri)
+    fence = Fence(store, task.point.key, task.claimant)
+    return Attempt(
+        task, store, data, Path("/nonexistent"), fence, World(), Interruption(), quiet()
+    )
+
+
 def evaluate_task(
     manifest: DataManifest, store: str, checkpoint: str, **changes: Any
 ) -> EvaluateTask:
@@ -196,7 +210,7 @@ def evaluate_task(
 
 
 class StopAfter(Interruption):
-    """A stop request that comes once it was looked at `count` times: a SIGTERM at a chosen step."""
+    """A stop request that is set after `count` checks: SIGTERM at a chosen step."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

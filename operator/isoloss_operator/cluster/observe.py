@@ -8,16 +8,15 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from isoloss_operator.cluster.manifests import CONTAINER
-from isoloss_operator.decide.observation import (
+from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_STORE,
     JobKind,
-    ObservedJob,
-    ObservedPod,
 )
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 Object = Mapping[str, Any]
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -39,13 +38,13 @@ def observe_jobs(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[Observ
     return tuple(job for job in found if job is not None)
 
 
-def loose_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[str, ...]:
+def orphaned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[str, ...]:
     """Keys of the unfinished pods whose Job is not among `jobs` (any more)."""
     known = {job["metadata"]["uid"] for job in jobs}
-    loose = (group for uid, group in _pods_by_job(pods).items() if uid not in known)
+    orphaned = (group for uid, group in _pods_by_job(pods).items() if uid not in known)
     return tuple(
         (pod["metadata"].get("labels") or {}).get(LABEL_KEY, "")
-        for group in loose
+        for group in orphaned
         for pod in group
         if not _has_ended(pod)
     )

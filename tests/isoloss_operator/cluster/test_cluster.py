@@ -31,7 +31,7 @@ from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
 from isoloss_operator.cluster.manifests import Owner, PodDefaults
 from isoloss_operator.cluster.rbac import NAME
-from isoloss_operator.decide.observation import Event, JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.decide.plans import Event, JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.process.leader import Elector, Terms
 from tests.support.operator_process import User, sweep_manifest
 

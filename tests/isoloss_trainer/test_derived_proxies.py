@@ -1,4 +1,4 @@
-"""Proxies in the likeness of published checkpoints, as transformers builds them."""
+"""Proxies derived from published checkpoints, as transformers builds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.published_configs import PUBLISHED
 
 @pytest.mark.parametrize("parameters", [100_000_000, 500_000_000])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_built_likenesses_have_the_counted_parameters(name: str, parameters: int) -> None:
+def test_derived_proxies_have_the_counted_parameters(name: str, parameters: int) -> None:
     config = proxy_like(PUBLISHED[name], parameters)
     with torch.device("meta"):
         network = build_network(config)
@@ -22,7 +22,7 @@ def test_built_likenesses_have_the_counted_parameters(name: str, parameters: int
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_likeness_computes_as_its_checkpoint_would(name: str) -> None:
+def test_a_derived_proxy_computes_as_its_checkpoint_would(name: str) -> None:
     """Positions, windows and norms come from the checkpoint's own settings."""
     published = {key: value for key, value in PUBLISHED[name].items() if key != "auto_map"}
     small = model_config(proxy_like(published, 100_000_000))
