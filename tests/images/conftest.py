@@ -29,10 +29,12 @@ from devcluster.container_node.requirements import (
     missing_programs,
 )
 from devcluster.control_plane import ControlPlane
+from devcluster.locking import exclusive
 from images.build import ROOT, Buildah, build_images, local_base
 from tests.support.kubectl import Kubectl
 
 ENABLED = "ISOLOSS_TEST_IMAGES"
+PREFIX = "isoloss-node-"
 FOLDER = Path(os.environ.get("ISOLOSS_IMAGES_FOLDER", ROOT / ".images"))
 TAGS = {name: f"localhost/isoloss/{name}:0.1.0" for name in ("operator", "trainer")}
 COLD_DISK, WARM_DISK = 40 * GIBIBYTE, 8 * GIBIBYTE
@@ -116,23 +118,37 @@ class KubeletCluster:
 @pytest.fixture(scope="module", params=["first", "second"])
 def cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster]:
     """Twice through: what the first leaves behind would disturb the second, and is an error itself."""
-    before = traces()
-    folder = Path(tempfile.mkdtemp(prefix="isoloss-node-"))
+    with exclusive(FOLDER / "node.lock"):
+        stop_abandoned()
+        before = traces()
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        plane = ControlPlane(folder / "plane")
+        node = ContainerNode(plane, folder / "node", FOLDER / "containerd")
+        try:
+            plane.start()
+            node.start()
+            import_images(node, buildah, images)
+            node.wait_until_ready()
+            (folder / "volume").mkdir()
+            yield KubeletCluster(plane, node, Kubectl(plane), plane.api_client(), folder)
+        finally:
+            stop(folder)
+        assert traces() - before == set()
+
+
+def stop(folder: Path) -> None:
+    """Stop the node and the control plane of a folder, and remove it."""
     plane = ControlPlane(folder / "plane")
-    node = ContainerNode(plane, folder / "node", FOLDER / "containerd")
-    try:
-        plane.start()
-        node.start()
-        import_images(node, buildah, images)
-        node.wait_until_ready()
-        (folder / "volume").mkdir()
-        yield KubeletCluster(plane, node, Kubectl(plane), plane.api_client(), folder)
-    finally:
-        node.stop()
-        plane.stop()
-        if "ISOLOSS_KEEP" not in os.environ:
-            shutil.rmtree(folder)
-    assert traces() - before == set()
+    ContainerNode(plane, folder / "node", FOLDER / "containerd").stop()
+    plane.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def stop_abandoned() -> None:
+    """What a session that was killed has left running: the lock says that nobody else has a node."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if folder.stat().st_uid == os.getuid():
+            stop(folder)
 
 
 def import_images(node: ContainerNode, buildah: Buildah, images: dict[str, str]) -> None:

@@ -157,6 +157,7 @@ def write_inputs(volume: Path) -> None:
 
 def helm(cluster: KubeletCluster, *arguments: str) -> str:
     environment = {"PATH": os.defpath, "KUBECONFIG": str(cluster.plane.admin_kubeconfig)}
+    environment["HOME"] = str(cluster.folder)  # the discovery cache, off the user's
     environment |= {
         f"HELM_{kind}_HOME": str(cluster.folder) for kind in ("CACHE", "CONFIG", "DATA")
     }
