@@ -52,7 +52,7 @@ from isoloss_operator.planning.specs import (
     like_checkpoints,
     parse_sweep_spec,
     prepare_config,
-    with_likenesses,
+    with_derived_proxies,
 )
 
 MAX_PROGRESS_READS = 64
@@ -82,7 +82,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
     `stored` are the names under points/: results of points without a folder need no asking.
     """
     try:
-        spec = with_likenesses(parse_sweep_spec(observed.spec), observed.like_configs)
+        spec = with_derived_proxies(parse_sweep_spec(observed.spec), observed.like_configs)
         view = SweepView(observed, spec)
         manifest = usable_manifest(view)
         points = plan_points(view.spec, manifest) if manifest else ()
@@ -131,7 +131,7 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     if store_error := observed.store_error or _unasked(observed):
         return _store_unreachable(observed, store_error)
     try:
-        spec = with_likenesses(spec, observed.like_configs)
+        spec = with_derived_proxies(spec, observed.like_configs)
         view = SweepView(observed, spec)
         manifest = usable_manifest(view)
         if manifest is None:

@@ -15,7 +15,7 @@ from isoloss_operator.cluster.client import JOB, POD, Conflict, NotFound
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.observe import is_owned_by, loose_pods, observe_jobs
+from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import (
     LABEL_KIND,
@@ -99,7 +99,7 @@ def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
     pods += _pods_of_newly_complete(services, owner, jobs)
     versions = {job["metadata"]["uid"]: job["metadata"]["resourceVersion"] for job in jobs}
     services.watchdog.read((key, JOB.kind), versions)
-    return LiveJobs(observe_jobs(jobs, pods), loose_pods(jobs, pods))
+    return LiveJobs(observe_jobs(jobs, pods), orphaned_pods(jobs, pods))
 
 
 def _pods_of_newly_complete(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.cluster.observe import is_owned_by, loose_pods, observe_jobs
+from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
 from isoloss_operator.decide.observation import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
 
 
@@ -147,8 +147,8 @@ def test_disruption_and_unschedulability_come_from_conditions() -> None:
 
 
 def test_a_deleted_jobs_pod_is_loose_while_it_runs() -> None:
-    assert loose_pods([job("j1")], [pod("gone"), pod("j1")]) == ("k" * 32,)
-    assert loose_pods([job("j1")], [pod("gone", **ended(0))]) == ()
+    assert orphaned_pods([job("j1")], [pod("gone"), pod("j1")]) == ("k" * 32,)
+    assert orphaned_pods([job("j1")], [pod("gone", **ended(0))]) == ()
 
 
 def test_a_job_without_our_labels_is_not_ours_to_judge() -> None:
