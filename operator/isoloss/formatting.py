@@ -136,12 +136,17 @@ def loss_compute_formula(law: LossComputeLaw) -> str:
 
 def surface_formula(surface: SurfaceLaw) -> str:
     """LR and B over parameters N and tokens D; empty where the surface was refused."""
-    centre = (surface.log_params_centre, surface.log_tokens_centre)
+    planes = surface.planes
+    if planes is None:
+        return ""
+    n, d = planes.log_params_centre, planes.log_tokens_centre
     return "; ".join(
-        power_law(symbol, plane[0] - plane[1] * centre[0] - plane[2] * centre[1], exponents)
-        for symbol, plane in (("LR", surface.log_learning_rate), ("B", surface.log_batch_size))
-        if plane is not None
-        for exponents in ({"N": float(plane[1]), "D": float(plane[2])},)
+        power_law(
+            symbol,
+            float(plane.at(-n, -d)),
+            {"N": float(plane.of_params), "D": float(plane.of_tokens)},
+        )
+        for symbol, plane in (("LR", planes.learning_rate), ("B", planes.batch_size))
     )
 
 

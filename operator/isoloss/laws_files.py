@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isoloss.errors import BadInput
-from isoloss.laws import BadLaws, Laws, laws_from_document, laws_from_json, laws_to_json
+from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
 
 MAX_LAWS_BYTES = 64 * 2**20
 
@@ -38,9 +38,7 @@ def _laws_of(document: Any, source: str) -> Laws:
             raise BadInput(
                 f"{source}: no laws yet: {document.get('error') or 'nothing was fitted'}"
             )
-        inner = document["laws"]
-        is_versioned = isinstance(inner, dict) and "format" in inner
-        return laws_from_json(inner) if is_versioned else laws_from_document(inner)
+        return laws_from_json(document["laws"])
     return laws_from_json(document)
 
 

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
 import pytest
 
 from isoloss import formatting
-from isoloss.laws import HyperparameterLaw, Interval, LossComputeLaw, SurfaceLaw
+from isoloss.laws import (
+    HyperparameterLaw,
+    Interval,
+    LossComputeLaw,
+    OptimumPlanes,
+    Plane,
+    SurfaceLaw,
+)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +147,12 @@ def test_a_coefficient_that_no_one_could_read_is_an_exponential() -> None:
 def test_the_joint_surface_is_written_over_parameters_and_tokens() -> None:
     surface = SurfaceLaw(
         "fitted",
-        log_learning_rate=np.array([math.log(1e-3), -0.5, 0.0]),
-        log_batch_size=np.array([math.log(100), 0.0, 0.5]),
-        log_params_centre=math.log(1e8),
-        log_tokens_centre=math.log(1e10),
+        planes=OptimumPlanes(
+            learning_rate=Plane(math.log(1e-3), -0.5, 0.0),
+            batch_size=Plane(math.log(100), 0.0, 0.5),
+            log_params_centre=math.log(1e8),
+            log_tokens_centre=math.log(1e10),
+        ),
         residual_rms=0.00123,
         cells=30,
     )
@@ -174,4 +182,6 @@ def test_the_quality_says_what_a_law_rests_on() -> None:
 def test_a_formula_evaluates_to_what_the_law_predicts(loss: float) -> None:
     text = formatting.hyperparameter_formula(POWER).partition(" = ")[2]
     evaluated = eval(text.replace("^", "**"), {"L": loss})
-    assert evaluated == pytest.approx(float(POWER.value(loss, 0.0)), rel=1e-3)
+    curve = POWER.curve
+    assert curve is not None
+    assert evaluated == pytest.approx(float(curve.value(loss, 0.0)), rel=1e-3)

@@ -8,10 +8,16 @@ from isoloss.laws.answer.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.document import BadLaws, laws_from_document
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import (
+    HyperparameterCurve,
+    LossCurve,
+    OptimumPlanes,
+    Plane,
+)
+from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
 from isoloss.laws.fit import fit_laws
 from isoloss.laws.model import (
-    Array,
     FitOptions,
     Interval,
     InvalidRunError,
@@ -35,9 +41,7 @@ from isoloss.laws.results import (
     Optimum,
     Selection,
     SurfaceLaw,
-    evaluate_form,
 )
-from isoloss.laws.serialization import laws_from_json, laws_to_json
 
 __all__ = [
     "Array",
@@ -49,13 +53,17 @@ __all__ = [
     "Extrapolation",
     "FitOptions",
     "HeldOutScore",
+    "HyperparameterCurve",
     "HyperparameterLaw",
     "Interval",
     "InvalidRunError",
     "LawForm",
     "Laws",
     "LossComputeLaw",
+    "LossCurve",
     "Optimum",
+    "OptimumPlanes",
+    "Plane",
     "Point",
     "Prediction",
     "PredictionQuery",
@@ -67,9 +75,7 @@ __all__ = [
     "Selection",
     "Status",
     "SurfaceLaw",
-    "evaluate_form",
     "fit_laws",
-    "laws_from_document",
     "laws_from_json",
     "laws_to_json",
     "predict",

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola
-from isoloss.laws.model import Array, Interval, Refusal
+from isoloss.laws.model import Interval, Refusal
 
 PRIOR_RUN_NOISE = 4e-4
 """Relative loss noise from run to run where the data can not show it: 0.0013 nats at 3.3."""

@@ -10,12 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from isoloss.laws.arrays import Array, Real
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
 Route = Literal["iso-loss", "surface"]
@@ -85,7 +81,7 @@ class Refusal:
 
     reason: RefusalReason
     message: str
-    figures: dict[str, float | str] = field(default_factory=dict)
+    figures: dict[str, Real | str] = field(default_factory=dict)
     """The numbers behind the sentence."""
 
 
@@ -110,6 +106,6 @@ DEFAULTS = FitOptions()
 class Interval:
     """A value with its interval (at the level of FitOptions.interval, 80 % by default)."""
 
-    value: float
-    low: float
-    high: float
+    value: Real
+    low: Real
+    high: Real

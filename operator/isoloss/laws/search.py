@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import evaluation_noise
 from isoloss.laws.data.cells import best_curve
 from isoloss.laws.data.trajectories import Trajectory, collect
-from isoloss.laws.model import Array, RefusalReason, Run
+from isoloss.laws.model import RefusalReason, Run
 from isoloss.laws.results import Laws
 
 FEWEST_SHARE = 0.3
@@ -160,7 +161,7 @@ def _forecast(t: Trajectory, log_end: float, noise: float) -> tuple[float, float
         return float(t.smooth[-1]), noise
     late = t.log_tokens >= t.log_tokens[-1] - 1.5
     curve = best_curve(t.log_tokens[late], _decreasing(t.smooth[late]))
-    ahead = float(np.log(curve.floor + np.exp(curve.log_gain - curve.exponent * log_end)))
+    ahead = float(np.log(curve.loss(log_end)))
     share = left / float(-np.log(FEWEST_SHARE))
     return ahead, float(np.hypot(noise, CURVE_ERROR * share))
 

@@ -18,12 +18,12 @@ from scipy.stats import norm
 from isoloss import formatting
 from isoloss.laws import (
     Array,
+    HyperparameterCurve,
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
     Optimum,
     Prediction,
-    evaluate_form,
 )
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
 
@@ -84,19 +84,19 @@ def _hyperparameter_panels(
     points = [point for point in laws.frontier if _value(point, law) is not None]
     x = np.array([point.loss if by_loss else point.flops for point in points], dtype=float)
     y = np.array([_value(point, law) for point in points], dtype=float)
-    if law.intercept is None or not points:
+    if law.curve is None or not points:
         _refused(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
         return
     errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
     _errorbars(top, x, y, errors, laws.options.interval)
     low, high = _range(x, _place_x(placed, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
-    curve, band = _hyperparameter_curve(laws, law, curve_x)
+    curve, band = _hyperparameter_curve(laws, law.curve, curve_x)
     _curve(top, curve_x, curve, band, (float(x.min()), float(x.max())))
     _scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
     _mark_hyperparameter(top, law, placed, by_loss)
     _keep_readable(top, np.concatenate([y, curve, _place_y(placed, law)]))
-    fitted = _hyperparameter_curve(laws, law, x)[0]
+    fitted = _hyperparameter_curve(laws, law.curve, x)[0]
     _residuals(bottom, x, 100 * (y / fitted - 1), "residual (%)")
     _y_ticks(top, law.quantity == "learning_rate")
     if by_loss:
@@ -108,17 +108,15 @@ def _value(point: Optimum, law: HyperparameterLaw) -> float | None:
 
 
 def _hyperparameter_curve(
-    laws: Laws, law: HyperparameterLaw, x: Array
+    laws: Laws, law: HyperparameterCurve, x: Array
 ) -> tuple[Array, tuple[Array, Array] | None]:
     """The law along x (loss or FLOPs, by its form), and its band from the bootstrap draws."""
     log_compute = np.log(x)
     curve = law.value(x, log_compute)
-    draws = getattr(laws.draws, law.quantity)
-    if draws is None or len(draws) < 2:
+    draws = laws.draws.learning_rate if law.quantity == "learning_rate" else laws.draws.batch_size
+    if draws is None or draws.count < 2:
         return curve, None
-    sampled = evaluate_form(
-        law.quantity, law.form, draws[:, :1], draws[:, 1:2], x[None, :], log_compute[None, :]
-    )
+    sampled = draws.column().value(x, log_compute)
     return curve, _band(sampled, laws.options.interval)
 
 
@@ -162,7 +160,7 @@ def _loss_compute_panels(
     top.set_ylabel("loss (nats per token)")
     bottom.set_xlabel("compute (FLOPs)")
     points = [point for point in laws.frontier if point.flops is not None]
-    if law.gamma is None or not points:
+    if law.curve is None or not points:
         _refused(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
         return
     x = np.array([point.flops for point in points], dtype=float)
@@ -172,22 +170,22 @@ def _loss_compute_panels(
     _curve(
         top,
         curve_x,
-        law.loss(np.log(curve_x)),
+        law.curve.loss(np.log(curve_x)),
         _loss_band(laws, curve_x),
         (float(x.min()), float(x.max())),
     )
     top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
     _scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, placed)
-    _residuals(bottom, x, 1000 * (y - law.loss(np.log(x))), "residual\n(0.001 nats)")
+    _residuals(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")
 
 
 def _loss_band(laws: Laws, x: Array) -> tuple[Array, Array] | None:
     draws = laws.draws.loss_compute
-    if draws is None or len(draws) < 2:
+    if draws is None or draws.count < 2:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        sampled = draws[:, :1] + np.exp(draws[:, 1:2] - draws[:, 2:3] * np.log(x)[None, :])
+        sampled = draws.column().loss(np.log(x))
     return _band(np.where(np.isfinite(sampled), sampled, np.nan), laws.options.interval)
 
 

@@ -52,7 +52,7 @@ def test_vertices_are_close_without_noise(grid):
 def test_the_loss_compute_law_is_found_between_the_sizes_that_were_trained(grid):
     surface = Planted()
     laws = fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
-    curve, interval = laws.loss_compute, laws.loss_compute.irreducible_loss_interval
+    curve, interval = laws.loss_compute.curve, laws.loss_compute.irreducible_loss_interval
     assert interval.low <= surface.irreducible <= interval.high
     for factor in (1.0, 10.0, 100.0):
         flops = factor * laws.data.largest_flops

@@ -80,7 +80,7 @@ def test_shapes_that_differ_in_their_experts_share_a_learning_rate(at):
 def test_dense_sizes_keep_their_trends():
     laws = shown(DENSE, required(DENSE, table(DENSE).sizes)[0])
     assert laws.surface.same_at_all_sizes == ()
-    assert laws.surface.log_learning_rate[1] < -0.5
+    assert laws.surface.planes.learning_rate.of_params < -0.5
 
 
 def test_intervals_hold_most_held_out_optima_of_published_sweeps():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from isoloss.laws.answer.prediction import Point
 from isoloss.laws.answer.query_refusals import law_figures
+from isoloss.laws.curves import SMALLEST
+from isoloss.laws.held_out import FEWEST_SIZES
 from isoloss.laws.model import Refusal, RefusalReason, Route
 from isoloss.laws.results import Laws
-from isoloss.laws.selection import FEWEST_SIZES
 from isoloss.laws.surface.form_error import USUAL
 
 PERCENT = 100.0
 WIDEST_ANSWER = 10.0
 """Widest interval, high over low, of an answer: wider says nothing that a guess does not."""
-SMALLEST = 1e-300
 NO_MINIMUM = frozenset(
     {
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,

@@ -16,16 +16,16 @@ from isoloss.laws.answer.prediction import (
 )
 from isoloss.laws.answer.query_refusals import check_query, refuse_query
 from isoloss.laws.answer.routes import (
-    curve_estimate,
     draw_count,
     exponential,
     flops_per_token,
+    loss_curve,
     route_answers,
     target_loss,
-    with_estimate,
 )
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.model import Array, Interval, Refusal, RefusalReason, Route
+from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
 from isoloss.laws.results import Laws
 
 LOST_DRAWS = 0.1
@@ -76,12 +76,10 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
         count + 1
     )
     losses[0] = query.initial_loss
-    curve = with_estimate(laws.draws.loss_compute, curve_estimate(laws), count)
-    above = losses - curve[:, 0]
-    lost = float((above <= 0).mean())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        equivalent = (curve[:, 1] - np.log(np.maximum(above, 0.0))) / curve[:, 2]
-    equivalent = np.where(above > 0, equivalent, np.inf)
+    curve = loss_curve(laws, count)
+    assert curve is not None  # refuse_query found it so
+    equivalent = curve.log_x(losses)
+    lost = float(np.isinf(equivalent).mean())
     total = np.logaddexp(equivalent, np.log(cpt))
     spread = interval(float(total[0]), total, laws.options.interval)
     if lost > LOST_DRAWS or spread.high - spread.low > np.log(WIDEST_COMPUTE):

@@ -1,13 +1,18 @@
-"""What each of the two estimates answers at a total compute, as draws and as intervals."""
+"""What each of the two routes answers at a total compute, as draws and as intervals."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.model import Array, Interval, Route
-from isoloss.laws.results import Laws, evaluate_form
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
+from isoloss.laws.iso_loss.estimate import IsoLossEstimate
+from isoloss.laws.model import Interval, Route
+from isoloss.laws.results import Laws
+from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.laws.surface.form_error import USUAL, scatter_freedom
 
 FORM_ERRORS = (0.006, 0.012)
@@ -29,22 +34,7 @@ def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
 def draw_count(laws: Laws) -> int:
     """How many draws every part of the laws has."""
     draws = laws.draws
-    groups = (draws.learning_rate, draws.batch_size, draws.loss_compute, draws.surface)
-    counts = [len(group) for group in groups if group is not None]
-    return min(counts, default=0)
-
-
-def curve_estimate(laws: Laws) -> Array:
-    """(3,) L0, ln alpha, gamma; NaN where refused."""
-    curve = laws.loss_compute
-    return np.array([curve.irreducible_loss, curve.log_alpha, curve.gamma], dtype=float)
-
-
-def with_estimate(draws: Array | None, estimate: Array, count: int) -> Array:
-    """The estimate as row 0, then `count` draws."""
-    if draws is None:
-        return np.tile(estimate, (count + 1, 1))
-    return np.concatenate([estimate[None], draws[:count]])
+    return count_draws(draws.learning_rate, draws.batch_size, draws.loss_compute, draws.surface)
 
 
 def exponential(draws: Array, level: float) -> Interval:
@@ -53,28 +43,54 @@ def exponential(draws: Array, level: float) -> Interval:
     return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))
 
 
+def loss_curve(laws: Laws, count: int) -> LossCurve | None:
+    """L(C) and `count` of its draws, the estimate first; None where it was refused."""
+    curve, draws = laws.loss_compute.curve, laws.draws.loss_compute
+    if curve is None or draws is None:
+        return curve
+    return draws.take(slice(count)).after(curve)
+
+
 def target_loss(laws: Laws, total: Array) -> Interval | None:
     """L at ln C (draws), nats per token; None where the loss-compute law was refused."""
-    if laws.loss_compute.status == "refused":
+    curve = loss_curve(laws, len(total) - 1)
+    if curve is None:
         return None
-    curve = with_estimate(laws.draws.loss_compute, curve_estimate(laws), len(total) - 1)
-    losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * total)
+    losses = curve.loss(total)
     return interval(float(losses[0]), losses[1:], laws.options.interval)
+
+
+def estimates_of(laws: Laws) -> tuple[Estimate, ...]:
+    """Both routes, as they were fitted."""
+    draws = laws.draws
+    return (
+        IsoLossEstimate(
+            laws.learning_rate,
+            laws.batch_size,
+            laws.loss_compute,
+            draws.learning_rate,
+            draws.batch_size,
+            draws.loss_compute,
+        ),
+        JointSurfaceEstimate(laws.surface, draws.surface),
+    )
 
 
 def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Route, Point]:
     """Every estimate that can answer at ln C (draws)."""
-    routes: dict[Route, Point] = {}
-    along = _iso_loss_answer(laws, total)
-    if along is not None:
-        routes["iso-loss"] = _point(laws, "iso-loss", along, total)
-    on = _surface_answer(laws, query, total)
-    if on is not None:
-        routes["surface"] = _point(laws, "surface", on, total)
-    return routes
+    target = Target(total)
+    if query.params is not None:
+        log_params = float(np.log(query.params))
+        target = Target(total, log_params, total - np.log(flops_per_token(laws, query)))
+    found = {estimate.route: estimate.answer(target) for estimate in estimates_of(laws)}
+    return {
+        route: _point(laws, route, answer, total)
+        for route, answer in found.items()
+        if answer is not None
+    }
 
 
-def _widened(laws: Laws, route: Route, answer: tuple[Array, Array], total: Array) -> list[Array]:
+def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> list[Array]:
     """The draws with the law's own error added: what it missed on held-out data beyond noise.
 
     That error is taken to grow with the distance in ln C from the data.
@@ -104,7 +120,7 @@ def _scatter(laws: Laws) -> Array:
     return np.full(2, USUAL) if found is None else found
 
 
-def _point(laws: Laws, route: Route, found: tuple[Array, Array], total: Array) -> Point:
+def _point(laws: Laws, route: Route, found: OptimumDraws, total: Array) -> Point:
     level = laws.options.interval
     answer = _widened(laws, route, found, total)
     target = target_loss(laws, total)
@@ -114,42 +130,3 @@ def _point(laws: Laws, route: Route, found: tuple[Array, Array], total: Array) -
         total_flops=float(np.exp(total[0])),
         target_loss=None if target is None else target.value,
     )
-
-
-def _iso_loss_answer(laws: Laws, total: Array) -> tuple[Array, Array] | None:
-    rate, batch = laws.learning_rate, laws.batch_size
-    if rate.intercept is None or batch.intercept is None:
-        return None
-    count = len(total) - 1
-    losses = np.ones(count + 1)
-    if rate.form == "PowerLawOfLoss":
-        if laws.loss_compute.status == "refused":
-            return None
-        curve = with_estimate(laws.draws.loss_compute, curve_estimate(laws), count)
-        losses = curve[:, 0] + np.exp(curve[:, 1] - curve[:, 2] * total)
-    answers = []
-    for law, draws in ((rate, laws.draws.learning_rate), (batch, laws.draws.batch_size)):
-        c = with_estimate(draws, np.array([law.intercept, law.slope], dtype=float), count)
-        value = evaluate_form(law.quantity, law.form, c[:, 0], c[:, 1], losses, total)
-        answers.append(np.log(np.maximum(value, 1e-300)))
-    return answers[0], answers[1]
-
-
-def _surface_answer(
-    laws: Laws, query: PredictionQuery, total: Array
-) -> tuple[Array, Array] | None:
-    law = laws.surface
-    if law.log_learning_rate is None or law.log_batch_size is None:
-        return None
-    if query.params is not None:
-        n = np.full_like(total, np.log(query.params))
-        d = total - np.log(flops_per_token(laws, query))
-    elif law.frontier_log_ratio is not None:
-        n = 0.5 * (total - np.log(law.flops_per_token_per_param) - law.frontier_log_ratio)
-        d = n + law.frontier_log_ratio
-    else:
-        return None
-    estimate = np.concatenate([law.log_learning_rate, law.log_batch_size])
-    c = with_estimate(laws.draws.surface, estimate, len(total) - 1)
-    n, d = n - law.log_params_centre, d - law.log_tokens_centre
-    return c[:, 0] + c[:, 1] * n + c[:, 2] * d, c[:, 3] + c[:, 4] * n + c[:, 5] * d

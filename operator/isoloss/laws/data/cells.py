@@ -13,16 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.data.smoothing import DENSE
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.curve_fitting import fit_curves
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
 from isoloss.laws.data.trajectories import SAME_TOKENS, Trajectory
-from isoloss.laws.iso_loss.crossings import SLOPE_UNKNOWN
-from isoloss.laws.iso_loss.loss_compute import fit_curves
-from isoloss.laws.model import Array, Indices
 
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4
 HIGHEST_FLOOR = 0.95
 """Of a best curve, as a share of its lowest loss: three noisy cells must not bend it more."""
+NEAREST_FLOOR = 1e-9
+"""Nats above a best curve's floor that a loss counts as at least, so that ln D stays finite."""
 
 
 @dataclass(frozen=True)
@@ -61,40 +63,29 @@ def _cells_of_size(log_params: float, chosen: list[tuple[int, Trajectory]]) -> l
 
 
 def _cell(
-    log_params: float, log_tokens: float, runs: Indices, losses: Array, curve: BestCurve
+    log_params: float, log_tokens: float, runs: Indices, losses: Array, curve: LossCurve
 ) -> Cell:
-    waste = log_tokens - curve.tokens_to(losses)
-    return Cell(log_params, log_tokens, runs, losses, curve.slope(log_tokens), waste)
+    waste = log_tokens - tokens_to(curve, losses)
+    steepness = float(curve.steepness(log_tokens))
+    return Cell(log_params, log_tokens, runs, losses, steepness, waste)
 
 
-@dataclass(frozen=True)
-class BestCurve:
-    """L = floor + exp(log_gain) D^-exponent: the loss of a size's best run over tokens."""
-
-    floor: float
-    log_gain: float
-    exponent: float
-
-    def tokens_to(self, log_losses: Array) -> Array:
-        """ln D at which the best run has these losses."""
-        above = np.maximum(np.exp(log_losses) - self.floor, 1e-9)
-        return np.asarray((self.log_gain - np.log(above)) / self.exponent, dtype=float)
-
-    def slope(self, log_tokens: float) -> float:
-        """-dlnL/dlnD."""
-        falling = float(np.exp(self.log_gain - self.exponent * log_tokens))
-        return self.exponent * falling / (self.floor + falling)
+def tokens_to(curve: LossCurve, log_losses: Array) -> Array:
+    """ln D at which a size's best run has these losses (ln nats)."""
+    return curve.log_x(np.exp(log_losses), NEAREST_FLOOR)
 
 
-def best_curve(log_tokens: Array, log_losses: Array) -> BestCurve:
-    """Fit the curve to the best losses; two points leave no floor, one leaves only a usual slope."""
+def best_curve(log_tokens: Array, log_losses: Array) -> LossCurve:
+    """Loss over tokens of a size's best runs; two points leave no floor, one leaves only a usual slope."""
     losses = np.exp(log_losses)
     falling = np.polyfit(log_tokens, log_losses, 1)[0] < 0 if len(losses) > 1 else False
     if not falling:
-        return BestCurve(0.0, float(log_losses[0] + SLOPE_UNKNOWN * log_tokens[0]), SLOPE_UNKNOWN)
+        log_gain = float(log_losses[0] + USUAL_SLOPE * log_tokens[0])
+        return LossCurve(0.0, log_gain, USUAL_SLOPE)
     fixed = None if len(losses) > 2 else 0.0
-    fit = fit_curves(losses, log_tokens[None, :], np.ones(len(losses)), fixed, HIGHEST_FLOOR)
-    return BestCurve(float(fit.irreducible[0]), float(fit.log_alpha[0]), float(fit.gamma[0]))
+    return fit_curves(
+        losses, log_tokens[None, :], np.ones(len(losses)), fixed, HIGHEST_FLOOR
+    ).first()
 
 
 def _common_tokens(trajectories: list[Trajectory]) -> list[float]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoloss.laws.model import Array
+from isoloss.laws.arrays import Array
 
 DENSE = 8
 """A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
+USUAL_SLOPE = 0.03
+"""-dlnL/dlnD where a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 
 
 def smooth_losses(x: Array, y: Array) -> tuple[Array, Array, Array]:

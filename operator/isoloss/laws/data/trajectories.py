@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.data.smoothing import DENSE, smooth_losses
-from isoloss.laws.model import Array, Flags, InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.model import InvalidRunError, Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
 
 SAME_TOKENS = 0.005

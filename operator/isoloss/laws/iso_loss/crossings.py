@@ -7,14 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from isoloss.laws.data.smoothing import DENSE
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.model import Array, Indices
 
 SAME_LOSS = 1e-9
 """ln L within which two losses are one: levels lie at the ends of runs, where rounding must not decide."""
-SLOPE_UNKNOWN = 0.03
-"""-dlnL/dlnD where a single evaluation can not tell: 0.07 nats per factor e of tokens at 2.4."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
     weights[on, 0] = 1.0
     return Crossings(
         np.where(on, trajectory.log_tokens[0], np.nan),
-        np.where(on, -SLOPE_UNKNOWN, np.nan),
+        np.where(on, -USUAL_SLOPE, np.nan),
         weights,
     )
 

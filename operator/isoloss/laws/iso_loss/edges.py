@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.iso_loss.levels import QUADRATIC, Size, quadratic_terms
-from isoloss.laws.model import Array, Flags, Refusal, RefusalReason
+from isoloss.laws.model import Refusal, RefusalReason
 
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""

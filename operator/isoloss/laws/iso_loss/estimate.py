@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import estimate_noise
+from isoloss.laws.curves import HyperparameterCurve, LossCurve, Number
 from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import choose_levels, read_size
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
@@ -20,36 +23,77 @@ from isoloss.laws.iso_loss.optima import (
     fit_parabolas,
     least_compute,
 )
-from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route, Status
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
 
 LEVELS = 24
+DRAWS = slice(1, None)
+"""Of what the fits return: before them comes the estimate."""
 
 
 @dataclass(frozen=True)
 class IsoLossEstimate:
-    """The paper's route on a set of trajectories."""
+    """The three laws of the paper's route and their draws."""
+
+    learning_rate: HyperparameterLaw
+    batch_size: HyperparameterLaw
+    loss_compute: LossComputeLaw
+    rate_draws: HyperparameterCurve | None = None
+    batch_draws: HyperparameterCurve | None = None
+    curve_draws: LossCurve | None = None
+    route: Route = "iso-loss"
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Of the first law that it needs and does not have."""
+        needed = [self.learning_rate.refusal, self.batch_size.refusal]
+        if self.learning_rate.form == "PowerLawOfLoss":
+            needed.append(self.loss_compute.refusal)
+        return next((refusal for refusal in needed if refusal is not None), None)
+
+    @property
+    def draws(self) -> int:
+        """Bootstrap draws, the estimate not counted."""
+        return count_draws(self.rate_draws, self.batch_draws, self.curve_draws)
+
+    def answer(self, target: Target) -> OptimumDraws | None:
+        """Along the frontier: the target's size does not matter."""
+        rate, batch, curve = (
+            self.learning_rate.curve,
+            self.batch_size.curve,
+            self.loss_compute.curve,
+        )
+        if rate is None or batch is None:
+            return None
+        loss: Number = 1.0
+        if rate.form == "PowerLawOfLoss":
+            if curve is None:
+                return None
+            loss = with_draws(curve, self.curve_draws, target).loss(target.log_flops)
+        return OptimumDraws(
+            with_draws(rate, self.rate_draws, target).log_value(loss, target.log_flops),
+            with_draws(batch, self.batch_draws, target).log_value(loss, target.log_flops),
+        )
+
+    def refit(self, trajectories: Sequence[Trajectory], options: FitOptions) -> IsoLossEstimate:
+        """The same from these trajectories alone."""
+        return fit_iso_loss(trajectories, options, "fitted").estimate
+
+
+@dataclass(frozen=True)
+class IsoLossFit:
+    """The laws, and the optima that they rest on."""
 
     levels: Array
     """ln L, descending."""
     sizes: tuple[SizeOptima, ...]
     frontier: Frontier | None
-    learning_rate: HyperparameterLaw
-    batch_size: HyperparameterLaw
-    loss_compute: LossComputeLaw
-    rate_draws: Array | None
-    batch_draws: Array | None
-    curve_draws: Array | None
-
-    @property
-    def complete(self) -> bool:
-        """Whether both hyperparameters have a law."""
-        return self.rate_draws is not None and self.batch_draws is not None
+    estimate: IsoLossEstimate
 
 
 def fit_iso_loss(
     trajectories: Sequence[Trajectory], options: FitOptions, fitted: Status
-) -> IsoLossEstimate:
+) -> IsoLossFit:
     """Levels, vertices, the frontier of least compute, f, g and L(C)."""
     rng = np.random.default_rng([options.seed, 1])
     by_size = {
@@ -58,7 +102,7 @@ def fit_iso_loss(
     }
     levels = choose_levels(by_size, LEVELS)
     if len(levels) == 0:
-        return _refused_estimate(_too_few_evaluations(trajectories), options)
+        return IsoLossFit(levels, (), None, _refused(_too_few_evaluations(trajectories), options))
     sizes = [read_size(params, group, levels) for params, group in by_size.items()]
     fits = [fit_parabolas(size) for size in sizes]
     found = [
@@ -74,20 +118,15 @@ def fit_iso_loss(
         for size, parabolas in zip(sizes, fits, strict=True)
     )
     if len(sizes) < 2:
-        refused = _refused_estimate(_one_size(sizes[0].params), options)
-        return replace(refused, levels=levels, sizes=optima)
+        return IsoLossFit(levels, optima, None, _refused(_one_size(sizes[0].params), options))
     frontier = least_compute(optima, levels, rng)
-    return _laws_of(optima, frontier, options, fitted)
+    return IsoLossFit(levels, optima, frontier, _laws_of(frontier, options, fitted))
 
 
-def _laws_of(
-    sizes: tuple[SizeOptima, ...], frontier: Frontier, options: FitOptions, fitted: Status
-) -> IsoLossEstimate:
+def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLossEstimate:
     used = frontier.found
     if used.sum() < 4:
-        refusal = _main_reason(frontier)
-        refused = _refused_estimate(refusal, options)
-        return replace(refused, levels=frontier.log_loss, sizes=sizes, frontier=frontier)
+        return _refused(_main_reason(frontier), options)
     rows = np.isfinite(frontier.log_flops[:, used]).all(axis=1)
     losses = np.exp(frontier.log_loss[used])
     log_flops = frontier.log_flops[np.ix_(rows, used)]
@@ -99,15 +138,12 @@ def _laws_of(
     )
     curve, curve_draws = fit_loss_compute(losses, log_flops, options, fitted)
     return IsoLossEstimate(
-        levels=frontier.log_loss,
-        sizes=sizes,
-        frontier=frontier,
-        learning_rate=rate,
-        batch_size=batch,
-        loss_compute=curve,
-        rate_draws=rate_draws,
-        batch_draws=batch_draws,
-        curve_draws=curve_draws,
+        rate,
+        batch,
+        curve,
+        rate_draws and rate_draws.take(DRAWS),
+        batch_draws and batch_draws.take(DRAWS),
+        curve_draws and curve_draws.take(DRAWS),
     )
 
 
@@ -123,17 +159,11 @@ def _main_reason(frontier: Frontier) -> Refusal:
     return next(r for r in reversed(telling) if r.reason is most)
 
 
-def _refused_estimate(refusal: Refusal, options: FitOptions) -> IsoLossEstimate:
+def _refused(refusal: Refusal, options: FitOptions) -> IsoLossEstimate:
     return IsoLossEstimate(
-        np.zeros(0),
-        (),
-        None,
         HyperparameterLaw("learning_rate", "refused", options.form, refusal=refusal),
         HyperparameterLaw("batch_size", "refused", options.form, refusal=refusal),
         LossComputeLaw("refused", refusal=refusal),
-        None,
-        None,
-        None,
     )
 
 

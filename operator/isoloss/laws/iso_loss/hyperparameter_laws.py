@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval, with_misfit
-from isoloss.laws.model import Array, FitOptions, Refusal, RefusalReason, Status
-from isoloss.laws.results import HyperparameterLaw, Quantity
+from isoloss.laws.curves import HyperparameterCurve, Quantity
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.results import HyperparameterLaw
 
 FEWEST_POINTS = 4
 MISFIT = 0.05
@@ -22,8 +24,8 @@ def fit_hyperparameter_law(
     log_values: Array,
     options: FitOptions,
     fitted: Status,
-) -> tuple[HyperparameterLaw, Array | None]:
-    """The law from the frontier's draws (draw 0 the estimate) and the draws (n, 2) of its coefficients.
+) -> tuple[HyperparameterLaw, HyperparameterCurve | None]:
+    """The law from the frontier's draws (draw 0 the estimate), and its draws in the same order.
 
     `losses` (K,), `log_flops` and `log_values` (draws, K).
     """
@@ -51,22 +53,19 @@ def fit_hyperparameter_law(
     if form == "LinearInLogCompute":
         # Fitted with the noisy hyperparameter as response, stated as ln C = a y + b.
         slope, intercept = 1.0 / slope, -intercept / slope
-    draws = np.stack([intercept, slope], axis=1)
-    return (
-        HyperparameterLaw(
-            quantity=quantity,
-            status=fitted,
-            form=form,
-            intercept=float(intercept[0]),
-            slope=float(slope[0]),
-            covariance=np.cov(draws.T),
-            r_squared=1.0 - float((residuals**2).sum()) / spread if spread > 0 else None,
-            rmse=float(np.sqrt(np.mean(residuals**2))),
-            points=len(losses),
-            slope_interval=interval(float(slope[0]), slope, options.interval),
-        ),
-        draws,
+    law = HyperparameterLaw(
+        quantity=quantity,
+        status=fitted,
+        form=form,
+        intercept=float(intercept[0]),
+        slope=float(slope[0]),
+        covariance=np.cov(intercept, slope),
+        r_squared=1.0 - float((residuals**2).sum()) / spread if spread > 0 else None,
+        rmse=float(np.sqrt(np.mean(residuals**2))),
+        points=len(losses),
+        slope_interval=interval(float(slope[0]), slope, options.interval),
     )
+    return law, HyperparameterCurve(quantity, form, intercept, slope)
 
 
 def _lines(x: Array, y: Array, weights: Array) -> tuple[Array, Array]:

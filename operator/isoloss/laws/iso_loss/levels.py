@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.crossings import SAME_LOSS, crossings
-from isoloss.laws.model import Array, Flags
 
 QUADRATIC = 6
 """Coefficients of the parabola."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import Noise, draw_log_tokens
-from isoloss.laws.data.cells import BestCurve
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.data.cells import tokens_to
 from isoloss.laws.iso_loss.edges import judge_vertex
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola, vertex_of
 from isoloss.laws.iso_loss.path import Path, Vertices, find_path, read_along, size_curve
-from isoloss.laws.model import Array, Flags, Refusal, RefusalReason
+from isoloss.laws.model import Refusal, RefusalReason
 
 CLOSE_CALL = 0.1
 """ln C by which a size without an optimum at a level may undercut the winner there."""
@@ -179,7 +181,7 @@ def _cheapest(candidates: Sequence[SizeOptima], level: int) -> Array:
 
 
 def _unproven(
-    sizes: Sequence[SizeOptima], curves: Sequence[BestCurve | None], log_loss: Array, level: int
+    sizes: Sequence[SizeOptima], curves: Sequence[LossCurve | None], log_loss: Array, level: int
 ) -> Refusal | None:
     """Refuse a level whose cheapest size may be one without an optimum there."""
     candidates = [s for s in sizes if s.found[level]]
@@ -190,7 +192,7 @@ def _unproven(
     for other, curve in zip(sizes, curves, strict=True):
         if other.found[level] or curve is None:
             continue
-        cost = float(curve.tokens_to(log_loss[level : level + 1])[0])
+        cost = float(tokens_to(curve, log_loss[level]))
         if cost + float(np.log(other.size.flops_per_token)) < winner - CLOSE_CALL:
             return other.refusals[level] or _not_covered(log_loss, level, other.size.params)
     return None

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.iso_loss.edges import too_few
 from isoloss.laws.iso_loss.levels import Size, quadratic_terms
-from isoloss.laws.model import Array, Flags, Indices, Refusal
+from isoloss.laws.model import Refusal
 
 MISFIT = 0.4
 """Error of the parabola as a fraction of a point's excess ln D over the best."""

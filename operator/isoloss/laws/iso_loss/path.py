@@ -14,8 +14,9 @@ from itertools import combinations
 
 import numpy as np
 
-from isoloss.laws.data.cells import BestCurve, best_curve
-from isoloss.laws.model import Array
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.data.cells import best_curve, tokens_to
 
 EXPONENT = 0.5
 """Of N* in compute, where one crossing can not tell: tokens and parameters grow alike."""
@@ -66,7 +67,7 @@ class Path:
         return np.asarray(best, dtype=float), np.asarray(least, dtype=float)
 
 
-def size_curve(log_tokens: Array, log_losses: Array) -> BestCurve | None:
+def size_curve(log_tokens: Array, log_losses: Array) -> LossCurve | None:
     """A size's fewest tokens to each level, as a curve; None from fewer than three levels."""
     found = np.isfinite(log_tokens)
     if found.sum() < 3:
@@ -77,7 +78,7 @@ def size_curve(log_tokens: Array, log_losses: Array) -> BestCurve | None:
 def find_path(
     log_params: Sequence[float],
     log_flops_per_token: Sequence[float],
-    curves: Sequence[BestCurve | None],
+    curves: Sequence[LossCurve | None],
     log_losses: Array,
 ) -> Path | None:
     """The path through the crossings of pairs of sizes, or None where none cross."""
@@ -88,12 +89,12 @@ def find_path(
         width = log_params[j] - log_params[i]
         if small is None or large is None or not NARROWEST <= width <= WIDEST:
             continue
-        losses = grid[np.exp(grid) > 1.001 * max(small.floor, large.floor)]
+        losses = grid[np.exp(grid) > 1.001 * max(small.irreducible, large.irreducible)]
         if len(losses) < 3:
             continue
         found = _crossing(
-            log_flops_per_token[i] + small.tokens_to(losses),
-            log_flops_per_token[j] + large.tokens_to(losses),
+            log_flops_per_token[i] + tokens_to(small, losses),
+            log_flops_per_token[j] + tokens_to(large, losses),
         )
         if found is not None:
             crossings.append((0.5 * (log_params[i] + log_params[j]), *found, width))

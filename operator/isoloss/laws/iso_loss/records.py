@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.iso_loss.optima import Frontier, SizeOptima
 from isoloss.laws.iso_loss.parabola import Parabola
-from isoloss.laws.model import Array, Refusal, Status
+from isoloss.laws.model import Refusal, Status
 from isoloss.laws.results import Contour, Optimum
 
 

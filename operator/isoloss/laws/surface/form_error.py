@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.model import Array, Indices
+from isoloss.laws.arrays import Array, Indices
 
 USUAL = 0.055
 """Scatter of ln LR and of ln B about the best log-linear law, of both published full-factorial sweeps.
