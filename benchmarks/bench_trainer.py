@@ -2,20 +2,18 @@
 
     python -m benchmarks.bench_trainer [--shape toy|dense-100m|dense-500m|moe-100m] [--rounds 5]
 
-Same weights, tokens, shapes, precision and optimizer; the rivals take turns, so that a busy machine is
-busy for all. Ours also averages the weights at every step; the rivals do not. Without --shape: `toy` on
-a CPU; on a GPU the three large shapes, where the rivals run in the form that is fastest for them
+Same weights, tokens, shapes, precision and optimizer; the rivals take turns, so that a busy machine slows
+down all of them. Ours also averages the weights at every step; the rivals do not. Without --shape: `toy`
+and `toy-moe` on a CPU; on a GPU the three large shapes, with each rival in its fastest form
 (bfloat16 autocast, fused AdamW; the loop both eager and compiled). MFU is in the PaLM convention
 (6 x matrix parameters + 12 x layers x width x S per token, no causal halving) against 989 TFLOP/s.
 
-The Hugging Face Trainer needs `accelerate`, which the trainer does not: where it is not installed, that
-rival is reported as not measured. Start-up and shares of time come from a real run of the toy shape.
+Start-up time and the shares of evaluation, checkpoints and data come from a real run of the toy shape.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import statistics
@@ -38,7 +36,7 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import build_network
-from isoloss_trainer.world import World, join
+from isoloss_trainer.world import World
 from tests.isoloss_trainer import builders
 
 PEAK_FLOPS = 989e12
@@ -77,7 +75,7 @@ class Setting:
     @classmethod
     def of(cls, shape: Shape) -> Setting:
         """Random tokens and fresh weights of a shape."""
-        world = join()
+        world = World.of_environment().joined()
         config = preset_config(shape.preset)
         generator = torch.Generator().manual_seed(0)
         size = (shape.steps, shape.batch, shape.sequence_length + 1)
@@ -91,7 +89,7 @@ class Setting:
             batch_size=shape.batch,
             sequence_length=shape.sequence_length,
             evaluation=EvaluationConfig(),
-            precision="bf16" if world.device.type == "cuda" else "float32",
+            precision="float32" if world.on_cpu else "bf16",
         )
         return cls(shape, config, point, world, tokens)
 
@@ -122,6 +120,7 @@ def ours(setting: Setting) -> Round:
 def hand_written(setting: Setting, *, compiled: bool) -> Round:
     """A plain loop as in the transformers documentation, with gradient accumulation."""
     device = setting.world.device
+    kind = torch.device(device).type
     model = build_network(setting.config, seed=0).to(device)
     model.set_attn_implementation("sdpa")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
@@ -134,7 +133,7 @@ def hand_written(setting: Setting, *, compiled: bool) -> Round:
             parts = batch[:, :-1].split(size)
             for part in parts:
                 tokens = part.to(device)
-                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                with torch.autocast(kind, torch.bfloat16, enabled=not setting.world.on_cpu):
                     loss = forward(input_ids=tokens, labels=tokens, use_cache=False).loss
                 (loss / len(parts)).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -153,7 +152,7 @@ def hugging_face_trainer(setting: Setting) -> Round:
     size = _rival_micro_batch(setting)
     rows = setting.tokens[:, :, :-1].flatten(0, 1)
     dataset = [{"input_ids": row, "labels": row} for row in rows]
-    cuda = setting.world.device.type == "cuda"
+    cuda = not setting.world.on_cpu
     model = build_network(setting.config, seed=0)
     model.set_attn_implementation("sdpa")
 
@@ -195,7 +194,7 @@ def hugging_face_trainer(setting: Setting) -> Round:
 
 def _rival_micro_batch(setting: Setting) -> int:
     """Largest that fits with full logits, about 1.3 MB a token at 131,072 entries; all on a CPU."""
-    if setting.world.device.type == "cpu":
+    if setting.world.on_cpu:
         return setting.shape.batch
     free, _ = torch.cuda.mem_get_info()
     per_sequence = setting.shape.sequence_length * setting.config["vocab_size"] * 14
@@ -205,7 +204,7 @@ def _rival_micro_batch(setting: Setting) -> int:
 
 def _now(setting: Setting) -> float:
     """Seconds; on a CPU those of the process, which neighbours on the machine disturb least."""
-    if setting.world.device.type == "cpu":
+    if setting.world.on_cpu:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
@@ -217,10 +216,9 @@ def rivals(setting: Setting) -> dict[str, Callable[[Setting], Round]]:
         "ours": ours,
         "hand-written loop": lambda s: hand_written(s, compiled=False),
     }
-    if setting.world.device.type == "cuda":
+    if not setting.world.on_cpu:
         found["hand-written loop, compiled"] = lambda s: hand_written(s, compiled=True)
-    if importlib.util.find_spec("accelerate"):
-        found["Hugging Face Trainer"] = hugging_face_trainer
+    found["Hugging Face Trainer"] = hugging_face_trainer
     return found
 
 
@@ -247,13 +245,11 @@ def compare(shape: Shape, rounds: int) -> None:
         for name, run in running.items():
             seconds[name].append(run())
     _print_table(setting, seconds, memory)
-    if "Hugging Face Trainer" not in seconds:
-        print("  Hugging Face Trainer: not measured (accelerate is not installed)")
 
 
 def _memory(setting: Setting, *, reset: bool = False) -> float:
     """GiB: the peak since the last reset, or what is held when resetting."""
-    if setting.world.device.type != "cuda":
+    if setting.world.on_cpu:
         return 0.0
     if reset:
         torch.cuda.empty_cache()
@@ -278,7 +274,7 @@ def _print_table(
         rates = [setting.tokens_per_round / t for t in times]
         ratios = [theirs / own for own, theirs in zip(seconds["ours"], times, strict=True)]
         words = f"  {name:28} {statistics.median(rates):>10,.0f} tokens/s"
-        if setting.world.device.type == "cuda":
+        if not setting.world.on_cpu:
             mfu = statistics.median(rates) * per_token / PEAK_FLOPS
             words += f", MFU {mfu:.1%}, peak {memory[name]:.1f} GiB"
         if name != "ours":

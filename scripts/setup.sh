@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 stamp=$(cat locks/dev.txt pyproject.toml scripts/setup.sh | sha256sum | cut -d ' ' -f 1)
-# A virtual environment does not survive being moved: the stamp names its place too.
+# The stamp includes the path, because a virtual environment cannot be moved.
 stamp="$stamp $PWD"
 if [ -x .venv/bin/python ] && [ "$(cat .venv/isoloss-stamp 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 

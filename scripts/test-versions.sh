@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs the trainer's tests at the corners of the supported range of Python, torch and transformers.
-# Each corner has an environment of its own in a cache folder (about 6 GB, most of it shared by hard
+# Each corner has its own environment in a cache folder (about 6 GB, most of it shared by hard
 # links with uv's cache); the oldest corner takes the lowest version that pyproject.toml allows of
-# everything else, too. Arguments go to pytest. TORCH_INDEX=... names a package index that is asked
-# besides the usual one, such as PyTorch's own for wheels without CUDA.
+# every other direct dependency, too. Arguments go to pytest. TORCH_INDEX=... adds a package index,
+# such as PyTorch's for wheels without CUDA.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ corners='3.11 2.11 5.17 lowest-direct
 
 cache=${ISOLOSS_VERSIONS:-${XDG_CACHE_HOME:-$HOME/.cache}/isoloss/versions}
 uv=$(./scripts/find-uv.sh)
-# pyenv offers only the chosen versions by name unless it is told of all.
+# pyenv puts only the selected versions on PATH unless PYENV_VERSION lists all.
 if command -v pyenv >/dev/null; then
     PYENV_VERSION=$(pyenv versions --bare | sort -rV | paste -sd: -)
     export PYENV_VERSION

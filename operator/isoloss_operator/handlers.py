@@ -17,7 +17,7 @@ from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, POD, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
-from isoloss_operator.decide.observation import LABEL_OWNER_UID
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue

@@ -1,4 +1,4 @@
-"""Proxies like a checkpoint, through the whole operator: config.json read, refused, mended, trained."""
+"""Proxies like a checkpoint, through the whole operator: config.json read, refused, fixed, trained."""
 
 from __future__ import annotations
 

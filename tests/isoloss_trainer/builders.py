@@ -1,9 +1,8 @@
-"""Small corpora, tokenizers and tasks for the trainer's tests: real text, tiny models."""
+"""Small corpora, tokenizers and tasks for the trainer's tests."""
 
 from __future__ import annotations
 
 import json
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,20 @@ from isoloss_contract.records import (
     PrepareTask,
     TrainTask,
 )
+from isoloss_contract.store import Store
+from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.world import World
+from tests.support.texts import text
 
 SEQUENCE_LENGTH = 32
 MIXTURE = {"code": 0.25, "prose": 0.75}
 END = "<|end|>"
 VOCABULARY = 384
+TEXT_CHARACTERS = 860_000
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -83,17 +89,15 @@ QWEN3: dict[str, Any] = {**LLAMA, "model_type": "qwen3"}
 
 
 def quiet() -> Log:
-    """A log nobody reads."""
+    """A log to nowhere."""
     return Log(Path("/dev/null").open("w"))
 
 
 def documents(count: int) -> list[str]:
-    """Real text: stretches of the standard library's source."""
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    names = ("argparse", "inspect", "tarfile", "typing", "datetime", "doctest", "pickle", "ast")
-    text = "\n".join((folder / f"{n}.py").read_text() for n in (*names, "shutil", "socket"))
-    size = len(text) // count
-    return [text[i * size : (i + 1) * size] for i in range(count)]
+    """Stretches of text that are the same on every machine."""
+    whole = text(TEXT_CHARACTERS)
+    size = len(whole) // count
+    return [whole[i * size : (i + 1) * size] for i in range(count)]
 
 
 def write_json_lines(path: Path, texts: list[str], field: str = "text") -> None:
@@ -176,6 +180,15 @@ def train_task(
     )
 
 
+def attempt(task: TrainTask, data: PreparedData) -> Attempt:
+    """An attempt at `task` that is alone on the CPU and has claimed nothing."""
+    store = Store(task.store_uri)
+    fence = Fence(store, task.point.key, task.claimant)
+    return Attempt(
+        task, store, data, Path("/nonexistent"), fence, World(), Interruption(), quiet()
+    )
+
+
 def evaluate_task(
     manifest: DataManifest, store: str, checkpoint: str, **changes: Any
 ) -> EvaluateTask:
@@ -196,7 +209,7 @@ def evaluate_task(
 
 
 class StopAfter(Interruption):
-    """A stop request that comes once it was looked at `count` times: a SIGTERM at a chosen step."""
+    """A stop request that is set after `count` checks: SIGTERM at a chosen step."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

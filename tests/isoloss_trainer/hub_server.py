@@ -28,7 +28,7 @@ class _Hub(BaseHTTPRequestHandler):
         self._answer()
 
     def do_POST(self) -> None:
-        """paths-info: what lies at the paths of the body."""
+        """paths-info: the entries at the paths of the body."""
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self._answer(json.loads(body)["paths"] if body.startswith(b"{") else [])
 

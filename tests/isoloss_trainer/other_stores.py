@@ -1,4 +1,4 @@
-"""The trainer on a store that is no file system: the same corpus and the same point as on one."""
+"""The trainer on an object store: the same corpus and the same point as on a file system."""
 
 from __future__ import annotations
 

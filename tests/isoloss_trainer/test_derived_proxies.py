@@ -13,7 +13,7 @@ from tests.support.published_configs import PUBLISHED
 
 @pytest.mark.parametrize("parameters", [100_000_000, 500_000_000])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_built_derived_proxies_have_the_counted_parameters(name: str, parameters: int) -> None:
+def test_derived_proxies_have_the_counted_parameters(name: str, parameters: int) -> None:
     config = derive_proxy(PUBLISHED[name], parameters)
     with torch.device("meta"):
         network = build_network(config)

@@ -1,4 +1,4 @@
-"""The initial loss of checkpoints: exact, marked where converted, refused where unusable."""
+"""The initial loss of checkpoints: exact, or marked as converted, or refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.isoloss_trainer.builders import (
 )
 from tests.isoloss_trainer.conftest import Prepared
 
-ALONE = World(0, 1, torch.device("cpu"))
+ALONE = World()
 
 
 def run(task: EvaluateTask, scratch: Path) -> EvaluationResult:
@@ -73,9 +73,10 @@ def test_the_loss_is_that_of_the_same_weights_in_training(
     assert result.same_tokenizer
     assert result.nats_per_byte == pytest.approx(loss.value / bytes_per_token(data, MIXTURE))
     assert result.tokenizer_digest == prepared.manifest.tokenizer_digest
+    assert {"isoloss", "torch", "transformers"} <= result.versions.keys()
 
 
-def test_a_measured_checkpoint_is_not_measured_again(
+def test_an_evaluated_checkpoint_is_not_evaluated_again(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
@@ -85,7 +86,7 @@ def test_a_measured_checkpoint_is_not_measured_again(
     assert evaluate(task, tmp_path, Interruption(), quiet()).startswith("already evaluated")
 
 
-def test_a_tokenizer_file_of_another_form_is_recognised_by_what_it_does(
+def test_an_equal_tokenizer_in_another_file_form_is_recognised_by_its_tokens(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
@@ -125,7 +126,7 @@ def test_another_tokenizer_is_converted_through_bytes_and_marked(
     assert result.loss == pytest.approx(expected, rel=0.03)
 
 
-def test_without_a_tokenizer_the_vocabulary_must_hold_the_sweeps(
+def test_without_a_tokenizer_the_vocabulary_must_include_the_sweeps(
     prepared: Prepared, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "good", LLAMA)
@@ -174,7 +175,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_what_is_no_usable_checkpoint_is_refused(
+def test_unusable_checkpoints_are_refused(
     prepared: Prepared, corpus: Path, tmp_path: Path, case: str
 ) -> None:
     spoil, code = SPOILT[case]
@@ -190,11 +191,11 @@ def test_too_few_documents_for_an_error_bar_are_refused(
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
     task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=1)
-    with pytest.raises(BadData, match="no error can be stated"):
+    with pytest.raises(BadData, match="the error cannot be estimated"):
         run(task, tmp_path)
 
 
-def test_other_logits_than_hidden_times_head_are_taken_from_the_model(
+def test_logits_that_are_more_than_hidden_times_head_come_from_the_model(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     """Cohere scales its logits: hidden states times the head would be another loss."""

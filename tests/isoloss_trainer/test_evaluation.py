@@ -20,7 +20,7 @@ from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, MIXTURE, SEQUENCE_LENGTH
 from tests.isoloss_trainer.conftest import Prepared
 
-ALONE = World(0, 1, torch.device("cpu"))
+ALONE = World()
 
 
 @pytest.mark.parametrize("config", [LLAMA, DEEPSEEK], ids=lambda c: c["model_type"])
@@ -74,7 +74,7 @@ def test_a_stream_shorter_than_a_sequence_is_refused() -> None:
         DomainSequences.of(np.zeros(10, np.uint32), end_token=9, length=10, limit=1)
 
 
-def test_errors_are_those_of_documents_not_of_tokens() -> None:
+def test_errors_are_clustered_by_document() -> None:
     """Where all tokens of a document agree, it counts once however long it is."""
     random = np.random.default_rng(0)
     means = random.normal(3.0, 1.0, 400)
@@ -83,7 +83,7 @@ def test_errors_are_those_of_documents_not_of_tokens() -> None:
     assert loss.standard_error == pytest.approx(1.0 / np.sqrt(400), rel=0.1)
 
 
-def test_the_error_bars_cover_the_truth() -> None:
+def test_the_error_bars_cover_the_true_loss() -> None:
     random = np.random.default_rng(1)
     inside = 0
     for _ in range(300):
@@ -96,11 +96,11 @@ def test_the_error_bars_cover_the_truth() -> None:
     assert 0.90 < inside / 300 < 0.99
 
 
-def test_one_document_gives_no_error() -> None:
+def test_one_document_gives_no_standard_error() -> None:
     assert document_loss(np.ones(5), np.zeros(5, np.int64)) == Loss(1.0, None)
 
 
-def test_mixed_losses_are_weighted_and_errors_add_in_squares() -> None:
+def test_mixed_losses_are_weighted_and_errors_add_in_quadrature() -> None:
     domains = {"a": Loss(2.0, 0.3), "b": Loss(4.0, 0.4)}
     mixed = mixed_loss(domains, {"a": 0.5, "b": 0.5})
     assert mixed.value == 3.0

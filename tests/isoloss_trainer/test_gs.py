@@ -75,7 +75,7 @@ def copy(folder: Path, store: Store) -> None:
 
 
 @pytest.mark.usefixtures("bucket")
-def test_the_store_says_what_is_there_and_what_is_not() -> None:
+def test_the_store_distinguishes_present_and_absent_objects() -> None:
     store = Store("gs://lab/folder")
     store.write("a/b.json", b"{}")
     assert (store.read("a/b.json"), store.names(""), store.names("a")) == (
@@ -91,7 +91,7 @@ def test_the_store_says_what_is_there_and_what_is_not() -> None:
 
 
 @pytest.mark.usefixtures("bucket")
-def test_a_point_and_a_checkpoint_are_what_they_are_on_a_file_system(
+def test_a_point_and_a_checkpoint_give_the_same_as_on_a_file_system(
     corpus: Path, prepared: Prepared, tmp_path: Path
 ) -> None:
     copy(corpus, Store("gs://lab/corpus"))

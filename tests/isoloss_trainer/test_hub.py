@@ -72,7 +72,7 @@ def root(corpus: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_what_comes_from_the_hub_is_what_comes_from_a_folder(
+def test_the_hub_gives_the_same_as_a_folder(
     prepared: Prepared, root: Path, tmp_path: Path
 ) -> None:
     """At the newest revision, at a given one, and without the hub once it was fetched."""
@@ -104,7 +104,7 @@ def test_what_comes_from_the_hub_is_what_comes_from_a_folder(
 
 
 @pytest.mark.slow
-def test_what_the_hub_has_not_is_bad_data_and_a_hub_that_is_away_is_bad_storage(
+def test_an_unknown_name_on_the_hub_is_bad_data_and_an_unreachable_hub_a_storage_failure(
     prepared: Prepared, root: Path, tmp_path: Path
 ) -> None:
     names = ("hf://lab/no-such", "hf://lab/model@v9", "hf://lab", "hf://lab/tokenizer")
@@ -124,4 +124,4 @@ def test_what_the_hub_has_not_is_bad_data_and_a_hub_that_is_away_is_bad_storage(
     assert all(name in line for name, line in zip(names, lines, strict=False))
     away = on_hub(endpoint, tmp_path / "away", *measured[:1], corpora[1])
     assert [line.split()[1] for line in away] == ["StoreUnavailable"] * 2, away
-    assert "the hub could not be asked" in away[0]
+    assert "the hub cannot be reached" in away[0]

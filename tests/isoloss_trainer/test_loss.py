@@ -20,7 +20,7 @@ def inputs(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tens
 
 
 @pytest.mark.parametrize("chunk", [1, 8, 37, 1000])
-def test_value_and_gradients_are_autograds(chunk: int) -> None:
+def test_value_and_gradients_equal_autograds(chunk: int) -> None:
     hidden, weight, targets = inputs()
     expected = cross_entropy(hidden @ weight.T, targets, reduction="sum") * 0.25
     wanted = torch.autograd.grad(expected, [hidden, weight])

@@ -1,4 +1,4 @@
-"""The process: exit codes, last words, signals; real processes, killed at real moments."""
+"""The process: exit codes, termination messages, signals; real processes, killed at random moments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.isoloss_trainer.conftest import Prepared
 
 
 @pytest.fixture
-def last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def termination_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "termination"
     monkeypatch.setenv("ISOLOSS_TERMINATION_LOG", str(path))
     return path
@@ -42,7 +42,7 @@ def last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
-    """main() takes over the process's signals; give them back."""
+    """Restore the signal handlers that main() replaces."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in kept.items():
@@ -56,10 +56,10 @@ def call(task: object, command: str, tmp_path: Path) -> int:
 
 
 def test_success_is_zero_with_a_summary(
-    corpus: Path, tmp_path: Path, last_words: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, tmp_path: Path, termination_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(prepare_task(uri(corpus), uri(tmp_path)), "prepare", tmp_path) == 0
-    words = TerminationMessage.model_validate_json(last_words.read_text())
+    words = TerminationMessage.model_validate_json(termination_file.read_text())
     assert words.code == "Succeeded"
     assert "prose" in words.message
     for line in capsys.readouterr().out.splitlines():
@@ -75,13 +75,15 @@ def test_success_is_zero_with_a_summary(
     ],
 )
 def test_a_bad_task_is_a_bad_configuration(
-    task: str, code: int, words: str, tmp_path: Path, last_words: Path
+    task: str, code: int, words: str, tmp_path: Path, termination_file: Path
 ) -> None:
     assert call(task, "prepare", tmp_path) == code
-    assert TerminationMessage.model_validate_json(last_words.read_text()).code == words
+    assert TerminationMessage.model_validate_json(termination_file.read_text()).code == words
 
 
-def test_a_task_of_another_kind_is_refused(corpus: Path, tmp_path: Path, last_words: Path) -> None:
+def test_a_task_of_another_kind_is_refused(
+    corpus: Path, tmp_path: Path, termination_file: Path
+) -> None:
     assert call(prepare_task(uri(corpus), uri(tmp_path)), "train", tmp_path) == 44
 
 
@@ -90,21 +92,21 @@ def test_no_task_is_a_bad_configuration(monkeypatch: pytest.MonkeyPatch) -> None
     assert main(["prepare"]) == ExitCode.BAD_CONFIGURATION
 
 
-def test_bad_data_names_the_field(corpus: Path, tmp_path: Path, last_words: Path) -> None:
+def test_bad_data_names_the_field(corpus: Path, tmp_path: Path, termination_file: Path) -> None:
     task = prepare_task(uri(corpus), uri(tmp_path), tokenizer="file:///nowhere")
     assert call(task, "prepare", tmp_path) == ExitCode.BAD_DATA
-    words = TerminationMessage.model_validate_json(last_words.read_text())
+    words = TerminationMessage.model_validate_json(termination_file.read_text())
     assert (words.code, words.field) == ("TokenizerNotLoadable", "tokenizer")
 
 
-def test_last_words_fit_whatever_they_are(last_words: Path) -> None:
+def test_a_termination_message_of_any_length_fits(termination_file: Path) -> None:
     write_message(TerminationMessage(code="X", message="ä\n" * 2000))
-    content = last_words.read_bytes()
+    content = termination_file.read_bytes()
     assert len(content) <= MAX_TERMINATION_BYTES
     assert TerminationMessage.model_validate_json(content).message
 
 
-def test_a_terminal_gets_a_bar_and_everything_else_json(tmp_path: Path) -> None:
+def test_a_terminal_gets_a_progress_bar_and_other_streams_json(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         log = Log(stream)
         log._terminal = True

@@ -22,11 +22,11 @@ def test_batches_of_any_size_read_the_same_stream(batch: int) -> None:
     assert [x for start in range(0, 120, batch) for x in pieces.take(start, batch)][:120] == whole
 
 
-def test_resuming_is_counting_on() -> None:
+def test_resuming_needs_only_the_count() -> None:
     assert order().take(77, 20) == order().take(0, 97)[77:]
 
 
-def test_asking_backwards_gives_the_same() -> None:
+def test_the_order_of_calls_does_not_matter() -> None:
     one = order()
     later = one.take(60, 10)
     assert one.take(10, 5) == order().take(10, 5)
@@ -47,7 +47,7 @@ def test_passes_over_the_data_are_counted() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 12345])
 @pytest.mark.parametrize("count", [50, 500, 5000])
-def test_every_stretch_holds_the_mixture(start: int, count: int) -> None:
+def test_any_stretch_contains_the_mixture(start: int, count: int) -> None:
     shares = np.array([0.09, 0.82, 0.09])
     counts = np.bincount(domain_of(start, count, shares, seed=3), minlength=3)
     assert np.abs(counts - shares * count).max() <= 4
@@ -57,9 +57,9 @@ def test_seeds_give_different_orders() -> None:
     assert order(0).take(0, 50) != order(1).take(0, 50)
 
 
-def test_a_permutation_is_fixed_for_all_time() -> None:
+def test_a_permutation_never_changes() -> None:
     assert permutation(8, seed=1, domain=0, epoch=0).tolist() == [3, 0, 5, 1, 2, 7, 4, 6]
 
 
-def test_a_single_domain_gets_everything() -> None:
+def test_a_single_domain_gets_all_sequences() -> None:
     assert set(domain_of(0, 100, np.array([1.0]), seed=0).tolist()) == {0}

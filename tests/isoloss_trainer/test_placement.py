@@ -1,4 +1,4 @@
-"""Where the weights of a checkpoint lie: whole, spread or nowhere; and that it changes no number."""
+"""Where a checkpoint's weights are placed: whole, spread or refused; and that it changes no loss."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ from tests.isoloss_trainer.builders import (
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_evaluate import save
 
-CPU = torch.device("cpu")
 DEEP = {**LLAMA, "num_hidden_layers": 6}
 TIED = {**DEEP, "tie_word_embeddings": True}
 EXPERTS = [{**config, "num_hidden_layers": 6} for config in (DEEPSEEK, QWEN3_MOE)]
@@ -72,7 +71,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 # ---------------------------------------------------------------------------------- the decision
 
 
-def test_what_fits_on_one_device_is_not_spread() -> None:
+def test_weights_that_fit_on_one_device_are_not_spread() -> None:
     model = shapes(DEEP)
     assert place(model, weight_bytes(model), 8) == Placement({"": 0}, 1)
 
@@ -100,7 +99,7 @@ def test_the_layers_go_to_as_few_devices_as_hold_them(
     ("device_gib", "parameters_in_billions", "devices"),
     [(80, 8, 1), (80, 30, 1), (80, 72, 3), (140, 60, 1), (140, 70, 2), (8, 1, 1)],
 )
-def test_devices_that_a_checkpoint_in_bfloat16_takes(
+def test_number_of_devices_for_a_checkpoint_in_bfloat16(
     device_gib: int, parameters_in_billions: int, devices: int
 ) -> None:
     room = room_beside_work(device_gib * 2**30)
@@ -117,7 +116,7 @@ def test_weights_are_counted_in_the_precision_that_they_are_loaded_in() -> None:
 
 
 @pytest.mark.parametrize(("room", "devices"), [(10_000, 4), (100, 1)])
-def test_what_fits_nowhere_is_refused_with_both_sizes(room: int, devices: int) -> None:
+def test_weights_that_fit_nowhere_are_refused_with_both_sizes(room: int, devices: int) -> None:
     model = shapes(DEEP)
     with pytest.raises(OutOfMemory) as caught:
         place(model, room, devices)
@@ -126,26 +125,26 @@ def test_what_fits_nowhere_is_refused_with_both_sizes(room: int, devices: int) -
     assert f"{room:,}" in caught.value.message
 
 
-def test_room_enough_in_all_but_not_for_any_layer_is_refused() -> None:
+def test_enough_memory_in_total_but_not_for_a_single_layer_is_refused() -> None:
     """The embeddings of 384 x 32 weights are 49,152 bytes: they go to no device of 40,000."""
     model = shapes(DEEP)
     assert weight_bytes(model) < 40_000 * 16
-    with pytest.raises(OutOfMemory, match="16 devices have 40,000 bytes for weights each"):
+    with pytest.raises(OutOfMemory, match="available: 16 devices with 40,000 bytes each"):
         place(model, 40_000, 16)
 
 
 def test_a_container_may_use_its_limit_and_not_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine, _ = room_for_weights(CPU, 1)
+    machine, _ = room_for_weights(World())
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(placement, "CGROUP_LIMITS", (limit, tmp_path / "absent"))
     limit.write_text("max\n")
-    unlimited, _ = room_for_weights(CPU, 1)
+    unlimited, _ = room_for_weights(World())
     assert unlimited >= machine
     limit.write_text("1000000\n")
-    assert room_for_weights(CPU, 1) == (950_000, 1)
-    assert room_for_weights(CPU, 2) == (475_000, 1)
+    assert room_for_weights(World()) == (950_000, 1)
+    assert room_for_weights(World(0, 2)) == (475_000, 1)
 
 
 def test_a_checkpoint_larger_than_the_machine_is_refused_before_it_is_loaded(
@@ -157,8 +156,8 @@ def test_a_checkpoint_larger_than_the_machine_is_refused_before_it_is_loaded(
     monkeypatch.setattr("isoloss_trainer.evaluate.load_network", None)
     build_network(DEEP, seed=0).save_pretrained(tmp_path / "model")
     config = evaluate_task(prepared.manifest, prepared.uri, uri(tmp_path / "model")).config
-    with pytest.raises(OutOfMemory, match="there are 47,500 for weights"):
-        load_copies(tmp_path / "model", config, World(0, 1, CPU), quiet())
+    with pytest.raises(OutOfMemory, match="available: 47,500 bytes"):
+        load_copies(tmp_path / "model", config, World(), quiet())
 
 
 # ------------------------------------------------------------------------------- who reads what
@@ -166,14 +165,14 @@ def test_a_checkpoint_larger_than_the_machine_is_refused_before_it_is_loaded(
 
 def test_processes_without_a_copy_read_nothing_and_the_others_everything_once() -> None:
     for size, devices, readers in ((8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 2, 1), (1, 4, 1)):
-        worlds = [World(rank, size, CPU).with_copies_on(devices) for rank in range(size)]
+        worlds = [World(rank, size).with_copies_on(devices) for rank in range(size)]
         parts = [world.share(13) for world in worlds]
         assert [i for part in parts for i in range(13)[part]] == list(range(13))
         holding = [world.rank for world in worlds if world.holds_copy]
         assert holding == [number * devices for number in range(readers)]
 
 
-def test_a_copy_lies_on_the_devices_from_its_process_on() -> None:
+def test_a_copy_starts_on_the_device_of_its_process() -> None:
     found = Placement({"model.embed_tokens": 0, "lm_head": 1}, 2)
     assert found.device_map(6) == {"model.embed_tokens": 6, "lm_head": 7}
 
@@ -193,10 +192,10 @@ print(trainer.evaluate(task, Path(sys.argv[2]), Interruption(), quiet()))
 
 
 @pytest.mark.slow
-def test_two_processes_for_one_copy_measure_what_one_does(
+def test_two_processes_for_one_copy_give_the_loss_of_one(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
-    """As on two accelerators: the second process has shapes only and takes part in every sum."""
+    """As on two accelerators: the second process has only shapes and takes part in every sum."""
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
     task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
     alone = evaluate(task, tmp_path, Interruption(), quiet())
@@ -222,7 +221,7 @@ def test_two_processes_for_one_copy_measure_what_one_does(
 def test_a_dispatched_model_has_the_losses_of_a_plain_one(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Half of the layers lie on a disk, so that every step goes through accelerate's hooks."""
+    """Half of the layers are on a disk, so that every step goes through accelerate's hooks."""
     from accelerate import dispatch_model  # here: it imports what lean_imports.py leaves out
 
     inputs, targets = batch()
@@ -276,7 +275,7 @@ def two_devices(config: dict[str, Any]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("config", [DEEP, TIED, *EXPERTS], ids=name)
-def test_a_model_on_two_accelerators_takes_and_gives_tensors_of_its_own_devices(
+def test_a_model_on_two_accelerators_uses_tensors_on_its_own_devices(
     config: dict[str, Any],
 ) -> None:
     with two_devices(config) as network:
@@ -320,8 +319,8 @@ def test_out_of_memory_halves_the_batch_and_changes_no_loss(
     assert tried == [6, 3, 1, 2, 3, 1, 2]
 
 
-def test_not_even_one_sequence_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sequence_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ForeignModel(build_network(LLAMA, seed=0).eval(), SEQUENCE_LENGTH)
     refuse_above(monkeypatch, 0)
-    with pytest.raises(OutOfMemory, match="not even one sequence of 32 tokens fits"):
+    with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
         model.token_losses(*batch())

@@ -1,4 +1,4 @@
-"""What prepare writes, what it depends on, and how it refuses."""
+"""What prepare writes, what it depends on, and what it refuses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-import isoloss_trainer.prepare as prepare_module
+import isoloss_trainer.units as units_module
 from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, DomainSource, PrepareTask
 from isoloss_contract.store import Store
+from isoloss_trainer.held_out import unpack_texts
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.near_duplicates import count_twins, sketch
 from isoloss_trainer.prepare import prepare
@@ -49,7 +50,7 @@ def domain_task(corpus: Path, store: Path, pattern: str, **changes: object) -> P
     return prepare_task(uri(corpus), uri(store), domains=(source,), **changes)
 
 
-def test_counts_say_what_is_there(prepared: Prepared, corpus: Path) -> None:
+def test_counts_match_the_corpus(prepared: Prepared, corpus: Path) -> None:
     data = PreparedData(prepared.data_uri, prepared.folder)
     tokenizer = load_tokenizer(f"{uri(corpus)}/tokenizer")
     for domain in prepared.manifest.domains:
@@ -69,7 +70,7 @@ def test_counts_say_what_is_there(prepared: Prepared, corpus: Path) -> None:
         assert domain.validation_documents == (stream == prepared.manifest.end_token).sum()
 
 
-def test_the_tokens_are_the_text(prepared: Prepared, corpus: Path) -> None:
+def test_the_tokens_decode_to_the_text(prepared: Prepared, corpus: Path) -> None:
     tokenizer = load_tokenizer(f"{uri(corpus)}/tokenizer")
     stream = PreparedData(prepared.data_uri, prepared.folder).validation_stream("prose")
     first = stream[: int(np.argmax(stream == tokenizer.end_token))]
@@ -77,7 +78,7 @@ def test_the_tokens_are_the_text(prepared: Prepared, corpus: Path) -> None:
     assert tokenizer.tokenizer.decode(first.tolist()) in texts
 
 
-def test_once_prepared_nothing_is_read_again(prepared: Prepared, corpus: Path) -> None:
+def test_prepared_data_are_not_read_again(prepared: Prepared, corpus: Path) -> None:
     task = prepare_task("file:///gone", prepared.uri)
     task = task.model_copy(update={"config": prepare_task(uri(corpus), prepared.uri).config})
     assert prepare(task, corpus, Interruption(), quiet()).startswith("already prepared")
@@ -85,10 +86,10 @@ def test_once_prepared_nothing_is_read_again(prepared: Prepared, corpus: Path) -
 
 def held_out(store: Path, domain: str) -> set[str]:
     (path,) = store.glob(f"data/*/{domain}/validation.jsonl.gz")
-    return set(prepare_module.unpack_texts(path.read_bytes()))
+    return set(unpack_texts(path.read_bytes()))
 
 
-def test_held_out_documents_depend_on_no_order_and_no_other_domain(
+def test_held_out_documents_do_not_depend_on_file_order_or_other_domains(
     corpus: Path, prepared: Prepared, tmp_path: Path
 ) -> None:
     texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
@@ -259,7 +260,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_corpora_are_refused_by_name(case: str, corpus: Path, tmp_path: Path) -> None:
+def test_bad_corpora_are_refused_with_file_and_row(
+    case: str, corpus: Path, tmp_path: Path
+) -> None:
     write, code, words = REFUSED[case]
     folder = tmp_path / "in"
     folder.mkdir()
@@ -273,13 +276,13 @@ def test_bad_corpora_are_refused_by_name(case: str, corpus: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "holds no tokenizer.json"),
+        (None, "no tokenizer.json"),
         (b"{}", "tokenizer.json"),
         (b"not json", "tokenizer.json"),
     ],
     ids=["missing", "empty", "garbage"],
 )
-def test_a_tokenizer_that_does_not_load_is_named(
+def test_a_tokenizer_that_does_not_load_is_refused_by_name(
     content: bytes | None, words: str, corpus: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "tokenizer"
@@ -295,14 +298,14 @@ def test_a_tokenizer_that_does_not_load_is_named(
 def test_a_tokenizer_without_an_end_token_is_refused(corpus: Path, tmp_path: Path) -> None:
     folder = make_tokenizer(tmp_path / "tokenizer", GOOD)
     (folder / "tokenizer_config.json").unlink()
-    with pytest.raises(BadData, match="names no end-of-text token"):
+    with pytest.raises(BadData, match="no end-of-text token"):
         run(prepare_task(uri(corpus), uri(tmp_path), tokenizer=uri(folder)))
 
 
 # --------------------------------------------------------------------------- odd but acceptable
 
 
-def test_empty_and_huge_documents_are_taken(corpus: Path, tmp_path: Path) -> None:
+def test_empty_and_huge_documents_are_accepted(corpus: Path, tmp_path: Path) -> None:
     huge = "word and another " * (10_000_000 // 17)
     write_json_lines(tmp_path / "x.jsonl", ["", *GOOD, huge, ""])
     (domain,) = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")).domains
@@ -310,7 +313,7 @@ def test_empty_and_huge_documents_are_taken(corpus: Path, tmp_path: Path) -> Non
     assert domain.training_bytes + domain.validation_bytes >= len(huge)
 
 
-def test_a_document_can_not_forge_its_end(corpus: Path, tmp_path: Path) -> None:
+def test_a_document_cannot_contain_its_own_end(corpus: Path, tmp_path: Path) -> None:
     texts = [f"{text} {END} {number}" for number, text in enumerate(GOOD)]
     write_json_lines(tmp_path / "x.jsonl", texts)
     task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")
@@ -321,11 +324,9 @@ def test_a_document_can_not_forge_its_end(corpus: Path, tmp_path: Path) -> None:
     assert (stream == manifest.end_token).sum() == domain.validation_documents
 
 
-def test_near_identical_documents_across_the_split_are_counted(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_near_duplicates_across_the_split_are_counted(corpus: Path, tmp_path: Path) -> None:
     originals = documents(40)
-    twins = [text.replace("self", "that", 1) for text in originals]
+    twins = [text.replace(" ", " that ", 1) for text in originals]
     write_json_lines(tmp_path / "x.jsonl", originals + twins)
     task = domain_task(
         corpus,
@@ -340,7 +341,7 @@ def test_near_identical_documents_across_the_split_are_counted(
     assert clean.near_duplicates == 0
 
 
-def test_sketches_meet_for_twins_only() -> None:
+def test_only_near_duplicates_share_a_sketch() -> None:
     random = np.random.default_rng(0)
     one = random.integers(0, 500, 2000).astype(np.uint32)
     twin = one.copy()
@@ -353,12 +354,12 @@ def test_sketches_meet_for_twins_only() -> None:
 # ------------------------------------------------------------------------------ stop and go on
 
 
-def test_an_interrupted_preparation_goes_on_and_ends_the_same(
+def test_an_interrupted_preparation_continues_and_ends_the_same(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(4):
         write_json_lines(tmp_path / f"{number}.jsonl", documents(80)[number * 20 :][:20])
-    monkeypatch.setattr(prepare_module, "UNIT_BYTES", 1)
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
     task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
     with pytest.raises(Interrupted):
         run(task, StopAfter(2))
@@ -366,9 +367,9 @@ def test_an_interrupted_preparation_goes_on_and_ends_the_same(
     done = {path.name: path.stat().st_mtime_ns for path in units.glob("*.json")}
     assert len(done) == 2
     read: list[str] = []
-    original = prepare_module.read_documents
+    original = units_module.read_documents
     monkeypatch.setattr(
-        prepare_module,
+        units_module,
         "read_documents",
         lambda f, x, t: (read.append(x.path), original(f, x, t))[1],
     )
@@ -382,7 +383,7 @@ def test_an_interrupted_preparation_goes_on_and_ends_the_same(
 def test_shards_are_cut_at_documents(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare_module, "SHARD_TOKENS", 5000)
+    monkeypatch.setattr(units_module, "SHARD_TOKENS", 5000)
     manifest = run(prepare_task(uri(corpus), uri(tmp_path)))
     for domain in manifest.domains:
         assert len(domain.training) > 2

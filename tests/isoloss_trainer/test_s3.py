@@ -1,4 +1,4 @@
-"""The same on a real S3 server: prepare, train, stop, resume, evaluate, and a server that goes away."""
+"""The same on a real S3 server: prepare, train, stop, resume, evaluate, and a server outage."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_point_on_s3_is_the_point_on_a_file_system(
     assert result.attempts >= 2
 
 
-def test_a_checkpoint_on_s3_is_measured(
+def test_a_checkpoint_on_s3_is_evaluated(
     bucket: ObjectStorage, prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     assert bucket.is_running()
@@ -82,7 +82,7 @@ def test_a_checkpoint_on_s3_is_measured(
 
 
 @pytest.mark.slow
-def test_a_server_that_goes_away_for_a_while_costs_nothing(
+def test_a_temporary_server_outage_changes_nothing(
     bucket: ObjectStorage, prepared: Prepared, tmp_path: Path
 ) -> None:
     assert bucket.is_running()

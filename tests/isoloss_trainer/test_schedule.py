@@ -1,4 +1,4 @@
-"""Evaluations lie at fixed token counts, and a lost run is seen to be lost."""
+"""Evaluations come at fixed token counts, and a diverged run is recognised."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ import math
 import pytest
 
 from isoloss_contract.records import EvaluationConfig
-from isoloss_trainer.schedule import (
-    EXPLODED_NATS,
-    EXPLODED_STEPS,
-    Watch,
-    evaluation_steps,
-    evaluation_tokens,
-)
+from isoloss_trainer.schedule import evaluation_steps, evaluation_tokens
+from isoloss_trainer.training_state import EXPLODED_NATS, EXPLODED_STEPS, DivergenceWatch
 
 CONFIG = EvaluationConfig(first_tokens=1000, per_decade=4)
 
@@ -35,20 +30,20 @@ def test_a_step_that_passes_several_counts_is_one_evaluation() -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_no_number_is_lost_at_once(loss: float) -> None:
-    watch = Watch()
-    assert not watch.is_lost(7.0)
-    assert watch.is_lost(loss)
+def test_a_loss_that_is_not_finite_is_divergence_at_once(loss: float) -> None:
+    watch = DivergenceWatch()
+    assert not watch.has_diverged(7.0)
+    assert watch.has_diverged(loss)
 
 
-def test_a_loss_far_above_the_first_for_long_is_lost() -> None:
-    watch = Watch()
-    verdicts = [watch.is_lost(7.0)]
-    verdicts += [watch.is_lost(7.1 + EXPLODED_NATS) for _ in range(EXPLODED_STEPS)]
+def test_a_loss_far_above_the_first_for_long_is_divergence() -> None:
+    watch = DivergenceWatch()
+    verdicts = [watch.has_diverged(7.0)]
+    verdicts += [watch.has_diverged(7.1 + EXPLODED_NATS) for _ in range(EXPLODED_STEPS)]
     assert verdicts == [False] * EXPLODED_STEPS + [True]
 
 
 def test_a_spike_is_forgiven() -> None:
-    watch = Watch()
+    watch = DivergenceWatch()
     losses = [7.0, *[9.0] * (EXPLODED_STEPS - 1), 7.5, *[9.0] * (EXPLODED_STEPS - 1)]
-    assert not any(watch.is_lost(loss) for loss in losses)
+    assert not any(watch.has_diverged(loss) for loss in losses)

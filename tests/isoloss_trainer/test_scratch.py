@@ -1,4 +1,4 @@
-"""Scratch that the task made itself goes with it; a folder that it was given stays."""
+"""A temporary scratch folder is removed with its task; a given one is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _fail_in_scratch() -> None:
         raise ValueError("mid-task")
 
 
-def test_a_folder_of_its_own_goes_even_after_a_failure(
+def test_a_temporary_folder_is_removed_even_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SCRATCH_VARIABLE, raising=False)
@@ -27,7 +27,7 @@ def test_a_folder_of_its_own_goes_even_after_a_failure(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_was_given_is_made_and_stays(
+def test_a_given_folder_is_created_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "given"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,13 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
+from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import LanguageModel, build_network
+from isoloss_trainer.optimizer import take_into_average
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import (
@@ -47,13 +52,14 @@ from tests.isoloss_trainer.builders import (
     QWEN3_MOE,
     SEQUENCE_LENGTH,
     StopAfter,
+    attempt,
     quiet,
     train_task,
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
 
-ALONE = World(0, 1, torch.device("cpu"))
+ALONE = World()
 
 
 def run(task: TrainTask, interruption: Interruption | None = None) -> PointResult:
@@ -75,7 +81,7 @@ def forget(prepared: Prepared, task: TrainTask) -> None:
 
 
 def stop_at(task: TrainTask, step: int) -> None:
-    """Ask it to stop after `step` steps; the first look at the request comes before any."""
+    """Request a stop after `step` steps; the first check comes before any of them."""
     with pytest.raises(Interrupted):
         run(task, StopAfter(step + 1))
 
@@ -101,6 +107,14 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
         "result.json",
         "trajectory.jsonl",
     ]
+
+
+def test_the_result_names_the_versions_that_computed_it(prepared: Prepared) -> None:
+    result = run(train_task(prepared.manifest, prepared.uri, tokens=512))
+    assert result.versions == {
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("isoloss", "torch", "transformers")},
+    }
 
 
 def test_loss_falls_and_is_mixed_from_the_domains(prepared: Prepared) -> None:
@@ -135,13 +149,7 @@ def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
     """Two batches of 2 are the batch of 4 in the data they hold."""
     data = PreparedData(prepared.data_uri, prepared.folder)
     runs = [
-        PointRun(
-            train_task(prepared.manifest, prepared.uri, batch_size=b),
-            data,
-            prepared.folder,
-            ALONE,
-            quiet(),
-        )
+        PointRun(attempt(train_task(prepared.manifest, prepared.uri, batch_size=b), data))
         for b in (2, 4)
     ]
     small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])
@@ -239,7 +247,7 @@ def test_more_tokens_without_a_checkpoint_start_over_and_end_the_same(
 
 
 @pytest.mark.parametrize("tokens", [2048, 1000])
-def test_what_is_trained_is_not_trained_again(
+def test_a_trained_point_is_not_trained_again(
     prepared: Prepared, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(train_task(prepared.manifest, prepared.uri))
@@ -276,7 +284,7 @@ def _flip(path: Path) -> None:
     ],
     ids=["no manifest", "half a manifest", "half the weights", "a flipped bit", "a file gone"],
 )
-def test_a_spoilt_checkpoint_falls_back_to_the_one_before(
+def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     prepared: Prepared, spoil: Callable[[Path], None]
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
@@ -308,6 +316,28 @@ def test_divergence_is_a_result(prepared: Prepared) -> None:
         run(task)
 
 
+def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step's own loss is that of the weights before it, so that it does not show them."""
+    original = Learner.step
+
+    def step(self: Learner, batch: torch.Tensor, tokens: int) -> torch.Tensor:
+        loss = original(self, batch, tokens)
+        if tokens == 1920:
+            self.tensors()["weights"].fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(Learner, "step", step)
+    task = train_task(prepared.manifest, prepared.uri, tokens=1920)
+    with pytest.raises(Diverged, match="1920 tokens"):
+        run(task)
+    path = layout.point_result(task.point.key)
+    result = Store(prepared.uri).read_record(path, PointResult)
+    assert (result.outcome, result.diverged_at_tokens) == (Outcome.DIVERGED, 1920)
+    assert (result.loss, rows(task)[-1].loss) == (None, None)
+
+
 def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
     sizes = [domain.training_tokens for domain in prepared.manifest.domains]
     task = train_task(
@@ -333,7 +363,7 @@ BAD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_MODELS)
-def test_models_that_can_not_work_are_refused(prepared: Prepared, case: str) -> None:
+def test_models_that_cannot_be_trained_are_refused(prepared: Prepared, case: str) -> None:
     model, code = BAD_MODELS[case]
     with pytest.raises(BadConfiguration) as caught:
         run(train_task(prepared.manifest, prepared.uri, model=model))
@@ -341,7 +371,7 @@ def test_models_that_can_not_work_are_refused(prepared: Prepared, case: str) -> 
     assert caught.value.field.startswith("model")
 
 
-def test_other_data_than_the_points_are_refused(prepared: Prepared) -> None:
+def test_data_other_than_the_points_are_refused(prepared: Prepared) -> None:
     with pytest.raises(BadData, match="digest"):
         run(train_task(prepared.manifest, prepared.uri, data_digest="0" * 32))
     with pytest.raises(BadData, match="no domain 'law'"):
@@ -358,7 +388,7 @@ def test_a_tampered_shard_is_refused(prepared: Prepared) -> None:
     assert caught.value.code == "ShardCorrupt"
 
 
-def test_a_broken_result_does_not_count(prepared: Prepared) -> None:
+def test_a_broken_result_is_ignored(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
     run(task)
     path = prepared.folder / layout.point_result(task.point.key)
@@ -404,17 +434,17 @@ def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: 
 
 
 @pytest.mark.parametrize("moment", ["a checkpoint", "the result"])
-def test_who_was_superseded_writes_nothing_more(
+def test_a_superseded_attempt_writes_nothing_more(
     prepared: Prepared, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    original = PointRun.manifest
+    original = Checkpoints.save
 
-    def take_over(self: PointRun) -> Any:
+    def take_over(self: Checkpoints, *state: Any) -> None:
         claim(task, attempt=2)
-        return original(self)
+        original(self, *state)
 
-    monkeypatch.setattr(PointRun, "manifest", take_over)
+    monkeypatch.setattr(Checkpoints, "save", take_over)
     stop = StopAfter(2) if moment == "a checkpoint" else Interruption()
     with pytest.raises(Interrupted) as caught:
         run(task, stop)
@@ -426,10 +456,10 @@ def test_who_was_superseded_writes_nothing_more(
     assert held.claimant.attempt == 2
 
 
-def test_who_lost_its_claim_to_one_that_has_finished_leaves_the_result_alone(
+def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pod hung, a later attempt went further, finished and let go; then the pod wakes."""
+    """The pod hangs, a later attempt finishes and releases the claim; then the pod continues."""
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
     further = train_task(
         prepared.manifest,
@@ -437,14 +467,14 @@ def test_who_lost_its_claim_to_one_that_has_finished_leaves_the_result_alone(
         tokens=1024,
         task={"claimant": Claimant(sweep_uid="sweep", attempt=2)},
     )
-    original = PointRun.final_rows
+    original = PointRun.final_trajectory
 
-    def sleep_through_it(self: PointRun) -> Any:
-        monkeypatch.setattr(PointRun, "final_rows", original)
+    def hang_meanwhile(self: PointRun) -> Any:
+        monkeypatch.setattr(PointRun, "final_trajectory", original)
         run(further)
         return original(self)
 
-    monkeypatch.setattr(PointRun, "final_rows", sleep_through_it)
+    monkeypatch.setattr(PointRun, "final_trajectory", hang_meanwhile)
     with pytest.raises(Interrupted):
         train(task, Path("/nonexistent"), Interruption(), quiet())
     result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
@@ -460,7 +490,7 @@ def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
 # --------------------------------------------------------------------------------- a bad store
 
 
-def test_a_store_that_is_away_for_a_while_costs_nothing(
+def test_a_temporary_store_outage_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
@@ -482,7 +512,7 @@ def test_a_store_that_is_away_for_a_while_costs_nothing(
     assert trajectory(task) == wanted
 
 
-def test_a_store_that_stays_away_ends_the_attempt_and_keeps_what_was_saved(
+def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
@@ -513,13 +543,11 @@ def test_a_full_disk_is_a_storage_failure() -> None:
 
 
 def test_the_average_means_the_same_at_every_batch_size() -> None:
-    from isoloss_trainer.averaging import WeightAverage
-
     def averaged(batch_tokens: int) -> float:
-        average = WeightAverage(torch.zeros(1), 0)
+        average = torch.zeros(1)
         for tokens in range(batch_tokens, 100_001, batch_tokens):
-            average.update(torch.tensor([tokens / 1e5]), tokens, batch_tokens)
-        return float(average.weights)
+            take_into_average(average, torch.tensor([tokens / 1e5]), tokens, batch_tokens)
+        return float(average)
 
     assert averaged(100) == pytest.approx(averaged(1000), abs=0.01)
     assert averaged(100) == pytest.approx(1 - 1 / 11, abs=0.005)
@@ -548,7 +576,7 @@ def test_every_error_has_an_exit_code() -> None:
     assert explain(ZeroDivisionError("oops"))[0] == 1
 
 
-def test_rows_are_plain_json(prepared: Prepared) -> None:
+def test_rows_are_json_lines(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
     run(task)
     for line in trajectory(task).splitlines():

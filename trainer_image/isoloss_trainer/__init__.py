@@ -1,2 +1,2 @@
-"""The trainer: prepare data, train proxies, evaluate checkpoints. Knows nothing of Kubernetes
-beyond SIGTERM, exit codes and a termination message."""
+"""The trainer: prepares data, trains proxies, evaluates checkpoints. Of Kubernetes it knows SIGTERM,
+exit codes and the termination message."""

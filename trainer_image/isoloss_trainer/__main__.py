@@ -1,4 +1,4 @@
-"""The edge: read the task, run it, turn whatever happens into an exit code and a last message."""
+"""The process: reads the task, runs it, and ends with an exit code and a termination message."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.launch import run_together, wanted_processes
+from isoloss_trainer.launch import processes_to_start, run_together
 from isoloss_trainer.log import Log
 from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import BadConfiguration, explain, write_message
+from isoloss_trainer.world import World
 
 _TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one task; the exit code is a contract.ExitCode, or 1 for a bug."""
+    """Run one task; returns a records.ExitCode, or 1 for a bug."""
     options = _parse(arguments)
     interruption = Interruption().listen()
-    speaks = os.environ.get("RANK", "0") == "0"
-    log = Log(sys.stdout if speaks else io.StringIO())
+    world = World.of_environment()
+    log = Log(sys.stdout if world.is_first else io.StringIO())
     try:
         task = _task(options)
-        processes = 1 if isinstance(task, PrepareTask) else wanted_processes()
+        processes = 1 if isinstance(task, PrepareTask) else processes_to_start()
         if processes > 1:
             return run_together(processes, sys.argv[1:], interruption)
         message = _run(task, interruption, log)
-    except Exception as error:  # noqa: BLE001 (the edge: whatever it is, it gets an exit code)
-        code, words = explain(error)
+    except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
+        code, ending = explain(error)
         if code == 1:
             log.failure(error)
     else:
-        code, words = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
+        code, ending = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
     interruption.ignore()
-    if not speaks:
-        return int(code)
-    log.event("end", exit_code=int(code), code=words.code, message=words.message)
-    write_message(words)
+    log.event("end", exit_code=int(code), code=ending.code, message=ending.message)
+    if world.is_first:
+        write_message(ending)
     return int(code)
 
 
@@ -66,7 +66,7 @@ def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask
         text = options.task.read_bytes() if options.task else os.environ[TASK_VARIABLE].encode()
         task = _TASK.validate_json(text)
     except KeyError:
-        raise BadConfiguration("NoTask", f"neither --task nor ${TASK_VARIABLE} is given") from None
+        raise BadConfiguration("NoTask", f"give --task or set ${TASK_VARIABLE}") from None
     except OSError as error:
         raise BadConfiguration("NoTask", f"{options.task}: {error}") from error
     except ValidationError as error:
@@ -81,9 +81,9 @@ def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask
 def _run(
     task: PrepareTask | TrainTask | EvaluateTask, interruption: Interruption, log: Log
 ) -> str:
-    """Run `task`; the imports are here because each command needs others, and torch takes seconds."""
-    # One thread unless told otherwise: toy models gain nothing from more, neighbours on the machine
-    # lose much, and sums over another number of threads round differently.
+    """Run `task`. Imports are here because each command needs different ones, and torch takes seconds."""
+    # More threads gain nothing on toy models and slow down neighbours on the machine, and sums over a
+    # different number of threads round differently.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with scratch_folder() as scratch:
         if isinstance(task, PrepareTask):

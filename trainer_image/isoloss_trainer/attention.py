@@ -1,8 +1,8 @@
 """Causal attention without a mask, for transformers models.
 
-Under torch.compile transformers builds a dense [1, 1, S, S] mask for `sdpa` even where plain causal
-attention is meant, which shuts out the fast kernels and doubles the work. Registered under a name
-of its own, attention gets `is_causal=True` and no mask at all.
+Under torch.compile, transformers builds a dense [1, 1, S, S] mask for `sdpa` even for plain causal
+attention, which rules out the fast kernels and doubles the work. An attention registered under its
+own name gets `is_causal=True` and no mask.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+
+from isoloss_trainer.world import World
 
 NAME = "isoloss_causal"
 FAMILIES = frozenset(
@@ -27,11 +29,11 @@ FAMILIES = frozenset(
         "smollm3",
     }
 )
-"""Model types known to be plainly causal where no sliding window is set; others keep `sdpa`."""
+"""Model types known to be plainly causal unless they set a sliding window; others keep `sdpa`."""
 
 
 def register() -> None:
-    """Make the attention known to transformers under NAME."""
+    """Register the attention with transformers under NAME."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -39,10 +41,10 @@ def register() -> None:
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, no_mask)
 
 
-def preferred_kernels(device: torch.device) -> AbstractContextManager[Any]:
-    """On an accelerator: cuDNN's attention where it can, then flash, then the rest. torch's own order
-    begins with flash, which is about half as fast on Hopper."""
-    if device.type == "cpu":
+def preferred_kernels(world: World) -> AbstractContextManager[Any]:
+    """On an accelerator, prefer cuDNN's attention to flash, and flash to the rest: torch prefers
+    flash, which is about half as fast on Hopper."""
+    if world.on_cpu:
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -56,7 +58,7 @@ def preferred_kernels(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def is_plainly_causal(config: Any, sequence_length: int) -> bool:
-    """Whether every layer of a model sees all tokens before each token, over `sequence_length`."""
+    """Whether every layer attends to all earlier tokens of a sequence of `sequence_length`."""
     if config.model_type not in FAMILIES:
         return False
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -72,7 +74,7 @@ def _window(config: Any) -> float:
 
 
 def no_mask(*_arguments: Any, **_options: Any) -> None:
-    """A mask function that makes none."""
+    """A mask function that returns no mask."""
 
 
 def causal_attention(
@@ -85,7 +87,7 @@ def causal_attention(
     scaling: float | None = None,
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of [batch, heads, S, size] tensors; the answer is [batch, S, heads, value size]."""
+    """Attention of [batch, heads, S, size] tensors; the output is [batch, S, heads, value size]."""
     groups = getattr(module, "num_key_value_groups", 1)
     size = value.shape[-1]
     value = _padded(value, query.shape[-1])
@@ -100,7 +102,7 @@ def causal_attention(
 
 
 def _padded(value: torch.Tensor, size: int) -> torch.Tensor:
-    """Values widened with zeros to the size of the keys where they are narrower (MLA): the flash
-    kernels of GPU and CPU want both equal, and what else there is materialises the scores."""
+    """Values padded with zeros to the size of the keys where they are narrower (MLA): the flash
+    kernels of GPU and CPU require equal sizes, and the fallback materialises the scores."""
     missing = size - value.shape[-1]
     return torch.nn.functional.pad(value, (0, missing)) if missing > 0 else value

@@ -1,10 +1,11 @@
-"""Keeps the experts of a mixture-of-experts model evenly loaded, and measures how well.
+"""Keeps the experts of a mixture-of-experts model evenly loaded, and measures the load.
 
-transformers computes routing but balances nothing: DeepSeek-V3's correction bias stays zero there.
+transformers computes routing but does not balance it: DeepSeek-V3's correction bias stays zero there.
 Models with that bias get it moved a little per step towards underloaded experts (Wang et al.
-2408.15664), more the more uneven the load is: at their fixed rate a run of few large steps would never
-get balanced where one of many small steps does, and batch size would be blamed for it. Others get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a
-loss per micro-batch does not depend on how a batch is cut.
+2408.15664), and more the more uneven the load is: at their fixed rate, a run of few large steps would
+never be balanced where one of many small steps is, and the batch size would be blamed for it. Others
+get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a loss per micro-batch does not
+depend on how a batch is split.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import torch
 from torch import nn
 
 BIAS_RATE = 1e-3
-"""Added to or taken from an expert's routing score after each step under an even load …"""
-MAX_HASTE = 10.0
-"""… and at most this many times as much under an uneven one."""
+"""Added to or subtracted from an expert's routing score after each step under an even load …"""
+MAX_BIAS_FACTOR = 10.0
+"""… and at most this many times as much under an uneven load."""
 BIAS_NAME = "e_score_correction_bias"
 
 
 class ExpertBalance:
-    """Watches every router of a model while it trains; does nothing for dense models."""
+    """Counts the tokens of every router's experts during training; does nothing for dense models."""
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         self._length = sequence_length
@@ -53,7 +54,7 @@ class ExpertBalance:
                 return
             logits, _weights, chosen = outputs
             flat = chosen.reshape(-1)
-            # Not bincount: on an accelerator that waits for the result.
+            # Not bincount, which waits for the device to learn the size of its result.
             ones = torch.ones_like(flat, dtype=torch.float32)
             self.counts[number].scatter_add_(0, flat, ones)
             if not hasattr(router, BIAS_NAME) and self._loss_weight:
@@ -62,32 +63,33 @@ class ExpertBalance:
         return note
 
     def take_penalty(self, scale: float) -> torch.Tensor | None:
-        """The balance loss of the micro-batch just read, `scale` per sequence and layer mean."""
+        """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""
         if not self._penalties:
             return None
         total = torch.stack(self._penalties).mean(0).sum() * (scale * self._loss_weight)
         self._penalties = []
         return total
 
-    def drop(self) -> None:
-        """Forget a step that is begun anew."""
+    def discard_step(self) -> None:
+        """Forget the counts of a step that will be started over."""
         self._penalties = []
         for count in self.counts:
             count.zero_()
 
     @torch.no_grad()
     def finish_step(self) -> None:
-        """After the counts of all processes are summed: move the biases, note the load."""
+        """Move the biases and add up the load; call once the counts of all processes are summed."""
         for router, count, load in zip(self._routers, self.counts, self._loads, strict=True):
             if hasattr(router, BIAS_NAME):
-                haste = (count.max() / count.mean().clamp(min=1e-9)).clamp(max=MAX_HASTE)
+                unevenness = count.max() / count.mean().clamp(min=1e-9)
                 direction = torch.sign(count.mean() - count)
-                getattr(router, BIAS_NAME).add_(direction * haste, alpha=BIAS_RATE)
+                change = direction * unevenness.clamp(max=MAX_BIAS_FACTOR)
+                getattr(router, BIAS_NAME).add_(change, alpha=BIAS_RATE)
             load += count
             count.zero_()
 
     def take_load(self) -> float | None:
-        """Largest over mean load of an expert since the last call, in the worst layer: 1 is even."""
+        """Largest over mean load of an expert since the last call, in the worst layer; 1 is even."""
         if not self._routers:
             return None
         worst = max(float(load.max() / load.mean().clamp(min=1e-9)) for load in self._loads)

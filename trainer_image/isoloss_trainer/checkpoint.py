@@ -1,28 +1,31 @@
 """Training state in the store: safetensors files, manifest last, written in the background.
 
-A checkpoint exists when its manifest does. A broken one is passed over for the one before it.
+A checkpoint exists when its manifest does. A broken one is skipped for the one before it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from pydantic import Field
 from safetensors.torch import load, save
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from isoloss_contract import layout
-from isoloss_contract.records import Digest, Finite, Record, Tokens, TrajectoryRow
+from isoloss_contract.records import Digest, Record, Tokens
 from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
 from isoloss_trainer.log import Log
+from isoloss_trainer.training_state import TrainingState
 
 PATIENCE_SECONDS = 300.0
-"""How long a write is tried again while the store is away …"""
+"""How long a write is retried while the store is unavailable …"""
 RETRY_SECONDS = 2.0
-"""… and how long between two tries."""
+"""… and how long to wait between two tries."""
+
+Tensors = dict[str, torch.Tensor]
 
 
 class StateFile(Record):
@@ -36,20 +39,9 @@ class CheckpointManifest(Record):
     """Written last. Everything of the training state that is not a tensor."""
 
     key: Digest
-    step: int = Field(ge=0)
     tokens: Tokens
+    state: TrainingState
     files: dict[str, StateFile]
-    trajectory: tuple[TrajectoryRow, ...]
-    """Scheduled evaluations only: without the one at the end of a run."""
-    training_loss_sum: Finite
-    training_loss_steps: int = Field(ge=0)
-    first_loss: Finite | None
-    high_steps: int = Field(ge=0)
-    accelerator_seconds: float = Field(ge=0)
-    attempts: int = Field(ge=1)
-
-
-State = dict[str, torch.Tensor]
 
 
 class Checkpoints:
@@ -62,8 +54,8 @@ class Checkpoints:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def newest(self) -> tuple[CheckpointManifest, State] | None:
-        """The newest checkpoint that is whole; None where there is none."""
+    def newest(self) -> tuple[TrainingState, Tensors] | None:
+        """The newest intact checkpoint; None where there is none."""
         for name in reversed(self._store.names(self._folder)):
             try:
                 return self._read(name)
@@ -73,27 +65,22 @@ class Checkpoints:
                 self._log.event("checkpoint-unusable", checkpoint=name, reason=str(error)[:300])
         return None
 
-    def save(self, manifest: CheckpointManifest, state: State) -> float:
-        """Copy the state and write it in the background; returns the seconds training stood still.
+    def save(self, state: TrainingState, tokens: int, tensors: Tensors) -> None:
+        """Copy the state and write it in the background.
 
-        `manifest.files` is filled in here. An error of the write before surfaces here.
+        Training stands still for the copy alone, or until the checkpoint before is written. Raises
+        the error of that write, if it failed.
         """
-        started = time.monotonic()
         self.wait()
+        state = state.model_copy(deep=True)
         copied = {
             name: tensor.detach().to("cpu", copy=True).contiguous()
-            for name, tensor in state.items()
+            for name, tensor in tensors.items()
         }
-        self._pending = self._writer.submit(self._write, manifest, copied)
-        return time.monotonic() - started
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether the last checkpoint is still on its way."""
-        return self._pending is not None and not self._pending.done()
+        self._pending = self._writer.submit(self._write, state, tokens, copied)
 
     def wait(self) -> None:
-        """Wait for the checkpoint on its way; raises what went wrong with it."""
+        """Wait for the checkpoint being written; raises the error of that write, if it failed."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -103,46 +90,56 @@ class Checkpoints:
         self._writer.shutdown(wait=True)
 
     def remove_all(self) -> None:
-        """Drop the training state."""
+        """Delete the training state."""
         self.wait()
         self._store.remove(self._folder)
 
-    def _write(self, manifest: CheckpointManifest, state: State) -> None:
-        folder = f"{self._folder}/step-{manifest.step:010d}"
-        files = {}
-        for name, tensor in state.items():
-            content = save({name: tensor})
-            files[name] = StateFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-            persist(lambda n=name, c=content: self._store.write(f"{folder}/{n}.safetensors", c))  # type: ignore[misc]
-        complete = manifest.model_copy(update={"files": files})
+    def _write(self, state: TrainingState, tokens: int, tensors: Tensors) -> None:
+        folder = f"{self._folder}/step-{state.step:010d}"
+        files = {
+            name: self._write_tensor(f"{folder}/{name}.safetensors", name, tensor)
+            for name, tensor in tensors.items()
+        }
+        manifest = CheckpointManifest(key=self._key, tokens=tokens, state=state, files=files)
         self._check()
-        persist(lambda: self._store.write_record(f"{folder}/manifest.json", complete))
+        persist(lambda: self._store.write_record(f"{folder}/manifest.json", manifest))
         for name in self._store.names(self._folder)[: -self._keep]:
             self._store.remove(f"{self._folder}/{name}")
 
-    def _read(self, name: str) -> tuple[CheckpointManifest, State]:
+    def _write_tensor(self, path: str, name: str, tensor: torch.Tensor) -> StateFile:
+        content = save({name: tensor})
+        persist(lambda: self._store.write(path, content))
+        return StateFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+    def _read(self, name: str) -> tuple[TrainingState, Tensors]:
         folder = f"{self._folder}/{name}"
         manifest = self._store.read_record(f"{folder}/manifest.json", CheckpointManifest)
         if manifest.key != self._key:
             raise ValueError("belongs to another point")
-        state: State = {}
+        tensors: Tensors = {}
         for tensor, file in manifest.files.items():
             content = self._store.read(f"{folder}/{tensor}.safetensors", max_bytes=file.bytes)
             if hashlib.sha256(content).hexdigest() != file.sha256:
-                raise ValueError(f"{tensor}: its hash is not the manifest's")
-            state[tensor] = load(content)[tensor]
-        return manifest, state
+                raise ValueError(f"{tensor}: SHA-256 differs from the manifest's")
+            tensors[tensor] = load(content)[tensor]
+        return manifest.state, tensors
 
 
 def persist(write: Callable[[], None]) -> None:
-    """Try a write again while the store is away, for PATIENCE_SECONDS."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return write()
-        except StoreUnavailable as error:
-            if isinstance(error.__cause__, PermissionError) or time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_SECONDS)
-        except NotFound as error:
-            raise StoreUnavailable(str(error)) from error
+    """Retry a write while the store is unavailable, for PATIENCE_SECONDS. Raises StoreUnavailable."""
+    retrying = Retrying(
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        wait=wait_fixed(RETRY_SECONDS),
+        retry=retry_if_exception(_may_pass),
+        reraise=True,
+    )
+    try:
+        retrying(write)
+    except NotFound as error:  # a missing bucket
+        raise StoreUnavailable(str(error)) from error
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether waiting may help: not for missing permissions."""
+    is_store = isinstance(error, StoreUnavailable)
+    return is_store and not isinstance(error.__cause__, PermissionError)

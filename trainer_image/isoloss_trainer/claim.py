@@ -1,7 +1,7 @@
-"""Who works on a point: a claim with a heartbeat keeps two pods from mixing their output.
+"""Who trains a point: a claim with a heartbeat keeps two pods from mixing their output.
 
-Object stores offer no lock that all of them share, so this is a lease: a pod that was cut off and
-comes back finds another's claim before it writes anything that counts, and leaves.
+Object stores have no lock in common, so that this is a lease: a pod that was cut off and comes back
+finds another's claim before it writes a manifest or a result, and exits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import uuid
 from datetime import UTC, datetime
 
 from isoloss_contract import layout
-from isoloss_contract.records import Claimant, Record
+from isoloss_contract.records import CLAIMED_ELSEWHERE_CODE, Claimant, Record
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.termination import Interrupted
 
@@ -23,7 +23,7 @@ class Claim(Record):
 
     claimant: Claimant
     holder: str
-    """A random name of the process: two pods of one attempt differ in it."""
+    """A random name of the process: it distinguishes two pods of one attempt."""
     updated_at: str
     """RFC 3339, UTC."""
 
@@ -38,27 +38,27 @@ class Fence:
         self._holder = uuid.uuid4().hex
 
     def acquire(self) -> None:
-        """Take the claim. Raises Interrupted(ClaimedElsewhere) while another sweep, or a later
-        attempt of this one, works on the point."""
+        """Take the claim. Raises Interrupted(CLAIMED_ELSEWHERE_CODE) while another sweep, or a later
+        attempt of this one, trains the point."""
         held = self._read()
         if held is not None and _age(held) < FRESH_SECONDS and self._yields_to(held.claimant):
             raise Interrupted(
-                "ClaimedElsewhere",
-                f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) works on this "
-                f"point since less than {FRESH_SECONDS:.0f} s",
+                CLAIMED_ELSEWHERE_CODE,
+                f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) holds this "
+                f"point; last heartbeat less than {FRESH_SECONDS:.0f} s ago",
             )
         self._write()
 
     def beat(self) -> None:
-        """Renew the claim. Raises Interrupted(Superseded) where it is another's now."""
+        """Renew the claim. Raises Interrupted(Superseded) where another has taken it."""
         self.check()
         self._write()
 
     def check(self) -> None:
-        """Raises Interrupted(Superseded) unless the claim is still ours: before each write that counts."""
+        """Raises Interrupted(Superseded) unless the claim is still ours. Call before each manifest or result."""
         held = self._read()
         if held is None:
-            # Whoever took over may have finished and let go: what it wrote must stand.
+            # An attempt that took over may have finished and released it: its result must stand.
             raise Interrupted("Superseded", "the claim on this point is gone")
         if held.holder != self._holder:
             raise Interrupted(
@@ -67,7 +67,7 @@ class Fence:
             )
 
     def release(self) -> None:
-        """Let go, so that others need not wait for the heartbeat to age."""
+        """Give the claim back, so that others need not wait for the heartbeat to expire."""
         held = self._read()
         if held is not None and held.holder == self._holder:
             self._store.remove(self._path)
@@ -90,7 +90,7 @@ class Fence:
 
 
 def _age(claim: Claim) -> float:
-    """Seconds since the last heartbeat; infinite where the time can not be read."""
+    """Seconds since the last heartbeat; infinite where the time is not readable."""
     try:
         return (datetime.now(UTC) - datetime.fromisoformat(claim.updated_at)).total_seconds()
     except (ValueError, TypeError):

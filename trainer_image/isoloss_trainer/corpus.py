@@ -1,5 +1,5 @@
 """Reads documents from a corpus: Parquet, Arrow, JSON lines, JSON and text, plain, .gz or .zst, from
-anything fsspec reads (also `hf://datasets/...`). Streams; whatever is wrong names file and row."""
+anything fsspec reads (also `hf://datasets/...`). Streams; errors name file and row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from isoloss_trainer.termination import BadData, TrainerError
 FORMATS = (".parquet", ".jsonl", ".json", ".arrow", ".txt")
 COMPRESSIONS = (".gz", ".zst")
 MAX_DOCUMENT_BYTES = 256 * 2**20
-"""A single document beyond this is taken for a file that is not what it claims to be."""
+"""A larger document suggests that the file is not what it claims to be."""
 ROWS_AT_ONCE = 1024
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
-"""Their OSErrors are the storage's even without an error number."""
+"""Their OSErrors are storage errors even without an error number."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class CorpusFile:
     path: str
     bytes: int
     identity: str
-    """Changes when the file's content changes, as far as the storage tells (size, tag, time)."""
+    """Changes when the file's content changes, as far as the storage reports it (size, tag, time)."""
     format: str
     compression: str
 
 
 def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
-    """The files behind a domain's glob, by path. BadData where there are none or one is of another kind."""
+    """The files behind a domain's glob, by path. BadData where there are none or one has another format."""
     field = f"domains.{source.name}.uri"
     try:
         filesystem, pattern = fsspec.core.url_to_fs(source.uri, use_listings_cache=False)
@@ -49,7 +49,7 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     except FileNotFoundError:
         found = {}
     except Exception as error:
-        # Every file system has exceptions of its own; none of them is a property of the corpus.
+        # Every file system has its own exceptions; none of them is about the corpus.
         raise StoreUnavailable(f"{source.uri}: {str(error)[:400]}") from error
     files = [
         _describe(path, info, source)
@@ -87,11 +87,11 @@ def read_documents(
     except TrainerError:
         raise
     except FileNotFoundError as error:
-        raise BadData("NoFiles", f"{file.path}: vanished while it was read") from error
+        raise BadData("NoFiles", f"{file.path}: disappeared while being read") from error
     except (EOFError, gzip.BadGzipFile, OSError, ValueError, ArithmeticError) as error:
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             kind = type(error).__module__
-            # pyarrow reports broken content as OSError too; the storage's own errors carry errno.
+            # pyarrow also reports broken content as OSError; storage errors have errno set.
             if error.errno is not None or kind.startswith(STORAGE_LIBRARIES):
                 raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
         raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
@@ -108,7 +108,7 @@ def _decompress(raw: IO[bytes], file: CorpusFile) -> IO[bytes]:
     if file.compression == ".zst":
         import pyarrow
 
-        # Note: python-zstandard's reader takes a truncated file for a shorter one; this one complains.
+        # python-zstandard silently ends at the end of a truncated file; Arrow reports it.
         stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")
         return cast("IO[bytes]", io.BufferedReader(stream, 2**20))
     return raw
@@ -122,7 +122,7 @@ def _whole(stream: IO[bytes], file: CorpusFile) -> bytes:
 
 
 def _decode(content: bytes, where: str) -> str:
-    """Invalid UTF-8 is refused, never repaired in silence: it means the file is something else."""
+    """Invalid UTF-8 is refused, not replaced: it means that the file is something else."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -169,8 +169,8 @@ def _text_of(row: Any, field: str, where: str) -> str:
     if not isinstance(row, dict):
         raise BadData("BadRow", f"{where}: not an object")
     if field not in row:
-        there = ", ".join(sorted(row)[:10])
-        raise BadData("TextFieldMissing", f"{where}: no field {field!r}; there are: {there}")
+        fields = ", ".join(sorted(row)[:10])
+        raise BadData("TextFieldMissing", f"{where}: no field {field!r}; fields: {fields}")
     return _checked_text(row[field], field, where)
 
 
@@ -223,9 +223,9 @@ def _rows(batches: Any, field: str, file: CorpusFile) -> Iterator[str]:
 
 def _require_column(names: list[str], field: str, file: CorpusFile) -> None:
     if field not in names:
-        there = ", ".join(sorted(names)[:10])
+        fields = ", ".join(sorted(names)[:10])
         raise BadData(
-            "TextFieldMissing", f"{file.path}: row 1: no field {field!r}; there are: {there}"
+            "TextFieldMissing", f"{file.path}: row 1: no field {field!r}; fields: {fields}"
         )
 
 

@@ -1,8 +1,8 @@
 """The initial loss of a checkpoint on the sweep's own validation sequences.
 
-With the sweep's tokenizer the losses are those of the very same tokens as the proxies'. With another
-one the checkpoint reads the same documents in its own tokens, and nats per byte lead back to the
-sweep's tokens; the result says so.
+With the sweep's tokenizer, the loss is that of exactly the tokens that the proxies are evaluated on.
+With another tokenizer, the checkpoint reads the same documents in its own tokens, and the loss is
+converted to the sweep's tokens through nats per byte; the result says so.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
-from isoloss_trainer.run import versions
+from isoloss_trainer.result import versions
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
-from isoloss_trainer.world import World, join
+from isoloss_trainer.world import World
 
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
 PATIENCE = timedelta(hours=6)
-"""Processes wait for one that fetches hundreds of gigabytes, and for those that hold a copy."""
+"""Processes wait for the one that fetches hundreds of gigabytes, and for those that hold a copy."""
 
 
 def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -54,12 +54,12 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
         pass
     data = PreparedData(task.data_uri, scratch)
     if data.manifest.digest != task.config.data_digest:
-        message = f"{task.data_uri}: digest {data.manifest.digest} is not the task's"
+        message = f"{task.data_uri}: digest {data.manifest.digest} differs from the task's"
         raise BadData("DataChanged", message, "data")
     interruption.check()
-    world = join(PATIENCE)
+    world = World.of_environment().joined(PATIENCE)
     try:
-        with preferred_kernels(world.device):
+        with preferred_kernels(world):
             result = measure(task, data, scratch, world, interruption, log)
     finally:
         world.leave()
@@ -81,7 +81,7 @@ def measure(
     interruption: Interruption,
     log: Log,
 ) -> EvaluationResult:
-    """Load the checkpoint and compute its loss; every copy of it reads its share of the sequences."""
+    """Load the checkpoint and compute its loss; every copy reads its share of the sequences."""
     started = time.monotonic()
     config = task.config
     folder = fetch_once(config.checkpoint, scratch, world)
@@ -117,19 +117,18 @@ def measure(
 
 
 def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) -> tuple[Any, World]:
-    """The network where this process holds a copy, its shapes elsewhere, and the world that says so.
+    """The network where this process holds a copy, else its shapes; and the world with its copies.
 
     Raises BadData and OutOfMemory.
     """
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     shapes = load_shapes(folder, config.checkpoint, dtype)
-    placement = place(shapes, *room_for_weights(world.device, world.size))
+    placement = place(shapes, *room_for_weights(world))
     world = world.with_copies_on(placement.devices)
     log.event("placed", bytes=weight_bytes(shapes), devices_per_copy=placement.devices)
     if not world.holds_copy:
         return shapes, world
-    on_cpu = world.device.type == "cpu"
-    devices = None if on_cpu else placement.device_map(world.device.index)
+    devices = None if world.on_cpu else placement.device_map(world.local_rank)
     return load_network(folder, config.checkpoint, dtype, devices).eval(), world
 
 
@@ -142,7 +141,7 @@ def _losses(
 ) -> tuple[Loss, dict[str, Loss]]:
     """Loss of the mixture and of each domain; with a tokenizer, converted from its tokens."""
     length = data.manifest.sequence_length
-    budget = CPU_MICRO_BATCH_TOKENS if world.device.type == "cpu" else MICRO_BATCH_TOKENS
+    budget = CPU_MICRO_BATCH_TOKENS if world.on_cpu else MICRO_BATCH_TOKENS
     size = max(1, budget // length)
     if tokenizer is None:
         return validation.evaluate(model.token_losses, world, size)
@@ -160,22 +159,22 @@ def _tokenizer(folder: Path) -> TextTokenizer | None:
 
 
 def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: int) -> None:
-    """With the sweep's tokens, the checkpoint must know all of them."""
+    """Evaluated on the sweep's tokens, the checkpoint must have all of them."""
     vocabulary = data.manifest.vocabulary_size
     if model.head.shape[0] < vocabulary:
         message = (
             f"the checkpoint's vocabulary of {model.head.shape[0]} is smaller than the sweep's "
-            f"{vocabulary}, and it brings no tokenizer of its own"
+            f"{vocabulary}, and it has no tokenizer of its own"
         )
         raise BadData("TokenizerDiffers", message, FIELD)
     check_fits(model.config, vocabulary=vocabulary, sequence_length=sequence_length)
 
 
 def _checked_error(loss: Loss, uri: str) -> float:
-    """The standard error; BadData where loss or error can not be stated."""
+    """The standard error; BadData where the loss is not finite or the error cannot be estimated."""
     if not math.isfinite(loss.value):
-        raise BadData("NonFiniteLoss", f"{uri}: its loss is not a finite number", FIELD)
+        raise BadData("NonFiniteLoss", f"{uri}: the loss is not finite", FIELD)
     if loss.standard_error is None:
-        message = "a domain's validation sequences lie in one document: no error can be stated"
+        message = "all validation sequences of a domain are in one document: the error cannot be estimated"
         raise BadData("TooFewDocuments", message, "validation.sequences_per_domain")
     return loss.standard_error

@@ -1,7 +1,7 @@
 """Validation loss: the same fixed sequences for every run, per domain, with standard errors.
 
-Token losses are float32, sums float64. Errors are by documents (cluster-robust): tokens of one
-document resemble each other, so counting them as independent would understate the error.
+Token losses are float32, sums float64. Errors are clustered by document: tokens of one document
+are correlated, so that treating them as independent would understate the error.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from isoloss_trainer.termination import BadData
 from isoloss_trainer.world import World
 
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Inputs and targets [batch, S] to the loss of every token."""
+"""From inputs and targets [batch, S] to the loss of every token."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Nats per token; not finite where the model is broken."""
+    """Nats per token; not finite where the weights are not."""
 
     value: float
     standard_error: float | None
-    """None where fewer than two documents were seen."""
+    """None for fewer than two documents."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DomainSequences:
     def of(
         cls, stream: NDArray[np.uint32], end_token: int, length: int, limit: int
     ) -> DomainSequences:
-        """At most `limit` sequences, spread evenly over the stream so as to meet many documents."""
+        """At most `limit` sequences, spread evenly over the stream to cover many documents."""
         available = (len(stream) - 1) // length
         count = min(limit, available)
         if count < 1:
@@ -68,7 +68,7 @@ class ValidationSet:
 
     @property
     def tokens(self) -> int:
-        """Tokens that one evaluation looks at."""
+        """Number of tokens in one evaluation."""
         return sum(len(domain.documents) for domain in self.domains.values())
 
     def evaluate(
@@ -90,14 +90,14 @@ def run_losses(
 ) -> NDArray[np.float64]:
     """Loss of every target of `tokens` [sequences, S + 1]: [sequences * S], shared among processes.
 
-    Compiled code sees one shape: on an accelerator the last batch is filled up.
+    On an accelerator the last batch is padded: code is compiled for one shape.
     """
     device = world.device
     found = torch.zeros(len(tokens), tokens.shape[1] - 1, device=device)
     mine = world.share(len(tokens))
     for start in range(mine.start, mine.stop, micro_batch):
         end = min(start + micro_batch, mine.stop)
-        filled = start + micro_batch if device.type == "cuda" else end
+        filled = end if world.on_cpu else start + micro_batch
         rows = np.arange(start, filled) % len(tokens)
         batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)
         found[start:end] = losses(batch[:, :-1], batch[:, 1:])[: end - start]
@@ -133,7 +133,7 @@ def mixed_loss(domains: Mapping[str, Loss], mixture: Mapping[str, float]) -> Los
 
 
 def bytes_per_token(data: PreparedData, mixture: Mapping[str, float]) -> float:
-    """UTF-8 bytes behind a validation token, weighted by the mixture."""
+    """UTF-8 bytes per validation token, weighted by the mixture."""
     domains = {name: data.domain(name) for name in mixture}
     return sum(
         share * domains[name].validation_bytes / domains[name].validation_tokens

@@ -1,5 +1,5 @@
 """Loads any transformers causal language model from a Hugging Face directory: safetensors only, no
-code from elsewhere, nothing missing, nothing that is not a number."""
+remote code, no missing weights, all of them finite."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def _fetched(uri: str, scratch: Path) -> Path:
 
 
 def fetch_directory(uri: str, scratch: Path) -> Path:
-    """A local folder with the checkpoint: the place itself on a shared volume, else a copy.
-
-    Only what is needed is copied: safetensors and JSON. Raises BadData(NotACheckpoint).
+    """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of its
+    safetensors and JSON files. Raises BadData(NotACheckpoint).
     """
     if is_hub_name(uri):
         folder = hub_snapshot(uri, FILES)
@@ -57,7 +56,7 @@ def fetch_directory(uri: str, scratch: Path) -> Path:
     if uri.startswith(LOCAL):
         return Path(uri.removeprefix(LOCAL))
     folder = scratch / "checkpoint"
-    # What another checkpoint left there would be taken for a part of this one.
+    # Files of another checkpoint would be read as part of this one.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in names:
@@ -67,9 +66,9 @@ def fetch_directory(uri: str, scratch: Path) -> Path:
 
 def _check_names(names: list[str], uri: str) -> None:
     if "config.json" not in names:
-        raise BadData("NotACheckpoint", f"{uri}: holds no config.json", FIELD)
+        raise BadData("NotACheckpoint", f"{uri}: no config.json", FIELD)
     if not any(name.endswith(".safetensors") for name in names):
-        raise BadData("NotACheckpoint", f"{uri}: holds no .safetensors file", FIELD)
+        raise BadData("NotACheckpoint", f"{uri}: no .safetensors file", FIELD)
 
 
 def _copy(store: Store, name: str, folder: Path) -> None:
@@ -99,7 +98,7 @@ def load_network(
 ) -> Any:
     """The model in `folder`, on the accelerators of `device_map` (module names to numbers) or the CPU.
 
-    Raises BadData naming `uri` where it is none or is broken, OutOfMemory where it does not fit.
+    Raises BadData naming `uri` where it is not a checkpoint or broken, OutOfMemory where it does not fit.
     """
     import transformers
 
@@ -119,7 +118,9 @@ def load_network(
         {*report.get("missing_keys", ()), *map(str, report.get("mismatched_keys", ()))}
     )
     if broken:
-        message = f"{uri}: {len(broken)} weights are missing or misshapen, first {broken[0]}"
+        message = (
+            f"{uri}: {len(broken)} weights are missing or have the wrong shape, first {broken[0]}"
+        )
         raise BadData("WeightsMissing", message, FIELD)
     for name, parameter in network.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
@@ -129,7 +130,7 @@ def load_network(
 
 @contextmanager
 def _named(uri: str) -> Iterator[None]:
-    """Whatever transformers or safetensors trip over is a property of the checkpoint."""
+    """Any error of transformers or safetensors is about the checkpoint."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -142,7 +143,7 @@ def _named(uri: str) -> Iterator[None]:
 def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
     """Give `network` the weights of the checkpoint at `uri`, in float32.
 
-    Raises BadData(WeightsDiffer) unless name for name and shape for shape are the same.
+    Raises BadData(WeightsDiffer) unless all names and shapes match.
     """
     theirs = load_network(fetch_once(uri, scratch, world), uri, torch.float32)
     ours, given = network.state_dict(), theirs.state_dict()
@@ -153,7 +154,7 @@ def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
     )
     if different or theirs.config.model_type != network.config.model_type:
         where = different[0] if different else "model_type"
-        message = f"{uri}: is not of the shape that the point's model says, first {where}"
+        message = f"{uri}: differs from the point's model, first in {where}"
         raise BadData("WeightsDiffer", message, "initial_weights")
     network.load_state_dict(given)
 
@@ -166,15 +167,14 @@ def _model_type(folder: Path, uri: str) -> str:
         message = f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"
         raise BadData("NotACheckpoint", message, FIELD) from error
     if "auto_map" in config:
-        message = f"{uri}: needs code of its own (auto_map), which is never run"
+        message = f"{uri}: needs remote code (auto_map), which is never run"
         raise BadData("RemoteCodeRefused", message, FIELD)
     return str(kind)
 
 
 class ForeignModel(LanguageModel):
     """A LanguageModel whose logits may be more than hidden states times a matrix (soft caps, scales):
-    where a probe shows that, its own logits are used, one sequence at a time. On the meta device it
-    has shapes only."""
+    where a probe shows that, its own logits are used, one sequence at a time."""
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         super().__init__(network, sequence_length)
@@ -191,17 +191,17 @@ class ForeignModel(LanguageModel):
         return theirs.shape == ours.shape and torch.allclose(theirs, ours, rtol=1e-2, atol=1e-2)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of every token, float32 [batch, S]; in halves where memory runs out.
+        """Loss of every token, float32 [batch, S]; halves the batch where memory runs out.
 
-        Raises OutOfMemory where not even one sequence fits.
+        Raises OutOfMemory where a single sequence does not fit.
         """
         try:
             return self._losses_at_once(inputs, targets)
         except torch.OutOfMemoryError as error:
             if len(inputs) == 1:
-                message = f"not even one sequence of {inputs.shape[1]} tokens fits: {error}"
+                message = f"one sequence of {inputs.shape[1]} tokens does not fit: {error}"
                 raise OutOfMemory("OutOfMemory", message[:400], FIELD) from error
-        # Not in the handler: until it ends, the error holds on to what the attempt had allocated.
+        # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
         half = len(inputs) // 2
         parts = ((inputs[:half], targets[:half]), (inputs[half:], targets[half:]))
         return torch.cat([self.token_losses(*part) for part in parts])

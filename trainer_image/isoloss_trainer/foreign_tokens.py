@@ -1,4 +1,4 @@
-"""Compares a checkpoint's tokenizer with the sweep's, and measures loss per byte where they differ."""
+"""Compares a checkpoint's tokenizer with the sweep's, and computes loss per byte where they differ."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoloss_trainer.evaluation import Loss, ratio_loss, run_losses
+from isoloss_trainer.held_out import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.prepare import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.tokenization import TextTokenizer
 from isoloss_trainer.world import World
@@ -22,8 +22,8 @@ def validation_documents(data: PreparedData, domain: str) -> list[str]:
 
 
 def is_same_tokenizer(tokenizer: TextTokenizer, data: PreparedData, domains: list[str]) -> bool:
-    """Whether it turns text into the sweep's tokens: by its digest, or else by what it does to the
-    held-out documents (files of one tokenizer differ in form between library versions)."""
+    """Whether it turns text into the sweep's tokens: by its digest, or else by its tokens for held-out
+    documents (the files of one tokenizer differ between library versions)."""
     if tokenizer.digest == data.manifest.tokenizer_digest:
         return True
     return all(_encodes_alike(tokenizer, data, domain) for domain in domains)

@@ -18,11 +18,11 @@ def is_hub_name(uri: str) -> bool:
 
 
 def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Path:
-    """A local folder with the files of a repository that match `patterns`; without `fetch`, what is here.
+    """A local folder with the files of a repository that match `patterns`; `fetch=False`: no download.
 
     HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE are the hub's own variables. Raises
-    BadData(NotOnHub) where there is no such repository for us, StoreUnavailable where the hub is
-    not to be reached and its files are not here.
+    BadData(NotOnHub) where the repository does not exist or is not readable, StoreUnavailable where
+    the hub cannot be reached and the files are not cached.
     """
     from huggingface_hub import errors, snapshot_download
 
@@ -36,13 +36,11 @@ def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Pa
             local_files_only=not fetch,
         )
     except (*absent, errors.HFValidationError) as error:
-        words = str(error).strip().splitlines()[0][:300]
-        message = (
-            f"{uri}: no such repository or revision on the hub, or no right to read it: {words}"
-        )
+        reason = str(error).strip().splitlines()[0][:300]
+        message = f"{uri}: no such repository or revision on the hub, or no permission: {reason}"
         raise BadData("NotOnHub", message) from error
     except Exception as error:
         # The hub's own errors, its HTTP library's and the disk's share no base class.
         detail = str(error).strip()[:300]
-        raise StoreUnavailable(f"{uri}: the hub could not be asked: {detail}") from error
+        raise StoreUnavailable(f"{uri}: the hub cannot be reached: {detail}") from error
     return Path(folder)

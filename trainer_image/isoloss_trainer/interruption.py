@@ -1,5 +1,5 @@
-"""SIGTERM and SIGINT: a flag that loops look at, so that work stops between two steps and what is
-worth keeping is saved within the grace period."""
+"""SIGTERM and SIGINT set a flag that loops check, so that work stops between two steps and is saved
+within the grace period."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Interruption:
         return self
 
     def ignore(self) -> None:
-        """What comes now comes too late: the interpreter's end must not lose the exit code to it."""
+        """Ignore SIGTERM from now on: during the interpreter's shutdown it would replace the exit code."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -31,6 +31,6 @@ class Interruption:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self) -> None:
-        """Raises Interrupted once a stop was asked for."""
+        """Raises Interrupted once a stop was requested."""
         if self.requested:
-            raise Interrupted("Interrupted", "asked to stop")
+            raise Interrupted("Interrupted", "stop requested")

@@ -1,7 +1,7 @@
-"""Starts one process per accelerator for a training task, and ends as the first of them ends.
+"""Starts one process per accelerator for a task, and ends with their exit code.
 
-torchrun would do the starting, but turns every failure into exit code 1, and the exit code is what
-the operator decides by.
+torchrun could start them, but turns every failure into exit code 1, and the operator decides by the
+exit code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 from isoloss_contract.records import SCRATCH_VARIABLE
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
+from isoloss_trainer.world import RANK_VARIABLE
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
-"""How many processes train together; default: one per visible accelerator, one on a CPU."""
+"""Number of processes; default: one per visible accelerator, one on a CPU."""
 GRACE_SECONDS = 20.0
 
 
-def wanted_processes() -> int:
-    """How many processes this one shall start; 1 where it is itself one of several, or alone."""
-    if "RANK" in os.environ:
+def processes_to_start() -> int:
+    """Number of processes to run the task in; 1: this one runs it."""
+    if RANK_VARIABLE in os.environ:
         return 1
     if PROCESSES_VARIABLE in os.environ:
         return max(1, int(os.environ[PROCESSES_VARIABLE]))
@@ -32,7 +33,7 @@ def wanted_processes() -> int:
 
 
 def _visible_accelerators() -> int:
-    """Without importing torch, which takes seconds and, once used, holds the devices."""
+    """Counted without torch, whose import takes seconds and whose use would hold the devices."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
@@ -46,9 +47,11 @@ def _visible_accelerators() -> int:
 
 
 def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
-    """Start `processes` of this program; returns the exit code of the first that failed, rank 0's
-    where all ended well. Passes a stop request on."""
-    # One scratch folder for all: what one of them fetches, the others read.
+    """Run the task in `processes` processes, passing a stop request on to them.
+
+    Returns 0 where all succeed, else rank 0's exit code if it is positive, else the first failure's.
+    """
+    # A shared scratch folder: what one of them fetches, the others read.
     with scratch_folder() as scratch:
         children = _start(processes, arguments, scratch)
         try:
@@ -73,7 +76,8 @@ def _start(processes: int, arguments: list[str], scratch: Path) -> list[subproce
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
     return [
         subprocess.Popen(
-            command, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            command,
+            env={**os.environ, **shared, RANK_VARIABLE: str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(processes)
     ]
@@ -88,7 +92,7 @@ def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -
             told = True
         failed = [child.returncode for child in children if child.poll() not in (None, 0)]
         if failed:
-            # The others wait for it in vain; rank 0 may be about to say why, so it gets a moment.
+            # The others hang in a collective, but rank 0 may be about to report the reason.
             _give_time(children[0])
             code = children[0].poll()
             return code if code is not None and code > 0 else abs(failed[0])

@@ -1,4 +1,4 @@
-"""One model and how it learns: a step over a batch, its state, its weights raw and averaged.
+"""One model and how it learns: a step over a batch, its tensors, its weights raw and averaged.
 
 Knows nothing of the store, of schedules or of tokens beyond those it is given.
 """
@@ -12,55 +12,47 @@ from typing import Any
 import torch
 
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.averaging import WeightAverage
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.optimizer import AdamW, learning_rate
+from isoloss_trainer.optimizer import OptimizerState
 from isoloss_trainer.parameters import FlatParameters
 from isoloss_trainer.termination import OutOfMemory
 from isoloss_trainer.world import World
 
-State = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 
 
 class Learner:
-    """Weights, optimizer, average and balance of one run, on this process's device."""
+    """Weights, optimizer state and expert balance of one run, on this process's device."""
 
     def __init__(self, network: Any, point: PointConfig, world: World, halvings: int = 0) -> None:
         self._point, self._world = point, world
         self.model = LanguageModel(network.to(world.device), point.sequence_length)
         compute = torch.bfloat16 if point.precision == "bf16" else torch.float32
         self._flat = FlatParameters(self.model, compute)
-        self._optimizer = AdamW(point.optimizer, self._flat.master)
-        self._average = WeightAverage(self._flat.master, point.evaluation.averaging_tokens)
+        self._state = OptimizerState.of(self._flat.master)
         self.balance = ExpertBalance(network, point.sequence_length)
         self.micro_batch = first_guess(network.config, point, world, halvings)
-        if world.device.type == "cuda":
+        if not world.on_cpu:
             # One shape for every batch size of the grid, so that one compiled artifact serves all.
             self.model.compile_body()
-
-    # ------------------------------------------------------------------------------- learning
 
     def step(self, batch: torch.Tensor, tokens: int) -> torch.Tensor:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`; returns its mean loss.
 
-        Out of memory halves the micro-batch and begins the step anew: nothing is changed before
-        all gradients are there. Raises OutOfMemory where single sequences do not fit.
+        Nothing is changed before all gradients are there, so that out of memory can halve the
+        micro-batch and start the step over. Raises OutOfMemory where a single sequence does not fit.
         """
-        point = self._point
         self.model.train()
+        batch_tokens = batch[:, 1:].numel()
         mine = batch[self._world.share(len(batch))]
-        loss = self._gradients(mine, 1.0 / batch[:, 1:].numel())
-        self._world.sum(loss)
-        self._world.sum(self._flat.gradient)
-        for count in self.balance.counts:
-            self._world.sum(count)
-        rate = learning_rate(point.learning_rate, tokens, point.optimizer.warmup_tokens)
-        self._optimizer.step(self._flat.gradient, rate)
+        loss = self._gradients(mine, 1.0 / batch_tokens)
+        for summed in (loss, self._flat.gradient, *self.balance.counts):
+            self._world.sum(summed)
+        self._state.step(self._flat.gradient, self._point, tokens, batch_tokens)
         self.balance.finish_step()
         self._flat.publish()
-        self._average.update(self._flat.master, tokens, batch[:, 1:].numel())
         return loss
 
     def _gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
@@ -73,16 +65,18 @@ class Learner:
                 if self.micro_batch == 1:
                     message = f"one sequence of {batch.shape[1] - 1} tokens does not fit: {error}"
                     raise OutOfMemory("OutOfMemory", message[:600]) from error
+            # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
             self.micro_batch //= 2
-            self.balance.drop()
-            if self._world.device.type == "cuda":
+            self.balance.discard_step()
+            if not self._world.on_cpu:
                 torch.cuda.empty_cache()
 
     def _try_gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
         """Sum the gradients of `scale` times the batch's summed loss; returns that loss."""
         self._flat.clear_gradient()
         total = torch.zeros((), dtype=torch.float32, device=self._world.device)
-        for part in torch.split(batch, self.micro_batch):
+        # With fewer sequences than processes, some have none; torch would split that into one part.
+        for part in torch.split(batch, self.micro_batch) if len(batch) else ():
             tokens = part.to(self._world.device, non_blocking=True)
             loss = self.model.summed_loss(tokens[:, :-1], tokens[:, 1:], scale)
             total += loss.detach()
@@ -91,32 +85,22 @@ class Learner:
             self._flat.collect_gradient()
         return total
 
-    # ------------------------------------------------------------------------------- measuring
-
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The averaged weights in place of the raw ones."""
-        self._flat.swap(self._average.weights)
+        """Compute with the averaged weights instead of the raw ones."""
+        self._flat.swap(self._state.averaged_weights)
         try:
             yield
         finally:
-            self._flat.swap(self._average.weights)
+            self._flat.swap(self._state.averaged_weights)
 
-    # ----------------------------------------------------------------------------------- state
+    def tensors(self) -> Tensors:
+        """All tensors of the training state by name, not copied."""
+        biases = {f"router_bias_{i:03d}": bias for i, bias in enumerate(self.balance.biases)}
+        return {**self._state.tensors(), **biases}
 
-    def state(self) -> State:
-        """The tensors that, with the step number, are all of the training state."""
-        return {
-            "weights": self._flat.master,
-            "averaged_weights": self._average.weights,
-            "first_moment": self._optimizer.first_moment,
-            "second_moment": self._optimizer.second_moment,
-            "optimizer_steps": self._optimizer.steps,
-            **{f"router_bias_{i:03d}": bias for i, bias in enumerate(self.balance.biases)},
-        }
-
-    def restore(self, state: State) -> None:
-        """Take over a state. KeyError or RuntimeError where it is another model's."""
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])
+    def restore(self, tensors: Tensors) -> None:
+        """Continue from `tensors`. Raises KeyError or RuntimeError where they are another model's."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
         self._flat.publish()

@@ -1,5 +1,4 @@
-"""What a run says while it works: JSON lines for machines, one line that renews itself on a
-terminal."""
+"""Logs: JSON lines, and on a terminal a progress bar."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import Any, TextIO
 
 
 class Log:
-    """Writes events to `stream`; `tick` says when the next periodic line is due."""
+    """Writes events to `stream`, and progress at most every `seconds`."""
 
     def __init__(self, stream: TextIO | None = None, *, seconds: float = 5.0) -> None:
         self._stream = stream or sys.stdout
@@ -29,7 +28,7 @@ class Log:
         self._stream.flush()
 
     def progress(self, event: str, done: float, wanted: float, **facts: Any) -> None:
-        """A periodic line: renewed in place on a terminal, at most every few seconds elsewhere."""
+        """Progress: a bar on a terminal, else a JSON line every few seconds."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -39,8 +38,8 @@ class Log:
             return
         share = min(1.0, done / wanted) if wanted else 1.0
         bar = "#" * round(30 * share)
-        words = "  ".join(f"{name} {_short(value)}" for name, value in facts.items())
-        self._stream.write(f"\r\x1b[K{event} [{bar:<30}] {share:6.1%}  {words}")
+        details = "  ".join(f"{name} {_short(value)}" for name, value in facts.items())
+        self._stream.write(f"\r\x1b[K{event} [{bar:<30}] {share:6.1%}  {details}")
         self._stream.flush()
 
     def failure(self, error: BaseException) -> None:

@@ -1,8 +1,8 @@
 """Cross entropy of a large output head in bounded memory.
 
-The logits of a 131,072-entry vocabulary take 0.75 MB a token where they are kept whole. Here a
-chunk of tokens at a time goes through the head: logits, float32 losses and, when training, the
-gradients right away, so that nothing of the size of the logits outlives its chunk.
+With a vocabulary of 131,072, the logits and their float32 copy take 0.75 MB per token. Here a chunk
+of tokens at a time goes through the head: logits, float32 losses and, when training, the gradients at
+once, so that nothing of the size of the logits outlives its chunk.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 CHUNK_BYTES = 2**32
-"""Memory of one chunk's float32 logits on an accelerator."""
+"""Of one chunk's float32 logits on an accelerator."""
 CPU_CHUNK_BYTES = 2**26
 
 
 def chunk_tokens(vocabulary: int, device: torch.device) -> int:
-    """Tokens per chunk: a power of two that keeps a chunk's float32 logits within bounds."""
+    """Tokens per chunk: a power of two whose float32 logits take CHUNK_BYTES or CPU_CHUNK_BYTES at most."""
     budget = CPU_CHUNK_BYTES if device.type == "cpu" else CHUNK_BYTES
     return 1 << max(7, (budget // (4 * vocabulary)).bit_length() - 1)
 
@@ -29,7 +29,7 @@ def summed_loss(
 ) -> torch.Tensor:
     """`scale` times the summed loss in nats of `hidden` [tokens, width] against `targets` [tokens].
 
-    A float32 scalar whose backward pass only hands out gradients that the forward pass made.
+    A float32 scalar. The gradients are computed in the forward pass.
     """
     answer: torch.Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, scale, chunk)
     return answer
@@ -54,20 +54,20 @@ def _losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def _chunk_step(
     hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scaled loss of one chunk, and its gradients in the hidden states and in the weight."""
+    """Scaled loss of one chunk, and its gradients with respect to the hidden states and the weight."""
     logarithms = (hidden @ weight.T).float()
-    torch.log_softmax(logarithms, dim=-1, out=logarithms)  # in place: one buffer for everything
+    torch.log_softmax(logarithms, dim=-1, out=logarithms)  # in place: a single float32 buffer
     loss = logarithms.gather(-1, targets[:, None]).sum() * -scale
     gradient = logarithms.exp_()
     gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), -1.0))
     gradient = gradient.to(hidden.dtype)
-    # The scale goes onto the narrow factors: a pass over the logits' size costs more than they do.
+    # Scaling the narrow factors is cheaper than another pass over the logits.
     return loss, (gradient @ weight).mul_(scale), gradient.T @ (hidden * scale)
 
 
 @functools.cache
 def _compiled_chunk_step() -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """On an accelerator the passes over the logits are fused."""
+    """Compiled, because that fuses the passes over the logits."""
     return torch.compile(_chunk_step, dynamic=False)
 
 
@@ -89,7 +89,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             part = slice(start, start + chunk)
             loss, hidden_gradient[part], addend = step(hidden[part], weight, targets[part], scale)
             total += loss
-            # In float32: many small bfloat16 addends would lose what they add up to.
+            # In float32: a bfloat16 sum of many small terms would lose them.
             if weight_gradient is None:
                 weight_gradient = addend.float()
             else:
@@ -102,5 +102,5 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         hidden_gradient, weight_gradient = context.saved_tensors
         (factor,) = gradients
-        # In place: they belong to this call alone, and the weight may be the largest there is.
+        # In place: nothing else uses them, and the weight may be the largest tensor of the model.
         return hidden_gradient.mul_(factor), weight_gradient.mul_(factor), None, None, None

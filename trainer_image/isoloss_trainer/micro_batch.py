@@ -1,4 +1,4 @@
-"""How many sequences go through the model at once. Never changes a result beyond rounding."""
+"""How many sequences go through the model at once; it changes results by rounding only."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from isoloss_contract.records import PointConfig
 from isoloss_trainer.world import World
 
 CPU_TOKENS = 4096
-"""Caches are small: more at once is slower on a CPU."""
+"""On a CPU more is slower: the caches are small."""
 ACCELERATOR_TOKENS = 131_072
-"""Enough to fill an accelerator; more gains nothing."""
+"""Enough to saturate an accelerator."""
 MEMORY_SHARE = 0.85
-"""Of the free memory; the rest is for fragments and workspaces."""
+"""Of the free memory; the rest is for fragmentation and workspaces."""
 
 
 def first_guess(config: Any, point: PointConfig, world: World, halvings: int) -> int:
-    """Sequences per micro-batch to begin with: a divisor of this process's part of the batch.
+    """Sequences per micro-batch to start with: a divisor of this process's part of the batch.
 
-    `halvings` counts earlier attempts that the host killed for their memory. Where the guess is too
-    high for an accelerator's memory, out-of-memory errors halve it.
+    `halvings` counts earlier attempts that the host killed for their memory. Out-of-memory errors
+    halve a guess that is too high for an accelerator.
     """
     length = point.sequence_length
-    tokens = CPU_TOKENS if world.device.type == "cpu" else _fitting_tokens(config, world.device)
+    tokens = CPU_TOKENS if world.on_cpu else _fitting_tokens(config, world)
     share = -(-point.batch_size // world.size)
     size = max(1, min(tokens // length, share) >> halvings)
-    # Parts of one size: every other shape would be compiled anew.
+    # Equal parts: every other shape would be compiled again.
     return next(part for part in range(size, 0, -1) if share % part == 0)
 
 
-def _fitting_tokens(config: Any, device: torch.device) -> int:
-    """Tokens whose activations fit: about 34 bytes x width a layer and token in bfloat16 (Korthikanti
-    et al. 2205.05198, without the attention matrix), doubled for gated feed-forward parts."""
-    free, _ = torch.cuda.mem_get_info(device)
+def _fitting_tokens(config: Any, world: World) -> int:
+    """Tokens whose activations fit: about 34 bytes x width per layer and token in bfloat16
+    (Korthikanti et al. 2205.05198, without the attention matrix), doubled for gated MLPs."""
+    free, _ = torch.cuda.mem_get_info(world.device)
     per_token = 68 * config.hidden_size * config.num_hidden_layers
     return int(min(ACCELERATOR_TOKENS, MEMORY_SHARE * free / per_token))
 

@@ -1,4 +1,4 @@
-"""Builds proxies from transformers config dictionaries and counts what is in them."""
+"""Builds proxies from transformers config dictionaries and counts their parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention
-from isoloss_trainer.lean_imports import without_unused_parts
+from isoloss_trainer.lean_imports import without_compiler
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration
 
@@ -19,8 +19,8 @@ FIELD = "model"
 
 
 class LanguageModel(nn.Module):
-    """A transformers model taken apart: its body gives hidden states, its head is a matrix that the
-    chunked loss multiplies with."""
+    """A transformers model split in two: a body that computes hidden states, and a head, the matrix of
+    the chunked loss."""
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class LanguageModel(nn.Module):
         return summed_loss(self.hidden(inputs), self.head, targets.flatten(), scale, chunk)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of every token, float32 [batch, S], on the head's device: layers may lie on several."""
+        """Loss of every token, float32 [batch, S], on the head's device: layers may be on several."""
         head = self.head
         chunk = chunk_tokens(head.shape[0], head.device)
         states = self.hidden(inputs).to(head.device)
@@ -64,8 +64,8 @@ class LanguageModel(nn.Module):
 def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     """A transformers model with random float32 weights that depend on `seed` alone.
 
-    Raises BadConfiguration where transformers refuses the dictionary. Without a seed nothing is
-    drawn: under `torch.device("meta")` that gives shapes only.
+    Raises BadConfiguration where transformers refuses the dictionary. Use no seed under
+    `torch.device("meta")`, where there are shapes only.
     """
     model_class = load_model_class(str(config.get("model_type")))
     parsed = model_config(config)
@@ -74,14 +74,14 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     try:
         return model_class.from_config(parsed, dtype=torch.float32)
     except Exception as error:
-        # Model classes check their configs each in their own way.
+        # Every model class validates its config in its own way.
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
 
 
 def load_model_class(model_type: str) -> Any:
-    """transformers' AutoModelForCausalLM with the code of `model_type` at hand, quickly on a CPU."""
+    """transformers' AutoModelForCausalLM, imported without the compiler for known types on a CPU."""
     lean = model_type in attention.FAMILIES and not torch.cuda.is_available()
-    with without_unused_parts() if lean else nullcontext():
+    with without_compiler() if lean else nullcontext():
         from transformers import AutoModelForCausalLM
 
         if lean:
@@ -91,7 +91,7 @@ def load_model_class(model_type: str) -> Any:
 
 
 def model_config(config: dict[str, Any]) -> Any:
-    """The transformers config behind a dictionary; code from elsewhere is never run."""
+    """The transformers config of a dictionary; remote code is never run."""
     load_model_class(str(config.get("model_type")))
     from transformers import AutoConfig
 
@@ -105,14 +105,14 @@ def model_config(config: dict[str, Any]) -> Any:
         parsed = AutoConfig.for_model(kind, **options)
     except Exception as error:
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
-    # A padding token would never be trained, and with an end token of the same id neither would that.
+    # The embedding of a padding token is never trained, nor that of an end token with the same id.
     parsed.pad_token_id = None
     parsed.use_cache = False
     return parsed
 
 
 def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
-    """Raises BadConfiguration where model and data do not fit together."""
+    """Raises BadConfiguration where the model cannot be trained on the data."""
     if config.vocab_size < vocabulary:
         raise BadConfiguration(
             "VocabularyTooSmall",
@@ -133,12 +133,12 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
         raise BadConfiguration("BadModel", message, f"{FIELD}.num_key_value_heads")
     for name, value in config.to_dict().items():
         if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float) and value:
-            message = f"{name} must be 0: a run must be repeatable from its seed and step alone"
+            message = f"{name} must be 0: a run must be reproducible from its seed and step alone"
             raise BadConfiguration("DropoutRefused", message, f"{FIELD}.{name}")
 
 
 def count_parameters(network: Any) -> ParameterCounts:
-    """Count by part. Experts are recognised by their three-dimensional stacked matrices."""
+    """Count by part. Experts are recognised by their stacked, three-dimensional matrices."""
     head = network.get_output_embeddings().weight
     embedding = network.get_input_embeddings().weight
     config = network.config

@@ -1,7 +1,8 @@
-"""Finds held-out documents with a near-identical twin among the training documents.
+"""Finds held-out documents that have a near-duplicate among the training documents.
 
-MinHash over token 8-grams in 4 bands of 8: two documents meet with probability 0.99 at a Jaccard
-similarity of 0.95, 0.89 at 0.9, 0.02 at 0.5 (1 - (1 - s**8)**4). Reported, never acted on.
+MinHash over token 8-grams in 4 bands of 8 rows: two documents share a key with probability
+1 - (1 - s**8)**4 at a Jaccard similarity of s: 0.99 at 0.95, 0.89 at 0.9, 0.02 at 0.5. Near-duplicates
+are reported, not removed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ BANDS = 4
 ROWS = 8
 NGRAM = 8
 MAX_SHINGLES = 20_000
-"""Longer documents are judged by their beginning."""
+"""Only the beginning of longer documents is compared."""
 
 _random = np.random.Generator(np.random.Philox(key=8))
 _MULTIPLIERS = _random.integers(0, 2**63, size=BANDS * ROWS, dtype=np.uint64) * np.uint64(2) + (
@@ -25,7 +26,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sketch(tokens: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """BANDS keys of a document; documents that share one are near-identical, most likely."""
+    """BANDS keys of a document; documents that share one are probably near-duplicates."""
     shingles = mix(_shingles(tokens[: MAX_SHINGLES + NGRAM].astype(np.uint64)))
     smallest = np.array([mix(shingles * m).min() for m in _MULTIPLIERS], dtype=np.uint64)
     rows = smallest.reshape(BANDS, ROWS)

@@ -1,11 +1,87 @@
-"""AdamW on the flat weights, with warm-up in tokens and clipping that never waits for the device."""
+"""The optimizer step: clipping, AdamW at the schedule's learning rate, and the average of the weights.
+
+The average stands in for the decay of the learning rate that a run never gets. Its time constant is
+counted in tokens, so that it means the same at every batch size.
+"""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
 
 import torch
 from torch.optim.adamw import adamw
 
-from isoloss_contract.records import OptimizerConfig
+from isoloss_contract.records import OptimizerConfig, PointConfig
+
+AVERAGING_SHARE = 0.1
+"""The average's time constant is at most this share of the tokens seen: it must forget the start."""
+
+
+@dataclass
+class OptimizerState:
+    """What one step hands to the next: float32, on the run's device, 16 bytes per parameter.
+
+    All but `steps` are flat vectors in the layout of `parameters.FlatParameters`, whose gradients
+    take 4 bytes per parameter more, and in bfloat16 another 4 for the copy that computes.
+    """
+
+    weights: torch.Tensor
+    averaged_weights: torch.Tensor
+    first_moment: torch.Tensor
+    second_moment: torch.Tensor
+    optimizer_steps: torch.Tensor
+    """A scalar: torch counts on the device, so that nothing waits for it."""
+
+    @classmethod
+    def of(cls, weights: torch.Tensor) -> OptimizerState:
+        """The state before the first step. It shares `weights` and changes them in place."""
+        return cls(
+            weights=weights,
+            averaged_weights=weights.clone(),
+            first_moment=torch.zeros_like(weights),
+            second_moment=torch.zeros_like(weights),
+            optimizer_steps=torch.zeros((), dtype=torch.float32, device=weights.device),
+        )
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors by name, not copied."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @torch.no_grad()
+    def step(
+        self, gradient: torch.Tensor, point: PointConfig, tokens: int, batch_tokens: int
+    ) -> torch.Tensor:
+        """Take the step of `batch_tokens` that brings the run to `tokens`.
+
+        Clips `gradient` in place; returns its norm before that, without waiting for the device.
+        """
+        norm = clip(gradient, point.optimizer.gradient_clip)
+        rate = learning_rate(point.learning_rate, tokens, point.optimizer.warmup_tokens)
+        self._adamw(gradient, point.optimizer, rate)
+        limit = point.evaluation.averaging_tokens
+        take_into_average(self.averaged_weights, self.weights, tokens, batch_tokens, limit)
+        return norm
+
+    def _adamw(self, gradient: torch.Tensor, config: OptimizerConfig, rate: float) -> None:
+        """Decoupled weight decay on every weight, which is also torch's default."""
+        # The functional form: constructing one of torch.optim's classes imports the compiler (1.6 s).
+        adamw(
+            [self.weights],
+            [gradient],
+            [self.first_moment],
+            [self.second_moment],
+            [],
+            [self.optimizer_steps],
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=config.beta1,
+            beta2=config.beta2,
+            lr=rate,
+            weight_decay=config.weight_decay,
+            eps=config.epsilon,
+        )
 
 
 def learning_rate(peak: float, tokens: int, warmup_tokens: int) -> float:
@@ -13,35 +89,23 @@ def learning_rate(peak: float, tokens: int, warmup_tokens: int) -> float:
     return peak * min(1.0, tokens / warmup_tokens) if warmup_tokens else peak
 
 
-class AdamW:
-    """Decoupled weight decay on every weight, as torch's own default; state in float32."""
+def take_into_average(
+    average: torch.Tensor,
+    weights: torch.Tensor,
+    tokens: int,
+    batch_tokens: int,
+    averaging_tokens: int = 0,
+) -> None:
+    """Move `average` in place towards the weights after the step of `batch_tokens` that brought the
+    run to `tokens`. `averaging_tokens` bounds the time constant; 0: by AVERAGING_SHARE alone."""
+    constant = AVERAGING_SHARE * tokens
+    if averaging_tokens:
+        constant = min(constant, averaging_tokens)
+    average.lerp_(weights, -math.expm1(-batch_tokens / constant))
 
-    def __init__(self, config: OptimizerConfig, weights: torch.Tensor) -> None:
-        self._config = config
-        self._weights = weights
-        self.first_moment = torch.zeros_like(weights)
-        self.second_moment = torch.zeros_like(weights)
-        self.steps = torch.zeros((), dtype=torch.float32, device=weights.device)
 
-    def step(self, gradient: torch.Tensor, rate: float) -> torch.Tensor:
-        """Clip `gradient` (in place) to the configured norm and update; returns the norm before."""
-        norm: torch.Tensor = torch.linalg.vector_norm(gradient)
-        gradient.mul_((self._config.gradient_clip / (norm + 1e-6)).clamp(max=1.0))
-        # The functional form: torch.optim's classes pull in the whole compiler when they are made.
-        adamw(
-            [self._weights],
-            [gradient],
-            [self.first_moment],
-            [self.second_moment],
-            [],
-            [self.steps],
-            fused=True,
-            amsgrad=False,
-            maximize=False,
-            beta1=self._config.beta1,
-            beta2=self._config.beta2,
-            lr=rate,
-            weight_decay=self._config.weight_decay,
-            eps=self._config.epsilon,
-        )
-        return norm
+def clip(gradient: torch.Tensor, largest_norm: float) -> torch.Tensor:
+    """Scale `gradient` in place to a norm of at most `largest_norm`; returns the norm before."""
+    norm: torch.Tensor = torch.linalg.vector_norm(gradient)
+    gradient.mul_((largest_norm / (norm + 1e-6)).clamp(max=1.0))
+    return norm

@@ -1,7 +1,7 @@
 """The order of the training data: sequence number i of a run is a function of (seed, i) alone.
 
-It knows neither batch size, micro-batch nor number of devices, so runs that differ in these read
-the same tokens in the same order, and to resume is to go on counting.
+It does not depend on batch size, micro-batch or number of devices, so that runs that differ in these
+read the same tokens in the same order, and resuming needs no state but the count.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GOLDEN = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio: its multiples spread most evenly over 64 bits."""
+"""2**64 divided by the golden ratio: its multiples are spread most evenly over 64 bits."""
 _MASK = 2**64 - 1
 
 
 def domain_of(start: int, count: int, shares: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
     """Domain of each of the `count` sequences from number `start` on.
 
-    A Weyl sequence against the cumulative shares: every stretch holds each domain by its share to
-    within a few sequences, so that short runs see the same mixture as long ones.
+    A Weyl sequence compared with the cumulative shares: any stretch contains each domain in its share
+    to within a few sequences, so that short runs see the same mixture as long ones.
     """
     numbers = np.arange(start, start + count, dtype=np.uint64)
     points = numbers * np.uint64(_GOLDEN) + np.uint64(_mixed(seed, 0, 0))
@@ -29,14 +29,14 @@ def domain_of(start: int, count: int, shares: NDArray[np.float64], seed: int) ->
 
 
 def permutation(size: int, seed: int, domain: int, epoch: int) -> NDArray[np.int64]:
-    """A shuffle of range(`size`) that no library version can change."""
+    """A shuffle of range(`size`) that does not depend on library versions."""
     keys = np.arange(size, dtype=np.uint64) * np.uint64(_GOLDEN)
     keys = mix(keys + np.uint64(_mixed(seed, domain + 1, epoch)))
     return np.argsort(keys, kind="stable")
 
 
 class DataOrder:
-    """Which (domain, sequence) is number i. Asking in ascending order is cheap, in any order right."""
+    """Which (domain, sequence) is number i. Any order of calls works; ascending order is cheap."""
 
     def __init__(self, sizes: Mapping[str, int], mixture: Mapping[str, float], seed: int) -> None:
         self.names = sorted(mixture)
@@ -59,7 +59,7 @@ class DataOrder:
         return taken
 
     def epochs(self, sequences: int) -> dict[str, float]:
-        """How often each domain has been read through after `sequences` sequences."""
+        """How many times each domain has been read after `sequences` sequences."""
         self._count_to(sequences)
         pairs = zip(self.names, self._seen.tolist(), self._sizes, strict=True)
         return {name: seen / size for name, seen, size in pairs}
@@ -73,7 +73,7 @@ class DataOrder:
         return int(known[1][within])
 
     def _count_to(self, start: int, at_once: int = 2**20) -> None:
-        """Count how many sequences of each domain lie before number `start`."""
+        """Count the sequences of each domain before number `start`."""
         if start < self._counted:
             self._counted, self._seen = 0, np.zeros_like(self._seen)
         while self._counted < start:
@@ -91,7 +91,7 @@ def _mixed(*numbers: int) -> int:
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    """The finaliser of splitmix64: every input bit affects every output bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

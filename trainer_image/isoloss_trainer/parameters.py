@@ -1,8 +1,8 @@
 """All weights of a model in one flat buffer, gradients likewise.
 
-Optimizer, clipping, averaging, checkpoints and the sum over devices then are single operations on
-one tensor instead of loops over hundreds. With bfloat16 compute, the model works on a bfloat16 copy
-and the float32 master weights live here.
+Optimizer step, clipping, averaging and the sum over devices are then single operations instead of
+loops over hundreds of tensors. With bfloat16 compute, the model uses a bfloat16 copy of the float32
+master weights.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 ALIGNMENT = 64
-"""Elements: grouped matrix products want their operands on 16-byte boundaries."""
+"""In elements: grouped matrix products need their operands on 16-byte boundaries."""
 
 
 class FlatParameters:
-    """Takes over the parameters of `model`: they become views into one buffer, as do gradients.
+    """Makes the parameters of `model` views into one buffer, and their gradients into another.
 
-    `master` and `gradient` are float32. Padding between parameters is zero and stays zero.
+    `master` and `gradient` are float32 vectors of `size` elements on the model's device. The padding
+    between parameters is zero and stays zero.
     """
 
     def __init__(self, model: nn.Module, compute: torch.dtype) -> None:
@@ -45,19 +46,19 @@ class FlatParameters:
         ]
 
     def collect_gradient(self) -> None:
-        """After each micro-batch: add its bfloat16 gradients to the float32 sum."""
+        """Add a micro-batch's bfloat16 gradients to the float32 sum; call after each micro-batch."""
         if self._mixed:
             self.gradient += self._compute_gradient
             self._compute_gradient.zero_()
 
     def clear_gradient(self) -> None:
-        """Before each step."""
+        """Zero the gradients; call before each step."""
         self.gradient.zero_()
         if self._mixed:
             self._compute_gradient.zero_()
 
     def publish(self) -> None:
-        """After each change of `master`: give the model its weights."""
+        """Copy the master weights to the model; call after each change of `master`."""
         if self._mixed:
             self._compute.copy_(self.master)
 

@@ -1,6 +1,6 @@
-"""Decides where a checkpoint's weights lie: a copy on every device where one device holds them, else
-layers spread over as few accelerators as hold them, else nowhere. Nothing is put on a disk: that
-would take days in silence."""
+"""Decides where a checkpoint's weights are placed: a copy on every device where one device holds them,
+else layers spread over as few accelerators as hold them. Nothing is offloaded to a disk: that would
+take days without saying so."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from isoloss_trainer.termination import OutOfMemory
+from isoloss_trainer.world import World
 
 USABLE_SHARE = 0.95
 """Of a device's memory; the rest goes to contexts and gaps between allocations."""
 WORKING_BYTES = 10 * 2**30
-"""Kept free of weights on an accelerator: logits of one chunk (loss.CHUNK_BYTES) in both precisions,
-and what a layer makes of a micro-batch."""
+"""Kept free of weights on an accelerator: for one chunk of logits (loss.CHUNK_BYTES) in both
+precisions, and a layer's activations of one micro-batch."""
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -27,20 +28,20 @@ CGROUP_LIMITS = (
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the modules of one copy lie: their names, to the number of the device within the copy."""
+    """Device of each module of one copy: from module names to device numbers within the copy."""
 
     modules: dict[str, int]
     devices: int
-    """How many devices one copy takes."""
+    """Number of devices per copy."""
 
     def device_map(self, first: int) -> dict[str, int]:
-        """For a copy that begins on accelerator `first`, as transformers takes it."""
+        """As transformers takes it, for a copy whose first accelerator is `first`."""
         return {name: first + number for name, number in self.modules.items()}
 
 
 def place(shapes: Any, room: int, devices: int) -> Placement:
-    """The least spread placement of a model of `shapes` (transformers, on the meta device) on `devices`
-    equal devices with `room` bytes for weights each. Raises OutOfMemory where there is none."""
+    """The placement on the fewest devices of a model of `shapes` (transformers, on the meta device), for
+    `devices` devices with `room` bytes for weights each. Raises OutOfMemory where there is none."""
     needed = weight_bytes(shapes)
     if needed <= room:
         return Placement({"": 0}, 1)
@@ -49,14 +50,13 @@ def place(shapes: Any, room: int, devices: int) -> Placement:
             modules = _spread(shapes, room, count)
             if modules is not None:
                 return Placement(modules, count)
-    present = f"{devices} devices have {room:,} bytes" if devices > 1 else f"there are {room:,}"
-    message = f"the weights take {needed:,} bytes in {shapes.dtype}; {present} for weights"
-    words = f"{message} each" if devices > 1 else message
-    raise OutOfMemory("CheckpointTooLarge", words, "checkpoint.uri")
+    available = f"{devices} devices with {room:,} bytes each" if devices > 1 else f"{room:,} bytes"
+    message = f"the weights take {needed:,} bytes in {shapes.dtype}; available: {available}"
+    raise OutOfMemory("CheckpointTooLarge", message, "checkpoint.uri")
 
 
 def _spread(shapes: Any, room: int, count: int) -> dict[str, int] | None:
-    """Layers in order over `count` devices, each filled before the next; None where some are left over."""
+    """Layers in order over `count` devices, each filled before the next; None where they do not fit."""
     from accelerate import infer_auto_device_map
 
     found: dict[str, int | str] = infer_auto_device_map(
@@ -65,34 +65,36 @@ def _spread(shapes: Any, room: int, count: int) -> dict[str, int] | None:
         no_split_module_classes=list(shapes._no_split_modules or ()),
     )
     placed = {name: device for name, device in found.items() if isinstance(device, int)}
-    return placed if len(placed) == len(found) else None  # the others would go to a disk
+    return (
+        placed if len(placed) == len(found) else None
+    )  # accelerate would offload the others to a disk
 
 
 def weight_bytes(shapes: Any) -> int:
-    """Bytes of all weights and buffers, tied ones once."""
+    """Bytes of all weights and buffers; tied ones are counted once."""
     tensors = [*shapes.parameters(), *shapes.buffers()]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def room_for_weights(device: torch.device, processes: int) -> tuple[int, int]:
-    """Bytes for weights on the smallest device, and how many devices there are.
+def room_for_weights(world: World) -> tuple[int, int]:
+    """Bytes for weights on the smallest device, and the number of devices.
 
-    On a CPU every one of `processes` has its own copy in the host's memory.
+    On a CPU every process has its own copy in the host's memory.
     """
-    if device.type == "cpu":
-        return int(USABLE_SHARE * host_bytes()) // processes, 1
+    if world.on_cpu:
+        return int(USABLE_SHARE * host_bytes()) // world.size, 1
     count = torch.cuda.device_count()
     sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(count)]
     return room_beside_work(min(sizes)), count
 
 
 def room_beside_work(device_bytes: int) -> int:
-    """Bytes for weights on an accelerator; a small one keeps half for work."""
+    """Bytes for weights on an accelerator; a small one keeps half of its memory free."""
     return int(USABLE_SHARE * device_bytes) - min(WORKING_BYTES, device_bytes // 2)
 
 
 def host_bytes() -> int:
-    """Memory that this process may use: the machine's, or its container's limit."""
+    """Memory that this process may use: the machine's or its container's limit."""
     return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_container_limits())
 
 

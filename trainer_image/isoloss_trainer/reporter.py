@@ -1,7 +1,7 @@
 """Keeps the store informed while a point trains: heartbeat, progress, the trajectory so far.
 
-Runs beside the training in a thread of its own; a store that is away for a while costs nothing but
-freshness. When another attempt takes over, `superseded` says so.
+Runs in a thread of its own, so that a store that is unavailable for a while delays nothing but the
+display. Finds out when another attempt has taken over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUND_SECONDS = 5.0
 
 
 class Reporter:
-    """Writes what the training loop last noted, every few seconds."""
+    """Writes, every ROUND_SECONDS, what the training loop last noted."""
 
     def __init__(self, store: Store, task: TrainTask, fence: Fence, log: Log) -> None:
         self._store, self._task, self._fence, self._log = store, task, fence, log
@@ -35,14 +35,14 @@ class Reporter:
         self.superseded: Interrupted | None = None
 
     def start(self, tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
-        """Begin with a run that stands at `tokens` with a trajectory of `rows`."""
+        """Start the thread for a run that has seen `tokens` and has a trajectory of `rows`."""
         self._tokens = self._began = tokens
         self._rows = rows or None
         self._started_at = time.monotonic()
         self._thread.start()
 
     def note(self, tokens: int, rows: tuple[TrajectoryRow, ...] | None = None) -> None:
-        """What the next round shall say; never waits."""
+        """Set what the next round writes; never blocks."""
         self._tokens = tokens
         if rows is not None:
             self._rows = rows
@@ -53,7 +53,7 @@ class Reporter:
             raise self.superseded
 
     def close(self) -> None:
-        """End the thread; nothing is written after this."""
+        """Stop the thread; nothing is written after this."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -66,7 +66,7 @@ class Reporter:
                 self.superseded = error
                 return
             except StoreError as error:
-                self._log.event("store-away", reason=str(error)[:300])
+                self._log.event("store-unavailable", reason=str(error)[:300])
 
     def _round(self) -> None:
         self._fence.check()

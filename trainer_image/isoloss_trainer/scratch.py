@@ -1,4 +1,4 @@
-"""Where a task keeps files that are worth nothing once it has ended."""
+"""The folder for files that a task needs only while it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isoloss_contract.records import SCRATCH_VARIABLE
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """The folder that the environment names, which stays, or one that goes when the block ends."""
+    """The folder that SCRATCH_VARIABLE names, or a temporary one that is removed after the block."""
     given = os.environ.get(SCRATCH_VARIABLE)
     if given:
         folder = Path(given)

@@ -1,5 +1,5 @@
-"""Reads the prepared data: sequences of tokens by number, from files that are checked against the
-manifest before anything is trained on them."""
+"""Reads the prepared data: sequences of tokens by number, from files that are verified against the
+manifest before use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.termination import BadData
 
 HASH_BELOW_BYTES = 2 * 2**30
-"""Shards on a shared volume are mapped, not copied; beyond this only their size is checked there."""
+"""Shards on a shared volume are mapped, not copied; of larger ones only the size is verified."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TokenFile:
 
     @property
     def sequences(self) -> int:
-        """How many sequences there are."""
+        """Number of sequences."""
         return max(0, (len(self.tokens) - 1) // self.length)
 
     def window(self, number: int) -> NDArray[np.uint32]:
@@ -46,7 +46,7 @@ class DomainTokens:
 
     @property
     def sequences(self) -> int:
-        """How many sequences there are."""
+        """Number of sequences."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def window(self, number: int) -> NDArray[np.uint32]:
@@ -57,14 +57,14 @@ class DomainTokens:
 
 
 class PreparedData:
-    """The prepared corpus behind `uri`, fetched file by file into `scratch` when first asked for."""
+    """The prepared corpus behind `uri`, fetched file by file into `scratch` on first use."""
 
     def __init__(self, uri: str, scratch: Path) -> None:
         self.store = Store(uri)
         try:
             self.manifest = self.store.read_record("manifest.json", DataManifest)
         except NotFound as error:
-            raise BadData("DataNotPrepared", f"{uri}: holds no manifest.json") from error
+            raise BadData("DataNotPrepared", f"{uri}: no manifest.json") from error
         self._scratch = scratch / "data"
         self._domains = {domain.name: domain for domain in self.manifest.domains}
 
@@ -74,7 +74,7 @@ class PreparedData:
             return self._domains[name]
         except KeyError:
             there = ", ".join(sorted(self._domains))
-            message = f"{self.store.uri}: no domain {name!r}; there are: {there}"
+            message = f"{self.store.uri}: no domain {name!r}; domains: {there}"
             raise BadData("DomainMissing", message, f"mixture.{name}") from None
 
     def training(self, name: str) -> DomainTokens:
@@ -102,7 +102,7 @@ class PreparedData:
         return self._open(path, shard)
 
     def _fetch(self, shard: Shard) -> NDArray[np.uint32]:
-        """Copy a shard to the scratch folder, once; it is named by its hash."""
+        """Copy a shard to the scratch folder, once; its name is its hash."""
         path = self._scratch / f"{shard.sha256}.bin"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,14 +120,14 @@ class PreparedData:
     def _check_size(self, size: int, shard: Shard) -> None:
         if size != shard.tokens * 4:
             where = self.store.location(shard.path)
-            raise BadData("ShardCorrupt", f"{where}: {size} bytes instead of {shard.tokens * 4}")
+            raise BadData("ShardCorrupt", f"{where}: {size} bytes, expected {shard.tokens * 4}")
 
     def _check_hash(self, path: Path, shard: Shard) -> None:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != shard.sha256:
             where = self.store.location(shard.path)
-            raise BadData("ShardCorrupt", f"{where}: its hash is not the manifest's")
+            raise BadData("ShardCorrupt", f"{where}: SHA-256 differs from the manifest's")
 
     @staticmethod
     def _open(path: Path, shard: Shard) -> NDArray[np.uint32]:

@@ -1,5 +1,5 @@
-"""How a trainer process ends: every failure becomes one exit code and a few words that a person
-can act on. The operator decides by the code and shows the words."""
+"""How a trainer process ends: every failure becomes an exit code, by which the operator decides, and a
+message that a person can act on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TrainerError(Exception):
 
 
 class BadConfiguration(TrainerError):
-    """The task itself can not work."""
+    """The task cannot succeed as it is."""
 
 
 class BadData(TrainerError):
@@ -33,28 +33,28 @@ class BadData(TrainerError):
 
 
 class OutOfMemory(TrainerError):
-    """Not even one sequence at a time fits."""
+    """A single sequence does not fit into memory."""
 
     exit_code = ExitCode.OUT_OF_MEMORY
 
 
 class Diverged(TrainerError):
-    """The run's loss is lost; its result is written."""
+    """The loss diverged; the result is written."""
 
     exit_code = ExitCode.DIVERGED
 
 
 class Interrupted(TrainerError):
-    """Asked to stop, or another attempt works on the same point."""
+    """A stop was requested, or another attempt trains the same point."""
 
     exit_code = ExitCode.INTERRUPTED
 
 
 def explain(error: BaseException) -> tuple[int, Message]:
-    """Exit code and last words for an exception; 1 for what nobody foresaw (a bug)."""
+    """Exit code and termination message for an exception; 1 for an unexpected one (a bug)."""
     if isinstance(error, TrainerError):
-        words = Message(code=error.code, message=error.message, field=error.field)
-        return error.exit_code, words
+        message = Message(code=error.code, message=error.message, field=error.field)
+        return error.exit_code, message
     if isinstance(error, BadStoreUri):
         return ExitCode.BAD_CONFIGURATION, Message(code="BadUri", message=str(error))
     if isinstance(error, NotFound):
@@ -72,13 +72,11 @@ def explain(error: BaseException) -> tuple[int, Message]:
 
 
 def write_message(message: Message) -> None:
-    """Leave the last words where the environment asks for them, short enough to be kept whole."""
+    """Write `message` to TERMINATION_VARIABLE's file, shortened so that Kubernetes does not truncate it."""
     path = os.environ.get(TERMINATION_VARIABLE)
     if not path:
         return
-    words = message.message
-    content = message.model_dump_json()
-    while len(content.encode()) > MAX_TERMINATION_BYTES and words:
-        words = words[: len(words) * 3 // 4]
-        content = message.model_copy(update={"message": words}).model_dump_json()
-    Path(path).write_text(content)
+    while len(message.model_dump_json().encode()) > MAX_TERMINATION_BYTES and message.message:
+        shorter = message.message[: len(message.message) * 3 // 4]
+        message = Message(code=message.code, message=shorter, field=message.field)
+    Path(path).write_text(message.model_dump_json())

@@ -1,5 +1,5 @@
-"""Loads a tokenizer from a Hugging Face directory and names it by what it does, so that two
-checkpoints with the same tokenizer are seen to have the same."""
+"""Loads a tokenizer from a Hugging Face directory, with a digest of its behaviour by which equal
+tokenizers of two checkpoints are recognised."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from isoloss_trainer.termination import BadData
 MAX_TOKENIZER_BYTES = 256 * 2**20
 FILES = ("*token*.json", "generation_config.json", "config.json")
 _BEHAVIOUR = ("model", "normalizer", "pre_tokenizer", "added_tokens")
-"""Parts of tokenizer.json that decide how text becomes tokens; the rest is decoration."""
+"""The parts of tokenizer.json that determine how text becomes tokens."""
 
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """A tokenizer that adds nothing by itself; documents are closed with `end_token`."""
+    """A tokenizer that adds no special tokens; `end_token` marks the end of a document."""
 
     tokenizer: Tokenizer
     end_token: int
@@ -33,7 +33,7 @@ class TextTokenizer:
     digest: str
 
     def encode(self, texts: list[str]) -> list[NDArray[np.uint32]]:
-        """Tokens of each text, without the end token. Works on all cores at once."""
+        """Tokens of each text, without the end token. Uses all cores."""
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(encoding.ids, dtype=np.uint32) for encoding in batch]
 
@@ -44,18 +44,18 @@ def load_tokenizer(uri: str) -> TextTokenizer:
     try:
         content = directory.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
     except NotFound as error:
-        raise _bad(f"{uri}: holds no tokenizer.json") from error
+        raise _bad(f"{uri}: no tokenizer.json") from error
     except BadRecord as error:
         raise _bad(str(error)) from error
     try:
         tokenizer = Tokenizer.from_buffer(content)
         description = json.loads(content)
     except Exception as error:
-        # The Rust side raises plain Exception for content that it can not read.
+        # The Rust library raises plain Exception for unreadable content.
         raise _bad(f"{uri}/tokenizer.json: {str(error)[:300]}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # Text that looks like a special token is text: documents must not forge their own end.
+    # Text that looks like a special token stays text: a document must not contain its own end.
     tokenizer.encode_special_tokens = True
     end_token = _end_token(directory, tokenizer)
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
@@ -79,7 +79,7 @@ def _end_token(directory: Store, tokenizer: Tokenizer) -> int:
     for text in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"):
         if (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
-    raise _bad(f"{directory.uri}: names no end-of-text token (eos_token in tokenizer_config.json)")
+    raise _bad(f"{directory.uri}: no end-of-text token; set eos_token in tokenizer_config.json")
 
 
 def _read_json(directory: Store, name: str) -> dict[str, Any]:

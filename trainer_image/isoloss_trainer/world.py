@@ -1,48 +1,100 @@
 """The processes that train one point together: one per accelerator, summing gradients.
 
-Alone, every operation here is nothing. torchrun's environment variables say who is who; our own
-launcher (launch.py) sets the same ones.
+The environment variables are torchrun's; our own launcher (launch.py) sets the same ones. They are
+read here and nowhere else. torch is imported on joining: before that, a process may find that there
+is nothing to do, and importing torch takes seconds.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
+
+RANK_VARIABLE = "RANK"
 
 
 @dataclass(frozen=True)
 class World:
-    """This process's place among `size`. Only rank 0 writes to the store."""
+    """This process's place among `size`; by default it is alone on the CPU.
 
-    rank: int
-    size: int
-    device: torch.device
+    Every method is a no-op for a single process. Only rank 0 writes to the store.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: str = "cpu"
+    """As torch names it: "cpu" or "cuda:<local rank>"; known after `joined`."""
+    local_rank: int = 0
     devices_per_copy: int = 1
     """Where a model takes several accelerators, the first of as many processes works with them all."""
 
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> World:
+        """The place that torchrun's or our launcher's variables name; alone without them."""
+        return cls(
+            rank=int(environment.get(RANK_VARIABLE, "0")),
+            size=int(environment.get("WORLD_SIZE", "1")),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+        )
+
+    def joined(self, patience: timedelta | None = None) -> World:
+        """The same place once all processes have met, on its own accelerator where there is one.
+
+        `patience`: how long to wait for other processes in a collective; default: torch's minutes.
+        """
+        import torch
+
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(self.local_rank)
+        if self.size > 1 and not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("nccl" if cuda else "gloo", timeout=patience)
+        return replace(self, device=f"cuda:{self.local_rank}" if cuda else "cpu")
+
+    def leave(self) -> None:
+        """Undo `joined`."""
+        if self.size == 1:
+            return
+        import torch
+
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
     @property
     def is_first(self) -> bool:
-        """Whether this process speaks for all."""
+        """Whether this process writes and logs for all."""
         return self.rank == 0
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model is computed without an accelerator."""
+        return self.device == "cpu"
 
     def sum(self, tensor: torch.Tensor) -> None:
         """Replace `tensor` by its sum over all processes."""
         if self.size > 1:
-            torch.distributed.all_reduce(tensor)
+            from torch.distributed import all_reduce
+
+            all_reduce(tensor)
 
     def any(self, flag: bool) -> bool:
-        """Whether `flag` is set in any process: all get the same answer."""
+        """Whether `flag` is set in any process; every process gets the same answer."""
         if self.size == 1:
             return flag
+        import torch
+
         count = torch.tensor([int(flag)], device=self.device)
         self.sum(count)
         return bool(count.item())
 
     def wait(self) -> None:
-        """Wait until every process has come here."""
+        """Block until every process has called this."""
         self.any(False)
 
     def with_copies_on(self, devices: int) -> World:
@@ -60,31 +112,9 @@ class World:
         return remainder == 0 and number < self._copies
 
     def share(self, count: int) -> slice:
-        """This process's part of `count` items: contiguous, sizes differing by one at most among the
-        processes that have the model, empty for others."""
+        """This process's part of `count` items: contiguous, with sizes that differ by at most one
+        among the processes that hold the model, empty for the others."""
         if not self.holds_copy:
             return slice(0, 0)
         number, copies = self.rank // self.devices_per_copy, self._copies
         return slice(count * number // copies, count * (number + 1) // copies)
-
-    def leave(self) -> None:
-        """Tear down what joining set up."""
-        if self.size > 1 and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-
-
-def join(patience: timedelta | None = None) -> World:
-    """The world this process was started in, on its own accelerator where there is one.
-
-    `patience`: how long a process waits for the others' part of a sum; default: torch's minutes.
-    """
-    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    cuda = torch.cuda.is_available()
-    if not cuda:
-        device = torch.device("cpu")
-    else:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    if size > 1 and not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if cuda else "gloo", timeout=patience)
-    return World(rank, size, device)

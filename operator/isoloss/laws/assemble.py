@@ -1,4 +1,4 @@
-"""Puts the parts of a fit together into the one public result: ranges, exclusions, warnings, draws."""
+"""Combines the parts of a fit into the public result: ranges, exclusions, warnings, draws."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def _warnings(iso_loss: IsoLossFit) -> tuple[str, ...]:
     if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
         low, high = curve.irreducible_loss_interval.low, curve.irreducible_loss_interval.high
         found.append(
-            f"The irreducible loss is not identified: the frontier gives {low:.3g} to {high:.3g} "
-            "nats, 0 being the least tried. Predictions carry that; fix it if you know it."
+            f"The irreducible loss is poorly determined: the data allow {low:.3g} to {high:.3g} nats. "
+            "Predictions include this uncertainty; set the irreducible loss if you know it."
         )
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found
         winners = np.unique(np.round(iso_loss.frontier.log_params[0, used], 6))
         if used.any() and len(winners) < 2:
             found.append(
-                f"Along the whole frontier one size ({np.exp(winners[0]):.3g} parameters) needs "
-                "the least compute: the laws say nothing about the other sizes."
+                f"One size ({np.exp(winners[0]):.3g} parameters) needs the least compute at every loss "
+                "level: the iso-loss laws describe that size only."
             )
     return tuple(found)
 

@@ -19,7 +19,7 @@ from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Interval, Refusal
 
 PRIOR_RUN_NOISE = 4e-4
-"""Relative loss noise from run to run where the data can not show it: 0.0013 nats at 3.3."""
+"""Relative loss noise from run to run where the data cannot show it: 0.0013 nats at 3.3."""
 PRIOR_FREEDOM = 2.0
 """Weight of that prior, in degrees of freedom."""
 

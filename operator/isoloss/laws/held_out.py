@@ -1,4 +1,4 @@
-"""What the fits are judged on: a part of the user's own data that they were not shown."""
+"""The part of the user's own data that fits are judged on, having not seen it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of the law engine's narrow interface. Arrays in, frozen dataclasses out.
+"""The vocabulary of the law engine: runs, options, refusals and intervals.
 
 Symbols as in the literature: N active parameters taking part in matrix products, D tokens,
 C = 6 N D FLOPs (or as given), L loss in nats per token, B batch size in sequences, LR learning rate.
@@ -18,7 +18,7 @@ Route = Literal["iso-loss", "surface"]
 
 
 class InvalidRunError(ValueError):
-    """A run whose numbers can not be: `run` and `field` name the culprit."""
+    """A run with impossible numbers; `run` and `field` name them."""
 
     def __init__(self, run: str, field_name: str, problem: str) -> None:
         super().__init__(f"run {run}: {field_name} {problem}")
@@ -46,7 +46,7 @@ class Run:
     bytes_per_token: float | None = None
     diverged: bool = False
     finished: bool = True
-    """False: still training; what it has reached so far is a bound, not a result."""
+    """False: still training. What it has reached so far is a bound, not a result."""
     tokenizer: str | None = None
     """Names the tokenizer; losses per token of two tokenizers are not comparable."""
     loss_kind: str | None = None
@@ -77,7 +77,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A typed 'I can't tell, because …': `message` is a sentence a user can act on."""
+    """Why there is no answer, typed; `message` is a sentence that a user can act on."""
 
     reason: RefusalReason
     message: str
@@ -87,7 +87,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How to fit; the defaults are what a user gets who says nothing."""
+    """How to fit."""
 
     irreducible_loss: float | None = None
     """Nats per token; None: free."""

@@ -246,7 +246,7 @@ class Laws:
 
     @property
     def default_route(self) -> Route:
-        """Which of the two estimates answers a prediction."""
+        """Which of the two routes answers a prediction."""
         return self.selection.default_route
 
     @property

@@ -28,25 +28,25 @@ def select_route(
     surface = any(estimate.route == "surface" for estimate in available)
     fallback: Route = "surface" if surface else "iso-loss"
     if not available:
-        return Selection(fallback, "no estimate could be made")
+        return Selection(fallback, "neither route could be fitted")
     shown, held_out, words = split(trajectories)
     cells = judged_cells(held_out)
     if not cells:
-        return Selection(fallback, "nothing could be held out: no cell has a minimum of its own")
+        return Selection(fallback, "nothing to compare: no held-out cell has a minimum of its own")
     quick = replace(options, bootstrap_samples=min(SAMPLES, options.bootstrap_samples))
     refits = [estimate.refit(shown, quick) for estimate in available] if shown else []
     scores = tuple(_score(refit, cells) for refit in refits if refit.refusal is None)
     if not scores:
-        return Selection(fallback, f"{words}, but no estimate could be made from the rest")
+        return Selection(fallback, f"{words}, but neither route could be fitted to the rest")
     default = min(scores, key=lambda score: score.regret_mean).route
     if surface and len(scores) < len(available):
         # Winning without a rival proves nothing: the joint surface is the better guess outside the data.
         default = fallback
-        words += ", but only one estimate could be made from the rest"
+        words += ", but only one route could be fitted to the rest"
     if surface and len({t.params for t in trajectories}) < FEWEST_SIZES:
-        # Later tokens say nothing about another size; the joint surface at least distinguishes N from D.
+        # Held-out tokens do not test another size. The joint surface at least separates N from D.
         default = "surface"
-        words += "; with two sizes that cannot decide, and the joint surface answers"
+        words += "; with two sizes this does not decide, and the joint surface answers"
     most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
     distance = float(np.mean([c.log_flops for c in cells]) - most)
     return Selection(default, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))

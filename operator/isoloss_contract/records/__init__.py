@@ -42,6 +42,7 @@ from isoloss_contract.records.preparation import (
     Shard,
 )
 from isoloss_contract.records.process import (
+    CLAIMED_ELSEWHERE_CODE,
     MAX_TERMINATION_BYTES,
     SCRATCH_VARIABLE,
     TASK_VARIABLE,
@@ -54,6 +55,7 @@ Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="ki
 
 
 __all__ = [
+    "CLAIMED_ELSEWHERE_CODE",
     "CONTRACT_VERSION",
     "MAX_TERMINATION_BYTES",
     "SCRATCH_VARIABLE",

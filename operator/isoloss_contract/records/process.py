@@ -16,6 +16,8 @@ SCRATCH_VARIABLE = "ISOLOSS_SCRATCH"
 TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
 """Environment variable naming the termination message file."""
 MAX_TERMINATION_BYTES = 2048
+CLAIMED_ELSEWHERE_CODE = "ClaimedElsewhere"
+"""TerminationMessage.code of a trainer that leaves a point to another sweep or a later attempt."""
 
 
 class ExitCode(IntEnum):
@@ -23,27 +25,27 @@ class ExitCode(IntEnum):
 
     SUCCEEDED = 0
     DIVERGED = 42
-    """The result is written: divergence is data, not an error."""
+    """The result is written: divergence is a measurement, not an error."""
     OUT_OF_MEMORY = 43
-    """No smaller micro-batch is left."""
+    """A micro-batch of one sequence does not fit."""
     BAD_CONFIGURATION = 44
-    """The task itself cannot work; a retry cannot help."""
+    """The task cannot succeed as it is; a retry cannot help."""
     BAD_DATA = 45
     """Corpus, tokenizer, prepared data or checkpoint is unusable; the message names it."""
     STORAGE = 74
     """Storage or network failed after retries."""
     INTERRUPTED = 75
-    """Stopped by SIGTERM, or another attempt holds the point; a checkpoint was written if there was anything to save."""
+    """Stop requested (SIGTERM), or another attempt holds the point; progress since the last checkpoint is saved."""
 
 
 class TerminationMessage(Record):
-    """The termination message of a trainer process, short enough that Kubernetes does not truncate it."""
+    """A trainer process's termination message, short enough that Kubernetes does not truncate it."""
 
     code: str = Field(max_length=64)
     """CamelCase, e.g. TextFieldMissing."""
     message: str = Field(max_length=1500)
     field: str = Field(default="", max_length=253)
-    """The spec field at fault, if any."""
+    """The spec field to look at, if any."""
 
     @model_validator(mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 from isoloss_operator.cluster.client import EVENT, FIELD_MANAGER, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide.observation import Event
+from isoloss_operator.decide.plans import Event
 
 MAX_NOTE = 1024
 """The API server's limit on an event's text."""

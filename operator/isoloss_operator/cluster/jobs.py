@@ -11,15 +11,21 @@ from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.pod_templates import BadPodTemplate
-from isoloss_operator.decide.observation import JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 
 Item = TypeVar("Item")
+FORBIDDEN = 403
 
 
 class CreateRefused(Exception):
-    """A Job that cannot be created: a retry without a change would fail again."""
+    """The API server refuses this Job, or we do before asking it."""
 
     expected = True
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        """`may_pass`: the refusal may end by itself, as that of a quota does."""
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class JobWriter:
@@ -81,8 +87,11 @@ class JobWriter:
         except Conflict as error:
             if taken := self._name_taken(owner, request):
                 raise CreateRefused(taken) from error
-        except (Refused, BadPodTemplate) as error:
+        except BadPodTemplate as error:
             raise CreateRefused(str(error)) from error
+        except Refused as error:
+            # 403: quota, admission policy or missing rights. The rest is about the Job itself.
+            raise CreateRefused(str(error), may_pass=error.status == FORBIDDEN) from error
         else:
             self._on_write("create", request.kind)
 

@@ -15,7 +15,8 @@ from isoloss_contract.records import (
 )
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
 from isoloss_operator.cluster.pod_templates import BadPodTemplate, merge, violations
-from isoloss_operator.decide.observation import LABEL_OWNER_UID, ConfigMapRequest, JobRequest
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
 CONTAINER = "trainer"
 MANAGED_BY = {

@@ -10,16 +10,15 @@ from typing import Any, get_args
 from kubernetes.utils.quantity import parse_quantity
 
 from isoloss_operator.cluster.manifests import CONTAINER
-from isoloss_operator.decide.observation import (
+from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_STORE,
     JobKind,
-    ObservedJob,
-    ObservedPod,
 )
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 Object = Mapping[str, Any]
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoloss_operator.decide.observation import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
 
 
 @dataclass(frozen=True)

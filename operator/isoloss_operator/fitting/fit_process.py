@@ -20,7 +20,7 @@ from isoloss_contract.store import (
     parse_record,
     parse_record_lines,
 )
-from isoloss_operator.decide.observation import FitOutcome, FitPoint
+from isoloss_operator.decide.fits import FitOutcome, FitPoint
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES

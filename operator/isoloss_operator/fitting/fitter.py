@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-from isoloss_operator.decide.observation import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 
 NICENESS = 10

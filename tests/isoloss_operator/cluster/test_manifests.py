@@ -27,14 +27,13 @@ from isoloss_operator.cluster.manifests import (
     job_manifest,
 )
 from isoloss_operator.cluster.pod_templates import BadPodTemplate
-from isoloss_operator.decide.observation import (
+from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_OWNER_UID,
-    ConfigMapRequest,
-    JobRequest,
 )
+from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
 GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
-from isoloss_operator.decide.observation import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
+from isoloss_operator.decide.labels import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
 
 
 def job(uid: str = "j1", *, conditions: Any = (), **changes: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_disruption_and_unschedulability_come_from_conditions() -> None:
     assert seen.pod.unschedulable == "no gpu"
 
 
-def test_a_deleted_jobs_pod_is_loose_while_it_runs() -> None:
+def test_a_deleted_jobs_pod_is_orphaned_while_it_runs() -> None:
     assert orphaned_pods([job("j1")], [pod("gone"), pod("j1")]) == ("k" * 32,)
     assert orphaned_pods([job("j1")], [pod("gone", **ended(0))]) == ()
 

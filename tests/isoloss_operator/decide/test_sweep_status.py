@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
+from isoloss.formatting import number
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.records import ExitCode
 from isoloss_contract.store import MAX_RECORD_BYTES, parse_record
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.bookkeeping import after_failure, planned_record
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.attempts import after_failure
+from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, Failure, FailureClass
 from isoloss_operator.decide.law_status import (
-    law_statuses,
-    loss_text,
-    number,
+    hyperparameter_law,
+    loss_compute_law,
     optimum_statuses,
-    rate,
     texts,
 )
-from isoloss_operator.decide.observation import FitOutcome
-from isoloss_operator.decide.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass, Verdict
-from isoloss_operator.decide.sweep import decide_sweep, sweep_reads
+from isoloss_operator.decide.points.transitions import planned
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,
@@ -76,19 +75,18 @@ def test_status_keeps_its_limit_when_ten_thousand_points_failed_with_long_last_w
 def test_a_ledger_of_ten_thousand_points_with_the_longest_records_can_be_read_back() -> None:
     """Quotes, which JSON doubles, in every kept failure."""
     point = points(sweep_spec())[0]
-    words = Verdict(FailureClass.TRAJECTORY_UNREADABLE, '"' * 1000, code="C" * 64)
+    words = Failure(FailureClass.TRAJECTORY_UNREADABLE, '"' * 1000, code="C" * 64)
     attempts = Attempts()
     for attempt in range(1, 6):
         ended = job(point, attempt=attempt, uid="u" * 36)
         attempts = after_failure(attempts, ended, words, template="t" * 16, now=NOW)
-    record = planned_record(point, None).model_copy(
-        update={
-            "name": "n" * 100,
-            "proxy": "p" * 30,
-            "learning_rate": 1.2345678901234567e-05,
-            "attempts": attempts,
-            "trajectory_sha256": "f" * 64,
-        }
+    record = replace(
+        planned(point, None),
+        name="n" * 100,
+        proxy="p" * 30,
+        learning_rate=1.2345678901234567e-05,
+        attempts=attempts,
+        trajectory_sha256="f" * 64,
     )
     ledger = Ledger(sweep="s", namespace="n", uid="u", points=(record,) * 10_000)
     content = ledger.document()
@@ -190,7 +188,7 @@ def test_a_stop_is_paid_for_until_now() -> None:
 
 
 def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
-    """Attempt 2 failed before it reported anything; what lies there is of attempt 1."""
+    """Attempt 2 failed before it reported anything; the stored record is attempt 1's."""
     planned = points()
     crashed = failed(planned[0], attempt=2)
     world = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
@@ -231,7 +229,7 @@ def test_repetition_of_the_corpus_is_warned_of() -> None:
     )
 
 
-def test_a_status_that_can_not_be_read_is_written_anew() -> None:
+def test_an_unreadable_status_is_written_again() -> None:
     """Someone may have edited it."""
     plan = decide_sweep(observed(status={"points": "many"}))
     assert plan.status.points.total == 8
@@ -239,48 +237,18 @@ def test_a_status_that_can_not_be_read_is_written_anew() -> None:
 
 def test_laws_read_as_formulas_with_their_quality() -> None:
     """Fitted, provisional or refused with the engine's words."""
-    shown = law_statuses(fitted_laws(), provisional=False)
-    assert shown["learning_rate_law"].status == "Fitted"
-    assert shown["learning_rate_law"].formula.startswith("LR = ")
-    assert " * C^-" in shown["loss_compute_law"].formula
-    assert "optima" in shown["batch_size_law"].quality
-    assert law_statuses(fitted_laws(), provisional=True)["batch_size_law"].status == "Provisional"
+    laws = fitted_laws()
+    rate = hyperparameter_law(laws.learning_rate, provisional=False)
+    batch = hyperparameter_law(laws.batch_size, provisional=True)
+    assert (rate.status, batch.status) == ("Fitted", "Provisional")
+    assert rate.formula.startswith("LR = ")
+    assert " * C^-" in loss_compute_law(laws, provisional=False).formula
+    assert "optima" in batch.quality
     refusal = Refusal(RefusalReason.TOO_FEW_SIZES, "Add a size.")
-    refused = law_statuses(refused_laws(refusal, (), FitOptions()), provisional=False)
-    assert (refused["batch_size_law"].reason, refused["batch_size_law"].message) == (
-        "TooFewSizes",
-        "Add a size.",
-    )
-    optima = optimum_statuses(fitted_laws().frontier, {30_000_000: "small"})
-    assert 1 <= len(optima) <= 8
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (0.0, "0"),
-        (2.1e21, "2.1e21"),
-        (2e21, "2e21"),
-        (0.000234, "2.34e-4"),
-        (768.0, "768"),
-        (1234567.0, "1.23e6"),
-        (0.01234, "0.0123"),
-        (999.96, "1000"),
-        (123456.0, "123456"),
-        (-3.14159, "-3.14"),
-        (float("inf"), "unbounded"),
-    ],
-)
-def test_numbers_have_sensible_digits(value: float | None, text: str) -> None:
-    """Three of them, and no plus sign in the exponent."""
-    assert number(value) == text
-
-
-def test_rates_and_losses_look_as_people_write_them() -> None:
-    """2e-4, and four decimals of a nat."""
-    assert [rate(2e-4), rate(2.346e-3), rate(None), rate(0.0)] == ["2e-4", "2.35e-3", "", ""]
-    assert [loss_text(3.14159), loss_text(None), loss_text(float("nan"))] == ["3.1416", "", ""]
+    refused = refused_laws(refusal, (), FitOptions())
+    shown = hyperparameter_law(refused.batch_size, provisional=False)
+    assert (shown.reason, shown.message) == ("TooFewSizes", "Add a size.")
+    assert 1 <= len(optimum_statuses(laws.frontier, {30_000_000: "small"})) <= 8
 
 
 def test_more_than_eight_texts_end_with_how_many_are_left_out() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from isoloss.laws import FitOptions
-from isoloss_operator.decide.observation import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted
 from isoloss_operator.fitting.fitter import Fitter, run_in_process
 

@@ -1,4 +1,4 @@
-"""What an answer rests on, in words: the route that gave it, what was refused, and what nobody could see."""
+"""What an answer rests on, in words: the route, what was refused, and what the sweep cannot show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isoloss.laws.surface.form_error import USUAL
 
 PERCENT = 100.0
 WIDEST_ANSWER = 10.0
-"""Widest interval, high over low, of an answer: wider says nothing that a guess does not."""
+"""Widest interval of an answer, high over low. A wider one is no better than a guess."""
 NO_MINIMUM = frozenset(
     {
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
@@ -33,7 +33,7 @@ def contradicted(laws: Laws) -> Refusal | None:
         return None
     return Refusal(
         RefusalReason.LAW_REFUSED,
-        f"Some loss levels have an optimum, all runs together have none: {refusal.message}",
+        f"Some loss levels have an optimum, but all runs taken together have none: {refusal.message}",
         law_figures(refusal),
     )
 
@@ -48,9 +48,9 @@ def too_vague(answer: Point) -> Refusal | None:
         if width > WIDEST_ANSWER:
             return Refusal(
                 RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
-                f"The best {words} is known only to lie between {found.low:.2g} and {found.high:.2g}: "
-                f"a factor of {width:.2g} apart, the limit is {WIDEST_ANSWER:.0f}. The surface is too flat "
-                "or the target too far for this sweep's noise. Add runs, or lower the noise.",
+                f"The best {words} is only known to be between {found.low:.2g} and {found.high:.2g}, "
+                f"a factor of {width:.2g}; the limit is {WIDEST_ANSWER:.0f}. The optimum is too flat or the "
+                "target too far away for this sweep's noise. Add runs, or reduce the noise.",
                 {"low": found.low, "high": found.high, "limit": WIDEST_ANSWER},
             )
     return None
@@ -61,15 +61,15 @@ def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
     found = [*_missing_route(laws, route)]
     if route == "surface":
         found += [
-            f"The best {name.replace('_', ' ')} is taken to be the same at every size: its trend over sizes "
-            "can not be told from their scatter, and the largest size was predicted better without."
+            f"The best {name.replace('_', ' ')} is assumed not to depend on the size: its trend over sizes "
+            "is within their scatter, and without it the largest size was predicted better."
             for name in laws.surface.same_at_all_sizes
         ]
     sizes = len(laws.data.sizes)
     if 0 < sizes < FEWEST_SIZES:
         found.append(
-            f"{sizes} sizes can not show how far a size strays from the trend: the intervals take it to "
-            f"be {PERCENT * USUAL:.0f} %, as in published sweeps. Optima of this sweep may stray by more."
+            f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "
+            f"{PERCENT * USUAL:.0f} %, as in published sweeps."
         )
     return tuple(found)
 

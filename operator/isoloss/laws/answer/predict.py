@@ -28,14 +28,14 @@ from isoloss.laws.bootstrap import interval
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
 from isoloss.laws.results import Laws
 
-LOST_DRAWS = 0.1
+MOST_BELOW = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""
 WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
 UNBOUNDED = 30.0
 """ln C above the estimate that stands for an equivalent compute without bound."""
 ROUNDED_TOO_FAR = 0.25
-"""ln B that rounding to a multiple may move without a word."""
+"""Change of ln B by rounding above which there is a warning."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,18 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
     curve = loss_curve(laws, count)
     assert curve is not None  # refuse_query found it so
     equivalent = curve.log_x(losses)
-    lost = float(np.isinf(equivalent).mean())
+    below = float(np.isinf(equivalent).mean())
     total = np.logaddexp(equivalent, np.log(cpt))
     spread = interval(float(total[0]), total, laws.options.interval)
-    if lost > LOST_DRAWS or spread.high - spread.low > np.log(WIDEST_COMPUTE):
+    if below > MOST_BELOW or spread.high - spread.low > np.log(WIDEST_COMPUTE):
         return Refusal(
             RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
             f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that its "
-            f"equivalent compute is unknown: total compute between {np.exp(spread.low):.2g} and "
-            f"{np.exp(min(spread.high, 700)):.2g} FLOPs, and {lost:.0%} of the bootstrap below L0.",
-            {"initial_loss": query.initial_loss, "lost_share": lost},
+            f"equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and "
+            f"{np.exp(min(spread.high, 700)):.2g} FLOPs, with {below:.0%} of the bootstrap below the irreducible loss.",
+            {"initial_loss": query.initial_loss, "share_below": below},
         )
-    # A draw below L0 stands for more compute than can be told, not for none.
+    # A draw below L0 means more compute than can be computed, not none.
     beyond = total[0] + UNBOUNDED
     return Compute(np.minimum(equivalent, beyond), np.minimum(total, beyond), float(cpt))
 
@@ -105,7 +105,7 @@ def _refuse_distance(laws: Laws, query: PredictionQuery, compute: Compute) -> Re
         return None
     return Refusal(
         RefusalReason.EXTRAPOLATION_TOO_FAR,
-        f"The total compute is {factor:.3g} times the largest of the sweep's frontier "
+        f"The total compute is {factor:.3g} times the largest on the sweep's frontier "
         f"({largest:.3g} FLOPs); the limit is {limit:.3g}.",
         {"factor": factor, "limit": limit, "largest_flops": largest},
     )
@@ -197,26 +197,26 @@ def _warnings(
         ):
             if a.high < b.low or b.high < a.low:
                 found.append(
-                    f"The two estimates of the {words} disagree beyond their intervals: along the "
-                    f"frontier {a.value:.3g} [{a.low:.3g}, {a.high:.3g}], on the joint surface "
+                    f"The two routes disagree on the {words} beyond their intervals: the iso-loss laws give "
+                    f"{a.value:.3g} [{a.low:.3g}, {a.high:.3g}], the joint surface "
                     f"{b.value:.3g} [{b.low:.3g}, {b.high:.3g}]."
                 )
     if route == "surface" and query.params is None:
         found.append(
-            "No target size was given: the surface was asked at the sweep's compute-optimal ratio "
-            "of tokens to parameters."
+            "No target size was given: the joint surface is evaluated at the sweep's compute-optimal "
+            "ratio of tokens to parameters."
         )
     raw = routes[route].batch_size.value
     rounded = _rounded(raw, query.round_to)
     if abs(np.log(rounded / raw)) > ROUNDED_TOO_FAR:
         found.append(
             f"The nearest multiple of {query.round_to} is {rounded:.0f} sequences, far from the "
-            f"optimum {raw:.4g}."
+            f"optimum of {raw:.4g}."
         )
     length = query.sequence_length
     if length is not None and laws.sequence_length not in (None, length):
         found.append(
-            f"The target's sequence length {length} differs from the sweep's {laws.sequence_length}: "
+            f"The target's sequence length, {length}, differs from the sweep's, {laws.sequence_length}: "
             "compare batch sizes in tokens."
         )
     return found

@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """How far the answer lies from the data."""
+    """How far the answer is from the data."""
 
     compute_factor: float
     """Total compute over the largest on the fitted frontier; at most 1: inside."""

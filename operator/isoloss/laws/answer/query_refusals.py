@@ -1,4 +1,4 @@
-"""What can be said against a question before any arithmetic."""
+"""Reasons against a query that need no arithmetic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def check_query(query: PredictionQuery) -> None:
     if sum(b is not None for b in budgets) != 1:
         raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
     if query.cpt_tokens is not None and query.params is None and query.flops_per_token is None:
-        raise ValueError("cpt_tokens needs params, to become FLOPs")
+        raise ValueError("cpt_tokens needs params or flops_per_token")
     if query.total_flops is None and query.initial_loss is None:
-        raise ValueError("a cpt budget needs initial_loss")
+        raise ValueError("cpt_flops and cpt_tokens need initial_loss")
     numbers = (
         *budgets,
         query.initial_loss,
@@ -36,7 +36,7 @@ def check_query(query: PredictionQuery) -> None:
 
 
 def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
-    """What can be said before any arithmetic."""
+    """Reasons that need no arithmetic."""
     if laws.status == "refused":
         return [
             Refusal(RefusalReason.LAW_REFUSED, r.message, law_figures(r)) for r in laws.refusals
@@ -46,8 +46,8 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
         refusals.append(
             Refusal(
                 RefusalReason.MIXED_TOKENIZERS,
-                f"The checkpoint's tokenizer is {query.tokenizer}, the laws' is {laws.tokenizer}: losses "
-                "per token can not be compared.",
+                f"The checkpoint's tokenizer is {query.tokenizer}, that of the laws is {laws.tokenizer}: their "
+                "losses per token cannot be compared.",
                 {"checkpoint": str(query.tokenizer), "laws": str(laws.tokenizer)},
             )
         )
@@ -56,7 +56,7 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
         refusals.append(
             Refusal(
                 RefusalReason.LAW_REFUSED,
-                f"The loss-compute law was refused: {curve.refusal.message}",
+                f"There is no loss-compute law: {curve.refusal.message}",
                 {"law_reason": curve.refusal.reason.value},
             )
         )
@@ -89,14 +89,14 @@ def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
         return Refusal(
             RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
             f"The initial loss {loss:.4g} is not above the irreducible loss "
-            f"{curve.irreducible_loss:.4g}: no amount of compute on the curve explains it.",
+            f"{curve.irreducible_loss:.4g}: no amount of compute reaches it on the fitted curve.",
             figures,
         )
     return Refusal(
         RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
-        f"The initial loss {loss:.4g} lies within the interval of the irreducible loss, from "
-        f"{lowest:.4g} with {curve.irreducible_loss:.4g} the likeliest: its equivalent compute is "
-        "unknown. Train the proxies to lower losses, or fix the irreducible loss if you know it.",
+        f"The initial loss {loss:.4g} is within the interval of the irreducible loss, which starts at "
+        f"{lowest:.4g} (estimate {curve.irreducible_loss:.4g}): its equivalent compute is unknown. "
+        "Train the proxies to lower losses, or set the irreducible loss if you know it.",
         figures,
     )
 

@@ -93,7 +93,7 @@ def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Rout
 def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> list[Array]:
     """The draws with the law's own error added: what it missed on held-out data beyond noise.
 
-    That error is taken to grow with the distance in ln C from the data.
+    That error is assumed to grow with the distance in ln C from the data.
     """
     score = laws.selection.score_of(route)
     unexplained = (UNTESTED, UNTESTED)
@@ -115,7 +115,7 @@ def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> li
 
 
 def _scatter(laws: Laws) -> Array:
-    """(2,) of ln LR and ln B: how far the target's own optimum strays from any law."""
+    """(2,) of ln LR and ln B: how far the target's own optimum deviates from any law."""
     found = laws.surface.scatter
     return np.full(2, USUAL) if found is None else found
 

@@ -1,8 +1,8 @@
-"""Cuts trajectories into cells (all runs of one size at one token count), losses told in tokens.
+"""Cuts trajectories into cells (all runs of one size at one token count), with losses expressed in tokens.
 
-A loss above the size's best at D tokens is told as the share of D that was wasted: the best run would
+A loss above the size's best at D tokens counts as the share of D that was wasted: the best run would
 have needed fewer tokens for it. In that unit a wrong learning rate costs about the same at every N
-and D, which losses in nats do not: their slope over tokens falls along every trajectory.
+and D. In nats it does not, because the slope over tokens falls along every trajectory.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ from isoloss.laws.model import InvalidRunError, Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
 
 SAME_TOKENS = 0.005
-"""Token counts closer than this (relative) are one nominal count rounded to whole steps."""
+"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 SAME_VALUE = 0.002
-"""Learning rates, batch sizes and sizes closer than this (relative) are one value, rounded."""
+"""Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 EARLY_FRACTION = 0.04
-"""Dense trajectories are used from this fraction of their size's longest run: before lies warm-up."""
+"""Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
 LARGEST_LOSS_RATIO = 1.5
-"""A final loss this many times the size's median is a diverged run even if nobody said so."""
+"""A final loss this many times the size's median means a diverged run, even if it is not marked."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Trajectory:
     residuals: Array
     """ln L less its smoothed value, scaled up for the freedom the smoother took."""
     end: float
-    """ln D of the last evaluation, or of the divergence: the loss levels not reached lie beyond."""
+    """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
     finished: bool
 
@@ -73,7 +73,7 @@ class Collected:
 
 
 def validate_run(run: Run) -> None:
-    """Raise InvalidRunError where a number can not be what it claims to be."""
+    """Raise InvalidRunError for an impossible number."""
     for name in ("params", "batch_size", "sequence_length", "learning_rate"):
         value = getattr(run, name)
         if not (np.isfinite(value) and value > 0):
@@ -88,7 +88,9 @@ def validate_run(run: Run) -> None:
     if (finite <= 0).any():
         raise InvalidRunError(run.name, "losses", "are not all positive")
     if len(finite) < len(run.losses) and not run.diverged:
-        raise InvalidRunError(run.name, "losses", "are not finite in a run not marked diverged")
+        raise InvalidRunError(
+            run.name, "losses", "are not all finite, and the run is not marked as diverged"
+        )
     if run.flops_per_token is not None and not (
         np.isfinite(run.flops_per_token) and run.flops_per_token > 0
     ):
@@ -185,7 +187,7 @@ def _without_duplicates(
 
 
 def _overlap(run: Run, other: Run) -> bool:
-    """Whether both claim to say what this configuration's loss is at the same tokens."""
+    """Whether both have losses of this configuration at the same tokens."""
     if len(run.tokens) == 0 or len(other.tokens) == 0:
         return run.tokens.shape == other.tokens.shape
     if len(run.tokens) == 1 and len(other.tokens) == 1:
@@ -216,17 +218,20 @@ def _trajectory(
     first = group[0]
     tokens = np.concatenate([run.tokens for run in group])
     losses = np.concatenate([run.losses for run in group])
-    lost = np.concatenate([_lost(run, limit) for run in group])
+    diverged_at = np.concatenate([_diverged(run, limit) for run in group])
     order = np.argsort(tokens, kind="stable")
-    tokens, losses, lost = tokens[order], losses[order], lost[order]
-    diverged = bool(lost.any()) or any(run.diverged for run in group)
+    tokens, losses, diverged_at = tokens[order], losses[order], diverged_at[order]
+    diverged = bool(diverged_at.any()) or any(run.diverged for run in group)
     end = float(np.log(tokens[-1])) if len(tokens) else -np.inf
-    keep = ~lost
+    keep = ~diverged_at
     if keep.sum() >= DENSE:
         keep &= tokens >= EARLY_FRACTION * longest
-    if lost.any():
+    if diverged_at.any():
         excluded.append(
-            Exclusion(first.name, f"{int(lost.sum())} evaluations after divergence: used as bound")
+            Exclusion(
+                first.name,
+                f"{int(diverged_at.sum())} evaluations after divergence are used as a bound",
+            )
         )
     log_tokens, log_losses = np.log(tokens[keep]), np.log(losses[keep])
     smooth, smoother, residuals = smooth_losses(log_tokens, log_losses)
@@ -247,8 +252,8 @@ def _trajectory(
     )
 
 
-def _lost(run: Run, limit: float) -> Flags:
-    """Evaluations that tell only that the run diverged."""
+def _diverged(run: Run, limit: float) -> Flags:
+    """(evaluations,) that show no more than that the run diverged."""
     bad = ~np.isfinite(run.losses)
     if len(run.losses) == 0:
         return bad

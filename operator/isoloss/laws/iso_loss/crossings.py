@@ -1,4 +1,4 @@
-"""The tokens at which a smoothed trajectory reaches a loss: no first crossing, which noise makes early."""
+"""The tokens at which a smoothed trajectory reaches a loss. Noise makes the first raw crossing too early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
 from isoloss.laws.data.trajectories import Trajectory
 
 SAME_LOSS = 1e-9
-"""ln L within which two losses are one: levels lie at the ends of runs, where rounding must not decide."""
+"""Losses this close in ln L are equal. Levels are placed at the ends of runs, where rounding must not decide."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
 
 
 def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
-    """One evaluation tells the tokens to its own loss alone, as in a table of tokens to a target."""
+    """One evaluation gives the tokens to its own loss only, as in a table of tokens to a target."""
     on = np.abs(log_losses - trajectory.smooth[0]) < SAME_LOSS
     weights = np.zeros((len(log_losses), len(trajectory.log_tokens)))
     weights[on, 0] = 1.0

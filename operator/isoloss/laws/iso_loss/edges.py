@@ -11,13 +11,13 @@ from isoloss.laws.model import Refusal, RefusalReason
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""
 DOUBTFUL = 0.2
-"""Share of the bootstrap beyond one edge from which on an optimum is not known to lie inside."""
+"""An optimum is not known to be inside the grid if more than this share of the bootstrap is beyond one edge."""
 MOSTLY_CONVEX = 0.8
 """Share of the bootstrap that must have a minimum at all."""
 
 
 def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
-    """Refuse what no parabola can be fitted to; name the edge if the best run lies on one."""
+    """Refuse what no parabola can be fitted to; name the edge if the best run is on one."""
     edge = edge_by_profile(size, x, y, z, reached)
     rates, batches = len(np.unique(x)), len(np.unique(y))
     if (
@@ -60,7 +60,7 @@ def edge_by_profile(size: Size, x: Array, y: Array, z: Array, reached: Flags) ->
 def edge_refusal(
     quantity: str, size: Size, edge: float, larger: bool, vertex: float | None
 ) -> Refusal:
-    """The optimum lies on or beyond the last value of a grid line: say which way to extend."""
+    """The optimum is on or beyond the edge of the grid: say which way to extend it."""
     reason = (
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
         if quantity == "learning_rate"
@@ -78,7 +78,7 @@ def edge_refusal(
         figures["vertex"] = vertex
     return Refusal(
         reason,
-        f"With {size.params:.3g} parameters the best {words} lies on or beyond the "
+        f"At {size.params:.3g} parameters the best {words} is at or beyond the "
         f"{'largest' if larger else 'smallest'} one tried, {edge:.4g}: "
         f"extend the grid to {direction} values.",
         figures,
@@ -108,14 +108,14 @@ def judge_vertex(
 
 
 def _not_convex(size: Size, log_tokens: Array, reached: Flags, share: float) -> Refusal:
-    """A surface that is flat or a saddle: blame the edge if the best run lies on one."""
+    """A surface that is flat or a saddle; the edge is to blame if the best run is on one."""
     edge = edge_by_profile(size, size.x, size.y, log_tokens, reached)
     if edge is not None:
         return edge
     return Refusal(
         RefusalReason.SURFACE_NOT_CONVEX,
-        f"The tokens that {size.params:.3g} parameters need have no minimum over learning rate "
-        f"and batch size that stands out of the noise (convex in {share:.0%} of the bootstrap). "
-        "Widen the grid or lower the noise of the evaluations.",
+        f"At {size.params:.3g} parameters the tokens to this loss have no minimum over learning rate "
+        f"and batch size above the noise (convex in {share:.0%} of the bootstrap). "
+        "Widen the grid or reduce the evaluation noise.",
         {"params": size.params, "convex_share": share},
     )

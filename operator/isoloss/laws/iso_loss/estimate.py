@@ -148,9 +148,9 @@ def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLoss
 
 
 def _main_reason(frontier: Frontier) -> Refusal:
-    """The reason that took most levels away, said by the lowest loss it took.
+    """The reason that removed most levels, as stated at the lowest loss that it removed.
 
-    Levels that too few runs reach lie at the ends of every sweep: they are to blame only alone.
+    Every sweep has levels at its ends that too few runs reach: they count only where nothing else does.
     """
     reasons = [r for r in frontier.refusals if r is not None]
     telling = [r for r in reasons if r.reason is not RefusalReason.NO_COMMON_LOSS_RANGE] or reasons
@@ -172,7 +172,7 @@ def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
     runs = sum(t.usable for t in trajectories)
     return Refusal(
         RefusalReason.TOO_FEW_EVALUATIONS if runs >= 3 else RefusalReason.TOO_FEW_RUNS,
-        f"{runs} runs have usable evaluations, {most} at most, and share no range of losses.",
+        f"{runs} runs have usable evaluations (at most {most} per run), and they share no range of losses. Evaluate more often, or train longer.",
         {"runs": runs, "evaluations": most},
     )
 
@@ -180,6 +180,6 @@ def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
 def _one_size(params: float) -> Refusal:
     return Refusal(
         RefusalReason.TOO_FEW_SIZES,
-        f"There is one model size ({params:.3g} parameters); laws across compute need two.",
+        f"There is only one model size ({params:.3g} parameters). Scaling laws need at least two.",
         {"sizes": 1},
     )

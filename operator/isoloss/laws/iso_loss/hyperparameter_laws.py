@@ -89,7 +89,7 @@ def _refuse_trend(
     words = quantity.replace("_", " ")
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
-        f"The optimal {words} may rise or fall over the losses seen: the slope's interval is "
-        f"[{found.low:.3g}, {found.high:.3g}]. Add sizes or tokens, or lower the noise.",
+        f"The optimal {words} may rise or fall over the losses seen: the interval of its slope is "
+        f"[{found.low:.3g}, {found.high:.3g}]. Add sizes or tokens, or reduce the noise.",
         {"slope": found.value, "low": found.low, "high": found.high},
     )

@@ -73,14 +73,14 @@ def _refuse(losses: Array, log_flops: Array, options: FitOptions) -> Refusal | N
     if fixed is not None and fixed >= losses.min():
         return Refusal(
             RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
-            f"The irreducible loss was fixed at {fixed:.4g}, but a run reached {losses.min():.4g}.",
+            f"The irreducible loss is set to {fixed:.4g}, but a run reached {losses.min():.4g}. Set it lower, or leave it free.",
             {"irreducible_loss": fixed, "lowest_loss": float(losses.min())},
         )
     slope = np.polyfit(np.log(losses), log_flops[0], 1)[0]
     if slope >= 0:
         return Refusal(
             RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
-            "The loss does not fall with compute along the frontier.",
+            "The loss does not fall with compute along the frontier. Train for more tokens.",
             {"slope": float(slope)},
         )
     return None

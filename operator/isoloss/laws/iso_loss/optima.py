@@ -203,7 +203,7 @@ def _not_covered(log_loss: Array, level: int, params: float | None = None) -> Re
     who = (
         "no size has"
         if params is None
-        else f"{params:.3g} parameters, the cheapest there, do not have"
+        else f"the cheapest size there ({params:.3g} parameters) does not have"
     )
     figures: dict[str, float | str] = {"loss": loss}
     if params is not None:

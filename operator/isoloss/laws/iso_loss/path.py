@@ -2,7 +2,7 @@
 
 The size of least compute jumps from one trained size to the next, and the optimal learning rate and
 batch size jump with it: a saw that hides their trend. Two sizes reach a loss at equal compute where the
-best size lies between them; through those crossings the path is a power law of compute. The optima of all
+best size is between them; through those crossings the path is a power law of compute. The optima of all
 sizes and levels, log-linear in N and D, are then read off along it.
 """
 
@@ -19,7 +19,7 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import best_curve, tokens_to
 
 EXPONENT = 0.5
-"""Of N* in compute, where one crossing can not tell: tokens and parameters grow alike."""
+"""Of N* in compute, where a single crossing leaves it open: tokens and parameters grow in proportion."""
 EXPONENT_ERROR = 0.1
 OFFSET_ERROR = 0.1
 """Of ln N* at a crossing."""
@@ -153,7 +153,7 @@ def read_along(
 ) -> tuple[Array, Array] | None:
     """(ln LR, ln B) (draws, levels) at ln N, ln D (draws, levels), by a log-linear law per draw.
 
-    None where the vertices do not tell the law's three coefficients apart.
+    None where the vertices do not determine all three coefficients.
     """
     n, d = vertices.log_params, vertices.log_tokens[0]
     if len(n) < 3:

@@ -1,10 +1,10 @@
-"""How far the cells' own optima stray from the joint surface's law, beyond what noise explains.
+"""How far the cells' own optima deviate from the joint surface's law, beyond what noise explains.
 
 No law of N and D is exact. Where every cell of a sweep has its own residual slope over (LR, B), those
-slopes say how far its optimum lies from the law; what noise does not explain is the law's own error.
+slopes say how far its optimum is from the law; what noise does not explain is the law's own error.
 It acts like a random effect per cell: it does not average out over the runs of a cell, it blurs the
-coefficients, and the target's own optimum strays as much. Few sizes can not show it: published sweeps
-then say how much is usual, and count for less the more cells and sizes the user's own data have.
+coefficients, and the target's own optimum deviates as much. Few sizes cannot show it: published sweeps then
+say how much is usual, and count for less the more cells and sizes the user's own data have.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Residuals:
     variance: float
     """Of a point of weight 1."""
     own_runs: float = 1.0
-    """Runs per point: evaluations of one run are not trained anew, and stray alike."""
+    """Runs per point: evaluations of one run share its training, and deviate together."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Scatter:
 def scatter(
     residuals: Residuals, sizes: Sequence[float], hessian: Array, unknowns: int
 ) -> Scatter:
-    """How far cells and sizes stray from the law; `sizes` (cells,) are ln N.
+    """How far cells and sizes deviate from the law; `sizes` (cells,) are ln N.
 
     `unknowns` is the number of the law's coefficients per hyperparameter, two of them of sizes. What
-    the data leave unseen is as usual.
+    the data do not show is taken as usual.
     """
     found = [_shift(residuals, c, hessian) for c in range(len(sizes))]
     shifts = np.array([shift for shift, _ in found])

@@ -2,7 +2,7 @@
 
 Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
 n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
-lies outside the grid still tell the slope there, and every cell shares the curvature H.
+is outside the grid still show the slope there, and every cell shares the curvature H.
 The optimum is a log-linear law of N and D.
 """
 
@@ -111,19 +111,19 @@ def _solver(design: Array, weights: Array) -> Array:
 
 
 def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
-    """Too few cells, or cells that can not tell a size from its tokens."""
+    """Too few cells, or cells that do not separate size from tokens."""
     points = sum(len(c.runs) for c in cells)
     sizes = len({c.log_params for c in cells})
     if points < len(Shape) + len(cells) + 1 or len(cells) < 3:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
-            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface.",
+            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface. Add runs, or evaluate more often.",
             {"points": points, "cells": len(cells)},
         )
     if sizes < 2:
         return Refusal(
             RefusalReason.TOO_FEW_SIZES,
-            "One model size says nothing about others: a joint surface needs two.",
+            "There is only one model size. A joint surface needs at least two.",
             {"sizes": sizes},
         )
     n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])
@@ -131,8 +131,8 @@ def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
     if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
         return Refusal(
             RefusalReason.TOO_FEW_EVALUATIONS,
-            "Every size was evaluated at one ratio of tokens to parameters: what depends on the size "
-            "can not be told from what depends on the tokens.",
+            "Every size was evaluated at the same ratio of tokens to parameters: the effects of size and "
+            "of tokens cannot be separated. Train at least one size for more tokens per parameter.",
             {"cells": len(cells), "spread": float(spread)},
         )
     return None

@@ -61,12 +61,12 @@ def _judge(
     law: Array,
     convex: Flags,
 ) -> Refusal | None:
-    """Refuse a surface without a minimum, or whose minima mostly lie outside the grids."""
+    """Refuse a surface without a minimum, or whose minima are mostly outside the grids."""
     if not convex[0] or convex.mean() < MOSTLY_CONVEX:
         return Refusal(
             RefusalReason.SURFACE_NOT_CONVEX,
-            "The joint surface has no minimum over learning rate and batch size that stands out "
-            f"of the noise (convex in {convex.mean():.0%} of the bootstrap).",
+            "The joint surface has no minimum over learning rate and batch size above the noise "
+            f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
             {"convex_share": float(convex.mean())},
         )
     for quantity, part, values in (
@@ -92,7 +92,7 @@ def _sides(
     law: Array,
     values: Array,
 ) -> Array:
-    """(cells,) 1 where the optimum lies above the lines that the size was tried on, -1 below, else 0."""
+    """(cells,) 1 where the optimum is above the values that the size was tried at, -1 below, else 0."""
     params = np.log([t.params for t in trajectories])
     sides = np.zeros(len(cells))
     for i, cell in enumerate(cells):
@@ -105,7 +105,7 @@ def _sides(
 
 
 def _sizes_inside(fit: SurfaceFit, sides: Array) -> int:
-    """Sizes whose optimum lies inside their grid in some cell: a trend over sizes needs two."""
+    """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
     return len({size for size, side in zip(fit.sizes, sides, strict=True) if side == 0})
 
 
@@ -114,9 +114,9 @@ def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) 
     words = quantity.replace("_", " ")
     return replace(
         known,
-        message=f"The best {words} on the joint surface is so poorly known that it lies beyond the grid's "
-        f"edge, {known.figures['edge']:.4g}, in {share:.0%} of the bootstrap: extend the grid to "
-        f"{known.figures['direction']} values, or lower the noise.",
+        message=f"The best {words} on the joint surface is so uncertain that it is beyond the grid's edge, "
+        f"{known.figures['edge']:.4g}, in {share:.0%} of the bootstrap: extend the grid to "
+        f"{known.figures['direction']} values, or reduce the noise.",
     )
 
 
@@ -127,7 +127,7 @@ def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
         if quantity == "learning_rate"
         else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        f"In {share:.0%} of the joint surface's cells the best {quantity.replace('_', ' ')} lies "
+        f"In {share:.0%} of the joint surface's cells the best {quantity.replace('_', ' ')} is "
         f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
         {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
     )

@@ -1,8 +1,8 @@
 """Whether the best learning rate and batch size depend on the size at all, at equal tokens.
 
 Sizes that differ in width have different best learning rates; sizes that differ in their experts need
-not. Few sizes, each straying by some per cent, show a trend even where there is none, and it grows with
-the extrapolation. So a trend that can not be told from the scatter of sizes is left out where that
+not. A few sizes that each deviate by some per cent show a trend even where there is none, and its effect
+grows with the extrapolation. So a trend within the scatter of sizes is left out where that
 predicts the largest size better, from the others. Half of an answer's draws keep the trend, and all of
 them its spread: few sizes do not decide such a question for good.
 """
@@ -33,7 +33,7 @@ SURE = 0.975
 def trends_to_leave_out(
     trajectories: Sequence[Trajectory], known: Uncertainty
 ) -> tuple[Quantity, ...]:
-    """The hyperparameters that are better taken to be the same at every size; none for two sizes."""
+    """The hyperparameters that are better assumed to be the same at every size; none for two sizes."""
     doubtful = [] if len(set(known.fit.sizes)) < FEWEST_SIZES else _doubtful(known)
     if not doubtful:
         return ()

@@ -1,29 +1,34 @@
-"""The ledger's books: what is charged to whom, and how long the next attempt waits."""
+"""What is charged to which task, and how long the next attempt waits."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from isoloss_contract.ledger import Attempts, PointState
 from isoloss_contract.records import Outcome, ParameterCounts
-from isoloss_operator.decide.bookkeeping import (
+from isoloss_operator.decide.jobs.attempts import (
     after_failure,
     after_stop,
     charges,
-    delay_seconds,
     halvings,
+)
+from isoloss_operator.decide.jobs.backoff import delay_of, delay_seconds, not_before
+from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
+from isoloss_operator.decide.points.transitions import (
     is_enough,
-    not_before,
-    planned_record,
+    planned,
+    result_found,
     settled,
     unusable,
-    with_result,
 )
-from isoloss_operator.decide.outcomes import FailureClass, Verdict
 from tests.support.builders import NOW, job, points, result, sweep_spec
 
+README = Path(__file__).parents[3] / "operator" / "README.md"
 POINT = points()[0]
 F = FailureClass
 
@@ -34,8 +39,8 @@ def after(
     """The attempts after these failures, one Job each."""
     for failure in failures:
         ended = job(POINT, attempt=attempts.ended + 1, **job_changes)
-        verdict = Verdict(failure, "words")
-        attempts = after_failure(attempts, ended, verdict, template=template, now=NOW, halvable=3)
+        reported = Failure(failure, "words")
+        attempts = after_failure(attempts, ended, reported, template=template, now=NOW, halvable=3)
     return attempts
 
 
@@ -43,7 +48,7 @@ def test_a_job_seen_twice_is_recorded_once() -> None:
     """Attempts are numbered: what ended stays ended."""
     once = after(Attempts(), F.CRASHED)
     again = after_failure(
-        once, job(POINT, attempt=1), Verdict(F.CRASHED, ""), template="t", now=NOW
+        once, job(POINT, attempt=1), Failure(F.CRASHED, ""), template="t", now=NOW
     )
     assert again is once
 
@@ -55,13 +60,13 @@ def test_interruptions_are_counted_and_not_charged() -> None:
 
 
 def test_charges_belong_to_their_template() -> None:
-    """Under another template there are none, and its first failure starts the count anew."""
+    """Under another template there are none, and its first failure starts the count at zero."""
     attempts = after(Attempts(), F.CRASHED, F.STORAGE, template="old")
     assert (charges(attempts, "old"), charges(attempts, "new")) == (2, 0)
     assert charges(after(attempts, F.CRASHED, template="new"), "new") == 1
 
 
-def test_only_the_last_failures_are_kept_in_words() -> None:
+def test_only_the_last_failures_keep_their_messages() -> None:
     """Counts are never cut."""
     attempts = after(Attempts(), *[F.CRASHED] * 7)
     assert [f.attempt for f in attempts.failures] == [6, 7]
@@ -122,13 +127,33 @@ def test_delays_grow_with_repetition_and_are_bounded(
     assert not_before(attempts, "t") == expected
 
 
+def in_words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 or seconds % 60 else f"{seconds / 60:.0f} min"
+
+
+def row(kind: FailureClass) -> tuple[str, ...]:
+    """A row of the README's table."""
+    delay = delay_of(kind)
+    delays = [in_words(delay.seconds(count)) for count in (1, 2, 3, 1000)]
+    return str(kind), "no" if kind in UNCHARGED else "yes", *delays
+
+
+def test_the_delay_table_in_the_readme_is_the_operators() -> None:
+    """Every class of failure, in the order of its enum: one table for prepare, train and evaluate."""
+    table = README.read_text().split("<!-- delays -->")[1]
+    found = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE
+    )
+    assert found == [row(kind) for kind in FailureClass]
+
+
 def test_a_changed_template_ends_the_wait_for_what_failed_under_the_former_one() -> None:
-    """Whoever changed it mended something; an interruption had nothing to do with it."""
+    """Whoever changed it fixed something; an interruption had nothing to do with it."""
     crashed = after(Attempts(), *[F.CRASHED] * 3)
     assert not_before(crashed, "t") is not None
-    assert not_before(crashed, "mended") is None
+    assert not_before(crashed, "fixed") is None
     interrupted = after(Attempts(), *[F.INTERRUPTED] * 3)
-    assert not_before(interrupted, "mended") is not None
+    assert not_before(interrupted, "fixed") is not None
 
 
 def test_an_interruption_after_long_work_does_not_slow_the_next_attempt() -> None:
@@ -140,21 +165,19 @@ def test_an_interruption_after_long_work_does_not_slow_the_next_attempt() -> Non
 
 def test_retries_are_tries_after_the_first() -> None:
     """retriesPerPoint 1: the second failure is one too many; raising it revives the point."""
-    record = planned_record(POINT, None)
+    record = planned(POINT, None)
     digest = POINT.proxy.template_digest
-    once = record.model_copy(update={"attempts": after(Attempts(), F.CRASHED, template=digest)})
-    twice = record.model_copy(
-        update={"attempts": after(Attempts(), F.CRASHED, F.CRASHED, template=digest)}
-    )
+    once = replace(record, attempts=after(Attempts(), F.CRASHED, template=digest))
+    twice = replace(record, attempts=after(Attempts(), F.CRASHED, F.CRASHED, template=digest))
     assert settled(once, POINT, 1).state is PointState.PENDING
     assert settled(twice, POINT, 1).state is PointState.FAILED
     assert settled(settled(twice, POINT, 1), POINT, 2).state is PointState.PENDING
 
 
 def test_out_of_memory_is_final_whatever_the_retries() -> None:
-    """Another attempt under the same template can not help."""
+    """Another attempt under the same template cannot help."""
     attempts = after(Attempts(), F.OUT_OF_MEMORY, template=POINT.proxy.template_digest)
-    record = planned_record(POINT, None).model_copy(update={"attempts": attempts})
+    record = replace(planned(POINT, None), attempts=attempts)
     assert settled(record, POINT, 20).state is PointState.OUT_OF_MEMORY
 
 
@@ -163,9 +186,9 @@ def test_more_tokens_reopen_a_success_but_not_a_divergence() -> None:
     longer = points(
         sweep_spec(proxies=[{**p, "tokens": 4_000_000} for p in sweep_spec()["proxies"]])
     )[0]
-    done = with_result(planned_record(POINT, None), result(POINT), adopted=False)
-    diverged = with_result(
-        planned_record(POINT, None), result(POINT, outcome=Outcome.DIVERGED), adopted=False
+    done = result_found(planned(POINT, None), result(POINT), adopted=False)
+    diverged = result_found(
+        planned(POINT, None), result(POINT, outcome=Outcome.DIVERGED), adopted=False
     )
     assert settled(done, POINT, 3).state is PointState.SUCCEEDED
     assert settled(done, longer, 3).state is PointState.PENDING

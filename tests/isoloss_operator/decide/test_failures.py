@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from isoloss_contract.records import ExitCode
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod
-from isoloss_operator.decide.outcomes import (
+from isoloss_operator.decide.jobs.failures import (
     CLAIMED_ELSEWHERE_CODE,
     FailureClass,
-    PodTrouble,
     classify,
-    pod_trouble,
+    spec_field,
     termination_message,
 )
+from isoloss_operator.decide.jobs.waiting import waits_for
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.reasons import TRAINER_REASONS
 from tests.support.builders import complete, failed, job, points, vanished, words
 
 POINT = points()[0]
@@ -76,10 +78,10 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
     ),
     "succeeded without a result": (complete(POINT), F.RESULT_MISSING, True),
     "diverged without a result": (failed(POINT, ExitCode.DIVERGED), F.RESULT_MISSING, True),
-    "killed by no one knows whom": (failed(POINT, 137), F.CRASHED, True),
+    "killed for an unknown reason": (failed(POINT, 137), F.CRASHED, True),
     "an exception": (failed(POINT, 1), F.CRASHED, True),
     "a command that is not there": (failed(POINT, 127), F.CRASHED, True),
-    "last words that are not ours": (
+    "a termination message that is not ours": (
         failed(POINT, 1, pod_termination_message="{oops"),
         F.CRASHED,
         True,
@@ -90,31 +92,31 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_outcome(name: str) -> None:
     """The class decides whether it is charged."""
-    observed, failure, is_charged = ROWS[name]
-    verdict = classify(observed)
-    assert verdict.failure is failure
-    assert verdict.is_charged is is_charged
-    assert verdict.message
+    observed, kind, is_charged = ROWS[name]
+    failure = classify(observed)
+    assert failure.kind is kind
+    assert failure.is_charged is is_charged
+    assert failure.message
 
 
 def test_the_wording_of_a_message_decides_nothing() -> None:
-    """'preempted' in a crash's last words is still a crash."""
+    """'preempted' in the termination message of a crash is still a crash."""
     crash = failed(POINT, 1, pod_termination_message=words("Crash", "preempted by evil"))
-    assert classify(crash).failure is FailureClass.CRASHED
+    assert classify(crash).kind is FailureClass.CRASHED
 
 
 def test_the_trainers_words_code_and_field_are_passed_on() -> None:
     """They lead people to the spec field."""
     bad = failed(POINT, 44, pod_termination_message=words("BadShape", "must divide", "proxies[0]"))
-    verdict = classify(bad)
-    assert (verdict.code, verdict.message, verdict.field) == (
+    failure = classify(bad)
+    assert (failure.code, failure.message, failure.field) == (
         "BadShape",
         "must divide",
         "proxies[0]",
     )
 
 
-def test_without_words_the_facts_are_told() -> None:
+def test_without_a_termination_message_the_facts_are_stated() -> None:
     """Exit code and reasons."""
     assert classify(failed(POINT, 3)).message == "exit code 3, Error"
     assert "its pod is gone" in classify(vanished(POINT)).message
@@ -145,12 +147,50 @@ def test_a_termination_message_with_an_unknown_field_is_not_ours() -> None:
         (ObservedPod(unschedulable="0/3 nodes", deleting=True), None),
     ],
 )
-def test_pods_that_can_not_start_say_why(pod: ObservedPod, reason: str | None) -> None:
-    """Each recovers by itself once the cause is mended."""
-    trouble = pod_trouble(job(POINT, pod=pod))
-    assert (trouble.reason if isinstance(trouble, PodTrouble) else None) == reason
+def test_pods_that_cannot_start_say_why(pod: ObservedPod, reason: str | None) -> None:
+    """Each recovers by itself once the cause is fixed."""
+    wait = waits_for(job(POINT, pod=pod))
+    assert (wait.reason if wait else None) == reason
 
 
-def test_a_finished_job_is_in_no_trouble() -> None:
+def test_a_finished_job_waits_for_nothing() -> None:
     """It is past starting."""
-    assert pod_trouble(replace(failed(POINT), pod=ObservedPod(unschedulable="x"))) is None
+    assert waits_for(replace(failed(POINT), pod=ObservedPod(unschedulable="x"))) is None
+
+
+def test_every_reason_that_is_a_code_of_the_trainer_is_one() -> None:
+    """A code that the trainer renames would else become BadData without notice."""
+    sources = Path(__file__).parents[3] / "trainer_image" / "isoloss_trainer"
+    text = "".join(path.read_text() for path in sources.rglob("*.py"))
+    assert [reason for reason in TRAINER_REASONS if f'"{reason}"' not in text] == []
+
+
+# -------------------------------------------------------------------------------- which field
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("", ""),
+        ("tokenizer", "spec.data.tokenizer"),
+        ("domains.math.text_field", "spec.data.domains[1].textField"),
+        ("domains.math", "spec.data.domains[1]"),
+        ("mixture.general", "spec.data.domains[0]"),
+        ("domains.unknown.uri", "domains.unknown.uri"),
+        ("model.vocab_size", "spec.proxies[2].model.config.vocab_size"),
+        ("model", "spec.proxies[2].model"),
+        ("validation.sequences_per_domain", "spec.data.validation.sequencesPerDomain"),
+        ("checkpoint.uri", "spec.checkpoint.uri"),
+        ("something.else", "something.else"),
+    ],
+)
+def test_field(field: str, expected: str) -> None:
+    """What has no counterpart is passed on as it is."""
+    assert spec_field(field, domains=["general", "math"], proxy=2) == expected
+
+
+@pytest.mark.parametrize("given", ["preset", "like"])
+def test_only_a_config_has_the_keys_of_a_model(given: str) -> None:
+    """Nobody can fix a key that they did not write."""
+    found = spec_field("model.vocab_size", proxy=2, model=given)
+    assert found == f"spec.proxies[2].model.{given}"

@@ -1,0 +1,103 @@
+"""The records of a run: rows of its trajectory and the final result."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import math
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from isoloss_contract.records import DomainLoss, Outcome, PointResult, TrajectoryRow
+from isoloss_trainer.evaluation import Loss, bytes_per_token
+from isoloss_trainer.training_state import TrainingState
+
+if TYPE_CHECKING:
+    from isoloss_trainer.run import PointRun
+
+PACKAGES = ("torch", "transformers", "isoloss")
+"""Whose versions every result names: another version may compute another loss."""
+
+Losses = tuple[Loss, dict[str, Loss]]
+"""Of the mixture and of each domain."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, or SUCCEEDED while it lasts."""
+
+    outcome: Outcome
+    message: str = ""
+    diverged_at_tokens: int | None = None
+
+
+def trajectory_row(
+    state: TrainingState, tokens: int, raw: Losses, averaged: Losses
+) -> TrajectoryRow:
+    """An evaluation of the raw and the averaged weights; losses that are not finite become None."""
+    (loss, domains), (averaged_loss, averaged_domains) = raw, averaged
+    return TrajectoryRow(
+        step=state.step,
+        tokens=tokens,
+        loss=_finite(loss.value),
+        loss_standard_error=_finite(loss.standard_error),
+        averaged_loss=_finite(averaged_loss.value),
+        averaged_loss_standard_error=_finite(averaged_loss.standard_error),
+        domains={name: _domain(domains[name], averaged_domains[name]) for name in domains},
+        training_loss=state.training_loss,
+    )
+
+
+def _domain(raw: Loss, averaged: Loss) -> DomainLoss:
+    return DomainLoss(
+        loss=_finite(raw.value),
+        standard_error=_finite(raw.standard_error),
+        averaged_loss=_finite(averaged.value),
+        averaged_standard_error=_finite(averaged.standard_error),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: bytes) -> PointResult:
+    """The facts of the run as they stand; `trajectory` is the text of `rows`."""
+    world = run.attempt.world
+    return PointResult(
+        key=run.point.key,
+        outcome=run.ending.outcome,
+        tokens=rows[-1].tokens if rows else 0,
+        wanted_tokens=run.attempt.task.tokens,
+        steps=run.state.step,
+        parameters=run.parameters,
+        bytes_per_token=bytes_per_token(run.attempt.data, run.point.mixture),
+        diverged_at_tokens=run.ending.diverged_at_tokens,
+        loss=rows[-1].loss if rows else None,
+        averaged_loss=rows[-1].averaged_loss if rows else None,
+        trajectory_sha256=hashlib.sha256(trajectory).hexdigest(),
+        evaluations=len(rows),
+        accelerator_seconds=run.accelerator_seconds,
+        accelerators=0 if world.on_cpu else world.size,
+        micro_batch=run.learner.micro_batch,
+        attempts=run.state.attempts,
+        versions=versions(),
+        message=run.ending.message or _summary(run, rows[-1]),
+    )
+
+
+def _summary(run: PointRun, last: TrajectoryRow) -> str:
+    epochs = run.sequences.order.epochs(run.state.step * run.point.batch_size)
+    repeated = [
+        f"domain {name} was read {passes:.1f} times"
+        for name, passes in epochs.items()
+        if passes > 1
+    ]
+    return "; ".join([f"loss {last.loss:.4f} nats per token at {last.tokens} tokens", *repeated])
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the PACKAGES that compute a result."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages}

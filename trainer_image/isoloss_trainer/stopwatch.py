@@ -1,0 +1,35 @@
+"""Where the time of an attempt goes."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stopwatch:
+    """Seconds since it was made, and of the activities that were timed with it."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._activities: dict[str, float] = defaultdict(float)
+
+    @property
+    def seconds(self) -> float:
+        """Since the stopwatch was made."""
+        return time.monotonic() - self._started
+
+    @contextmanager
+    def timing(self, activity: str) -> Iterator[None]:
+        """Add the duration of the block to `activity`."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._activities[activity] += time.monotonic() - started
+
+    def shares(self) -> dict[str, float]:
+        """Each activity's share of all time so far, as `<activity>_share`."""
+        total = max(1e-9, self.seconds)
+        return {f"{name}_share": spent / total for name, spent in self._activities.items()}

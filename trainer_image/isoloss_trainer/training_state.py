@@ -1,0 +1,65 @@
+"""What a run has become so far, apart from its tensors: all that a later attempt continues from."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+
+from isoloss_contract.records import Finite, Record, TrajectoryRow
+
+EXPLODED_NATS = 1.0
+"""A loss this far above the first step's …"""
+EXPLODED_STEPS = 100
+"""… for this many steps in a row means divergence."""
+
+
+class DivergenceWatch(Record, frozen=False):
+    """Decides step by step whether the training loss has diverged."""
+
+    first_loss: Finite | None = None
+    high_steps: int = Field(default=0, ge=0)
+
+    def has_diverged(self, loss: float) -> bool:
+        """Take in the next step's loss, nats per token."""
+        if not math.isfinite(loss):
+            return True
+        if self.first_loss is None:
+            self.first_loss = loss
+        self.high_steps = self.high_steps + 1 if loss > self.first_loss + EXPLODED_NATS else 0
+        return self.high_steps >= EXPLODED_STEPS
+
+
+class TrainingState(Record, frozen=False):
+    """Counters, trajectory and divergence watch. Timers and reporting are not part of it."""
+
+    step: int = Field(default=0, ge=0)
+    """Optimizer steps that the weights have taken."""
+    trajectory: tuple[TrajectoryRow, ...] = ()
+    """Scheduled evaluations only: without the one at the end of a run."""
+    training_loss_sum: Finite = 0.0
+    """Over the steps since the last scheduled evaluation."""
+    training_loss_steps: int = Field(default=0, ge=0)
+    watch: DivergenceWatch = Field(default_factory=DivergenceWatch)
+    accelerator_seconds: float = Field(default=0.0, ge=0)
+    """Of all attempts so far, summed over processes."""
+    attempts: int = Field(default=1, ge=1)
+
+    @property
+    def training_loss(self) -> float | None:
+        """Mean over the steps since the last scheduled evaluation."""
+        steps = self.training_loss_steps
+        return self.training_loss_sum / steps if steps else None
+
+    def take_loss(self, loss: float) -> bool:
+        """Take in the next step's loss; returns whether the run has diverged with it."""
+        if self.watch.has_diverged(loss):
+            return True
+        self.training_loss_sum += loss
+        self.training_loss_steps += 1
+        return False
+
+    def take_evaluation(self, row: TrajectoryRow) -> None:
+        """Extend the trajectory by a scheduled evaluation."""
+        self.trajectory = (*self.trajectory, row)
+        self.training_loss_sum, self.training_loss_steps = 0.0, 0

@@ -1,0 +1,221 @@
+"""Tokenises one unit of a corpus: some consecutive input files of a domain.
+
+A finished unit leaves a record, so that an interrupted preparation continues after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import fsspec
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from isoloss_contract import layout
+from isoloss_contract.records import DomainSource, PrepareConfig, Record, Shard, content_key
+from isoloss_contract.store import NotFound, Store
+from isoloss_trainer.corpus import CorpusFile, read_documents
+from isoloss_trainer.held_out import (
+    MAX_HELD_OUT_BYTES,
+    is_held_out,
+    pack_texts,
+    unpack_texts,
+)
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.log import Log
+from isoloss_trainer.near_duplicates import sketch
+from isoloss_trainer.tokenization import TextTokenizer
+
+UNIT_BYTES = 256 * 2**20
+SHARD_TOKENS = 64 * 2**20
+BATCH_BYTES = 4 * 2**20
+HELD_OUT = ".held-out.jsonl.gz"
+SKETCHES = ".sketches.bin"
+
+
+class PreparedUnit(Record):
+    """What one unit of input files became; removed once the manifest is written."""
+
+    shards: tuple[Shard, ...]
+    documents: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    empty_documents: int = Field(ge=0)
+    held_out: int = Field(ge=0)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Consecutive input files of a domain that are tokenised together."""
+
+    domain: DomainSource
+    name: str
+    files: tuple[CorpusFile, ...]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What every part of a preparation needs."""
+
+    config: PrepareConfig
+    store: Store
+    tokenizer: TextTokenizer
+    interruption: Interruption
+    log: Log
+
+    @property
+    def folder(self) -> str:
+        """The prepared data's folder in the store."""
+        return layout.data_folder(self.config.key)
+
+    @property
+    def units_folder(self) -> str:
+        """What the units left; removed once the manifest is written."""
+        return f"{self.folder}/units"
+
+    def unit_file(self, unit: Unit, ending: str) -> str:
+        """Path of one of a unit's files."""
+        return f"{self.units_folder}/{unit.domain.name}/{unit.name}{ending}"
+
+
+def find_units(source: DomainSource, files: list[CorpusFile]) -> list[Unit]:
+    """Group consecutive files up to UNIT_BYTES; a unit's name depends on its files' identities."""
+    groups: list[list[CorpusFile]] = [[]]
+    for file in files:
+        if groups[-1] and sum(f.bytes for f in groups[-1]) + file.bytes > UNIT_BYTES:
+            groups.append([])
+        groups[-1].append(file)
+    return [
+        Unit(source, f"{number:05d}-{content_key([f.identity for f in group])[:12]}", tuple(group))
+        for number, group in enumerate(groups)
+    ]
+
+
+def prepare_unit(
+    run: Preparation, filesystem: fsspec.AbstractFileSystem, unit: Unit
+) -> PreparedUnit:
+    """Tokenise the unit's files, or return what an earlier attempt left."""
+    record = run.unit_file(unit, ".json")
+    try:
+        return run.store.read_record(record, PreparedUnit)
+    except NotFound:
+        prepared = _UnitWriter(run, unit).write(filesystem)
+        run.store.write_record(record, prepared)
+        return prepared
+
+
+def read_held_out(run: Preparation, unit: Unit) -> list[str]:
+    """The texts that a prepared unit held out."""
+    path = run.unit_file(unit, HELD_OUT)
+    return unpack_texts(run.store.read(path, max_bytes=MAX_HELD_OUT_BYTES))
+
+
+def read_sketches(run: Preparation, unit: Unit) -> NDArray[np.uint64]:
+    """near_duplicates.sketch of a prepared unit's training documents, flat."""
+    content = run.store.read(run.unit_file(unit, SKETCHES), max_bytes=MAX_HELD_OUT_BYTES)
+    return np.frombuffer(content, dtype="<u8")
+
+
+class _UnitWriter:
+    """Counts and collects what one unit becomes."""
+
+    def __init__(self, run: Preparation, unit: Unit) -> None:
+        self._run, self._unit = run, unit
+        name = f"{unit.domain.name}/train-{unit.name}"
+        self._shards = ShardWriter(run.store, run.folder, name)
+        self._held_out: list[str] = []
+        self._sketches: list[NDArray[np.uint64]] = []
+        self._documents = self._bytes = self._empty = 0
+
+    def write(self, filesystem: fsspec.AbstractFileSystem) -> PreparedUnit:
+        """Tokenise all files; shards, held-out texts and sketches are written on return."""
+        run, unit = self._run, self._unit
+        for batch in _batches(filesystem, unit):
+            run.interruption.check()
+            self._add(batch)
+            facts = {"domain": unit.domain.name, "tokens": self._shards.tokens}
+            run.log.progress("tokenise", self._bytes, 0, **facts)
+        shards = self._shards.close()
+        run.store.write(run.unit_file(unit, HELD_OUT), pack_texts(self._held_out))
+        sketches = np.concatenate([*self._sketches, np.empty(0, np.uint64)]).astype("<u8")
+        run.store.write(run.unit_file(unit, SKETCHES), sketches.tobytes())
+        return PreparedUnit(
+            shards=shards,
+            documents=self._documents,
+            tokens=self._shards.tokens,
+            bytes=self._bytes,
+            empty_documents=self._empty,
+            held_out=len(self._held_out),
+        )
+
+    def _add(self, texts: list[str]) -> None:
+        per_thousand = self._run.config.validation_documents_per_thousand
+        training = []
+        for text in texts:
+            if not text:
+                self._empty += 1
+            elif is_held_out(text, per_thousand):
+                self._held_out.append(text)
+            else:
+                training.append(text)
+        for tokens in self._run.tokenizer.encode(training):
+            self._shards.add(closed(tokens, self._run.tokenizer.end_token))
+            self._sketches.append(sketch(tokens))
+        self._documents += len(training)
+        self._bytes += sum(len(text.encode()) for text in training)
+
+
+def _batches(filesystem: fsspec.AbstractFileSystem, unit: Unit) -> Iterator[list[str]]:
+    """Documents in batches of about BATCH_BYTES characters."""
+    batch: list[str] = []
+    size = 0
+    for file in unit.files:
+        for text in read_documents(filesystem, file, unit.domain.text_field):
+            batch.append(text)
+            size += len(text)
+            if size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+    yield batch
+
+
+def closed(tokens: NDArray[np.uint32], end_token: int) -> NDArray[np.uint32]:
+    """A document's tokens with the end token behind them."""
+    return np.append(tokens, np.uint32(end_token))
+
+
+class ShardWriter:
+    """Collects documents into shards of about SHARD_TOKENS, each written when it is full."""
+
+    def __init__(self, store: Store, folder: str, name: str) -> None:
+        self._store, self._folder, self._name = store, folder, name
+        self._pending: list[NDArray[np.uint32]] = []
+        self._pending_tokens = 0
+        self._written: list[Shard] = []
+        self.tokens = 0
+        """Tokens added so far."""
+
+    def add(self, document: NDArray[np.uint32]) -> None:
+        """Add a document; writes the shard when it is full."""
+        self._pending.append(document)
+        self._pending_tokens += len(document)
+        self.tokens += len(document)
+        if self._pending_tokens >= SHARD_TOKENS:
+            self._flush()
+
+    def close(self) -> tuple[Shard, ...]:
+        """Write the last shard; returns all of them in order."""
+        if self._pending:
+            self._flush()
+        return tuple(self._written)
+
+    def _flush(self) -> None:
+        content = np.concatenate(self._pending).astype("<u4").tobytes()
+        path = f"{self._name}-{len(self._written):03d}.bin"
+        self._store.write(f"{self._folder}/{path}", content)
+        digest = hashlib.sha256(content).hexdigest()
+        self._written.append(Shard(path=path, tokens=len(content) // 4, sha256=digest))
+        self._pending, self._pending_tokens = [], 0
