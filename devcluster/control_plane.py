@@ -110,7 +110,7 @@ class ControlPlane:
         from kubernetes import config
 
         path = str(self.admin_kubeconfig)
-        client: ApiClient = config.new_client_from_config(config_file=path)  # type: ignore[no-untyped-call]
+        client: ApiClient = config.new_client_from_config(config_file=path)
         return client
 
     def kubeconfig_for_service_account(self, namespace: str, name: str, hours: int = 24) -> Path:

@@ -24,7 +24,7 @@ from isoloss_operator.decide.points.recording import (
     take_back_unreadable,
 )
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import prepare_config, with_likenesses
+from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SweepView:
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
         """Raises InvalidSpec where a proxy cannot be derived from its checkpoint."""
         configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
-        return cls(observed, spec, with_likenesses(spec, configs))
+        return cls(observed, spec, with_derived_proxies(spec, configs))
 
     @cached_property
     def config(self) -> PrepareConfig:
