@@ -39,10 +39,14 @@ def admit(
     spec: ScalingSweepSpec,
     points: Sequence[PlannedPoint],
     records: Mapping[str, PointRecord],
+    unanswered: frozenset[str],
 ) -> Admission:
-    """Pending points to start now, at most as many as there are free slots."""
+    """Pending points to start now, at most as many as there are free slots.
+
+    Points in `unanswered` may have a result that the store did not return: they are left alone.
+    """
     busy = {job.key for job in observed.jobs if job.kind == "train" and job.holds_a_slot}
-    busy |= set(observed.orphaned_pods)
+    busy |= unanswered | set(observed.orphaned_pods)
     pending = [
         point
         for point in points

@@ -69,6 +69,8 @@ def recorded_jobs(view: PointsView) -> list[ObservedJob]:
 
 def requeue_after(view: PointsView) -> float:
     """Seconds until the next pass unless an event comes first."""
+    if view.unanswered:
+        return 15.0
     due = view.admission.next_start
     if due is not None and not view.starts:
         return min(60.0, max(1.0, (due - view.observed.now).total_seconds()))

@@ -201,10 +201,20 @@ class PointsView:
         return self.recorded.ledger
 
     @cached_property
+    def unanswered(self) -> frozenset[str]:
+        """Points whose result the store did not return: this pass concludes nothing about them."""
+        return frozenset(
+            record.key
+            for record in self.ledger.points
+            if record.state not in DONE
+            and isinstance(self.observed.results.get(record.key), Unanswered)
+        )
+
+    @cached_property
     def admission(self) -> Admission:
         """What parallelism, budget and delays admit."""
         points = tuple(self.points.values())
-        return admit(self.observed, self.spec, points, self.recorded.by_key)
+        return admit(self.observed, self.spec, points, self.recorded.by_key, self.unanswered)
 
     @cached_property
     def failed(self) -> tuple[PointRecord, ...]:
@@ -237,7 +247,7 @@ class PointsView:
         """Whether no point is running and none will, as things are."""
         if self.is_blocked or self.active or self.observed.orphaned_pods:
             return False
-        if self.admission.starts or self.admission.waiting:
+        if self.admission.starts or self.admission.waiting or self.unanswered:
             return False
         pending = sum(r.state is PointState.PENDING for r in self.ledger.points)
         return pending == len(self.admission.unaffordable)

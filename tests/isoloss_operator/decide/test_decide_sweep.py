@@ -162,13 +162,6 @@ ROWS: dict[str, Row] = {
             "Stalled": ("False", "NothingWrong"),
         },
     ),
-    "a result that the store does not return decides nothing": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unanswered("result.json: timeout")},
-        ),
-        ("False", "StorageUnreachable"),
-    ),
     "a proxy like a checkpoint without a config.json stalls and names the field": Row(
         lambda: observed(
             spec_with(proxies=[LIKE]),
@@ -479,6 +472,14 @@ ROWS: dict[str, Row] = {
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
         sets_aside=1,
+    ),
+    "a result that the store does not return decides nothing": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unanswered("result.json: timeout")},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
     ),
     "an unreadable trajectory is set aside and its point trained again": Row(
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
