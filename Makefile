@@ -7,8 +7,8 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare check lint format types contracts generate \
-	bench-operator bench-laws bench-trainer step-law lock clean
+.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
+	contracts generate bench-operator bench-laws bench-trainer step-law lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machi
 
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
+
+images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
+	@$(PY) -m images
+
+test-images: setup ## Run the images on a real kubelet with helm (root; Debian's containerd, buildah; 40 GB)
+	ISOLOSS_TEST_IMAGES=1 $(PY) -m pytest -x -v --durations=0 tests/images
 
 check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
 

@@ -115,6 +115,8 @@ TOOLS = {
             "github.com/versity/versitygw/cmd/versitygw",
             "-X main.Version={version}",
         ),
+        # For `make test-images` only.
+        _kubernetes("kubelet"),
         Tool(
             "helm",
             "helm",

@@ -134,6 +134,16 @@ class ControlPlane:
             if error.code != NOT_FOUND:
                 raise
 
+    def node_is_ready(self, name: str) -> bool:
+        """Whether a Node exists and its condition Ready is true."""
+        try:
+            conditions = self._admin().request("GET", f"/api/v1/nodes/{name}")["status"][
+                "conditions"
+            ]
+        except (OSError, KeyError):
+            return False
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
     def _flags(self, name: str) -> list[str]:
         flags = {
             "etcd": self._etcd_flags,

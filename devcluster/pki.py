@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = datetime.timedelta(days=3650)
 DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-ADDRESSES = ("127.0.0.1", "10.96.0.1")
+ADDRESSES = ("127.0.0.1", "10.96.0.1", "10.231.0.1")
 
 
 @dataclass(frozen=True)

@@ -438,7 +438,7 @@ def test_a_checkpoint_that_is_no_model_is_said(
     user.apply_sweep(sweep(place))
     checkpoint = {"uri": "s3://models/not-a-model"}
     user.apply_prediction(prediction_manifest("target", "dense", checkpoint=checkpoint))
-    said = user.wait_for(lambda: user.prediction("target"), "Evaluated", "False", "NoModel")
+    said = user.wait_for(lambda: user.prediction("target"), "Evaluated", "False", "NotACheckpoint")
     assert "is no model" in conditions(said)["Evaluated"]["message"]
 
 
