@@ -12,11 +12,9 @@ from typing import Literal
 import numpy as np
 
 from isoloss.laws import Run
-from isoloss_contract.records import ParameterCounts, PointConfig, TrajectoryRow
+from isoloss_contract.records import WARMUP_MULTIPLE, ParameterCounts, PointConfig, TrajectoryRow
 
 Weights = Literal["averaged", "raw"]
-WARMUP_MULTIPLE = 2
-"""Evaluations up to this multiple of the warm-up are left out: they reflect lower learning rates."""
 
 
 class BadTrajectory(ValueError):

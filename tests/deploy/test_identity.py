@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.crds import create
 from tests.support.refused_manifests import ABSENT, LIKE, grid, sweep
 
 pytestmark = pytest.mark.cluster
+NAME = f"identity-{secrets.token_hex(4)}"
 
 TEMPLATE = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"priority": 1}}
 CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}
@@ -159,9 +161,9 @@ def without_numbers(path: str) -> str:
 @pytest.fixture(scope="module")
 def created(isoloss_api: client.ApiClient) -> Iterator[dict[str, Any]]:
     """A sweep in which every field is set, as it is stored."""
-    yield create(isoloss_api, "default", COMPLETE | {"metadata": {"name": "identity"}})
+    yield create(isoloss_api, "default", COMPLETE | {"metadata": {"name": NAME}})
     client.CustomObjectsApi(isoloss_api).delete_namespaced_custom_object(
-        GROUP, VERSION, "default", SWEEP_PLURAL, "identity"
+        GROUP, VERSION, "default", SWEEP_PLURAL, NAME
     )
 
 
@@ -169,7 +171,7 @@ def edit(api: client.ApiClient, created: dict[str, Any], changes: dict[str, Any]
     """Send the sweep as created but for `changes`. Raises ApiException."""
     changed = {**created, "spec": sweep_with(created["spec"], changes)}
     client.CustomObjectsApi(api).replace_namespaced_custom_object(
-        GROUP, VERSION, "default", SWEEP_PLURAL, "identity", changed, dry_run="All"
+        GROUP, VERSION, "default", SWEEP_PLURAL, NAME, changed, dry_run="All"
     )
 
 

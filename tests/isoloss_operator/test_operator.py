@@ -78,7 +78,7 @@ def test_from_apply_to_prediction_and_then_silence(
     assert get(operator, "/healthz")[0] == get(operator, "/readyz")[0] == 200
     assert get(operator, "/nothing")[0] == 404
     shown = metrics(operator)
-    points = {labels["state"]: value for labels, value in shown["scalingsweep_points"]}
+    points = {labels["state"]: value for labels, value in shown["isoloss_scalingsweep_points"]}
     assert points == {"pending": 0, "active": 0, "succeeded": POINTS, "diverged": 0, "failed": 0}
     assert shown["isoloss_leader"] == [({}, 1.0)]
     ours = [labels for labels, _ in shown["isoloss_api_calls_total"]]
@@ -103,7 +103,9 @@ def test_from_apply_to_prediction_and_then_silence(
     assert user.sweep("dense")["status"] == status, "a restart changes nothing"
     assert len(place.traces.read("start")) == POINTS
     user.delete_sweep("dense")
-    wait_until(lambda: "scalingsweep_points" not in metrics(operator), "its gauges to vanish")
+    wait_until(
+        lambda: "isoloss_scalingsweep_points" not in metrics(operator), "its gauges to vanish"
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2])

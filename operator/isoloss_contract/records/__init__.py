@@ -21,6 +21,7 @@ from isoloss_contract.records.base import (
 )
 from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.records.points import (
+    WARMUP_MULTIPLE,
     Claimant,
     DomainLoss,
     EvaluationConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "SCRATCH_VARIABLE",
     "TASK_VARIABLE",
     "TERMINATION_VARIABLE",
+    "WARMUP_MULTIPLE",
     "Claimant",
     "DataManifest",
     "Digest",

@@ -28,6 +28,10 @@ class Outcome(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
 
 
+WARMUP_MULTIPLE = 2
+"""Evaluations up to this multiple of the warm-up are not fitted: they reflect lower learning rates."""
+
+
 class OptimizerConfig(Record):
     """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
 

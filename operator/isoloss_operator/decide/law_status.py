@@ -17,6 +17,11 @@ MAX_ENTRIES = 8
 LawState = Literal["Fitted", "Provisional", "Refused"]
 
 
+def precise(value: float | None) -> str:
+    """Six significant digits, for numbers that metrics and other statuses are computed from."""
+    return formatting.number(value, 6)
+
+
 def interval_status(
     interval: Interval | None, text: Callable[[float | None], str] = formatting.number
 ) -> IntervalStatus | None:

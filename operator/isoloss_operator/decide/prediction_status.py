@@ -30,6 +30,7 @@ from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import (
     MAX_ENTRIES,
     interval_status,
+    precise,
     texts,
 )
 from isoloss_operator.decide.observation import ObservedReference
@@ -128,7 +129,7 @@ def answered(
     params, length = target_parameters(spec, result), target_length(spec, sweep)
     return Answer(
         equivalent_flops=interval_status(prediction.equivalent_flops),
-        planned_flops=number(prediction.cpt_flops),
+        planned_flops=precise(prediction.cpt_flops),
         total_flops=interval_status(prediction.total_flops),
         target_loss=interval_status(prediction.target_loss, loss),
         learning_rate=interval_status(prediction.learning_rate, learning_rate),
@@ -136,9 +137,9 @@ def answered(
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
         search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
         extrapolation=ExtrapolationStatus(
-            compute_factor=number(distance.compute_factor),
+            compute_factor=precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
-            parameters_factor=number(distance.params_factor),
+            parameters_factor=precise(distance.params_factor),
         ),
         variants=tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
@@ -174,10 +175,10 @@ def search_cost_status(
     except ValueError:
         return None
     return SearchCostStatus(
-        sweep_flops=number(cost.proxy_flops),
-        direct_flops=number(cost.direct_flops),
+        sweep_flops=precise(cost.proxy_flops),
+        direct_flops=precise(cost.direct_flops),
         direct_runs=spec.direct_runs,
-        saving=number(cost.saving),
+        saving=precise(cost.saving),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from isoloss.formatting import loss, number
+from isoloss.formatting import loss
 from isoloss_contract import layout
 from isoloss_contract.ledger import FAILED_FOR_GOOD, Ledger, PointRecord, PointState
 from isoloss_operator.api import (
@@ -31,6 +31,7 @@ from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
     optimum_statuses,
+    precise,
     texts,
 )
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
@@ -114,9 +115,9 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     return Numbers(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
-        planned_flops=number(sum(point.flops for point in facts.points)),
-        spent_flops=number(spent.flops),
-        accelerator_hours=number(spent.accelerator_seconds / 3600),
+        planned_flops=precise(sum(point.flops for point in facts.points)),
+        spent_flops=precise(spent.flops),
+        accelerator_hours=precise(spent.accelerator_seconds / 3600),
         estimated_completion=_estimated_completion(observed, facts),
         learning_rate_law=hyperparameter_law(laws.learning_rate, provisional=provisional)
         if laws

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from isoloss_contract.records import DomainSource, OptimizerConfig, PrepareConfig
+from isoloss_contract.records import WARMUP_MULTIPLE, DomainSource, OptimizerConfig, PrepareConfig
 from isoloss_contract.store import StoreError
 from isoloss_operator.api import (
     HyperparamPredictionSpec,
@@ -33,8 +33,6 @@ MAX_ERRORS = 10
 """Errors in one message."""
 MAX_STORAGE_URI = 640
 """Characters. Folders and files are appended, and the result must fit into tasks and the status."""
-WARMUP_MULTIPLE = 2
-"""Evaluations up to this multiple of the warm-up are not fitted (isoloss.runs)."""
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
@@ -282,7 +280,8 @@ def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[Spe
     return [
         SpecError(
             f"{field}.tokens",
-            f"must be more than twice optimizer.warmupTokens ({spec.optimizer.warmup_tokens}): "
+            f"must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens "
+            f"({spec.optimizer.warmup_tokens}): "
             "earlier evaluations are not fitted",
         )
     ]

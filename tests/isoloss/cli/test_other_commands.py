@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from isoloss.published import PUBLISHED
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.prediction_status import search_cost_status
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
 from tests.support.published_configs import LLAMA_3_8B
 
@@ -79,6 +83,19 @@ def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> N
     assert document["saving"] == pytest.approx(
         1 - document["flops"] / document["direct_grid_flops"]
     )
+
+
+def test_isoloss_plan_computes_the_same_saving_as_the_status(isoloss: Isoloss) -> None:
+    """From the same manifest, with a target of the budget that the prediction has."""
+    document = isoloss(
+        *("plan", EXAMPLE, "--target-params", "3e9", "--target-tokens", "5e10", "--json")
+    ).document
+    planned = {"plannedFlops": precise(document["flops"])}
+    (raw,) = read_documents(EXAMPLE.read_text())
+    cost = search_cost_status(parse_sweep_spec(raw["spec"]), planned, 6 * 3e9 * 5e10)
+    assert cost is not None
+    assert cost.saving == precise(document["saving"])
+    assert cost.direct_flops == precise(document["direct_grid_flops"])
 
 
 def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:

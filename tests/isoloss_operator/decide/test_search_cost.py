@@ -24,7 +24,7 @@ def test_the_papers_own_cost_gives_its_saving() -> None:
     cost = search_cost_status(spec(), {"plannedFlops": "8.15e20"}, 1.02e22 / 9)
     assert cost is not None
     assert (cost.sweep_flops, cost.direct_flops, cost.direct_runs) == ("8.15e20", "1.02e22", 9)
-    assert cost.saving == "0.92"
+    assert round(100 * float(cost.saving), 1) == 92.0
 
 
 def test_a_sweep_dearer_than_its_target_has_a_negative_saving() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from isoloss.formatting import number
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.records import ExitCode
@@ -18,6 +17,7 @@ from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
     optimum_statuses,
+    precise,
     texts,
 )
 from isoloss_operator.decide.points.transitions import planned
@@ -125,9 +125,9 @@ def test_numbers_are_sums_over_the_ledger() -> None:
     )
     assert done.ledger is not None
     record = done.ledger.points[0]
-    assert done.status.spent_flops == number(record.flops)
-    assert done.status.accelerator_hours == number(record.accelerator_seconds / 3600)
-    assert done.status.planned_flops == number(sum(p.flops for p in planned))
+    assert done.status.spent_flops == precise(record.flops)
+    assert done.status.accelerator_hours == precise(record.accelerator_seconds / 3600)
+    assert done.status.planned_flops == precise(sum(p.flops for p in planned))
     assert record.loss == 4.25
 
 
@@ -137,15 +137,15 @@ def test_attempts_in_vain_are_paid_for_and_stay_paid_for_without_their_jobs() ->
     crashed = failed(planned[0], accelerators=8, worked_seconds=1800.0)
     first = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
     lost = decide_sweep(first)
-    assert lost.status.accelerator_hours == number(4.0)
-    assert lost.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+    assert lost.status.accelerator_hours == precise(4.0)
+    assert lost.status.spent_flops == precise(six_nd(planned[0].proxy.parameters, 400_000))
     gone = after(first, lost, jobs=(), progress={})
-    assert decide_sweep(gone).status.accelerator_hours == number(4.0)
+    assert decide_sweep(gone).status.accelerator_hours == precise(4.0)
     done = complete(planned[0], attempt=2, accelerators=8, worked_seconds=900.0)
     found = {planned[0].key: result(planned[0], accelerator_seconds=7000.0)}
     ended = decide_sweep(replace(gone, jobs=(done,), results=found))
-    assert ended.status.accelerator_hours == number(6.0)
-    assert ended.status.spent_flops == number(planned[0].flops)
+    assert ended.status.accelerator_hours == precise(6.0)
+    assert ended.status.spent_flops == precise(planned[0].flops)
 
 
 def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> None:
@@ -154,7 +154,7 @@ def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> No
     done = complete(planned[0], worked_seconds=600.0)
     found = {planned[0].key: result(planned[0], accelerator_seconds=1800.0)}
     status = decide_sweep(observed(jobs=(done,), results=found)).status
-    assert status.accelerator_hours == number(0.5)
+    assert status.accelerator_hours == precise(0.5)
 
 
 def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
@@ -169,8 +169,8 @@ def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
     found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
     plan = decide_sweep(observed(jobs=(crashed,), results=found))
     assert plan.status.points.adopted == 1
-    assert plan.status.accelerator_hours == number(0.5)
-    assert plan.status.spent_flops == number(0.0)
+    assert plan.status.accelerator_hours == precise(0.5)
+    assert plan.status.spent_flops == precise(0.0)
 
 
 def test_a_stop_is_paid_for_until_now() -> None:
@@ -183,8 +183,8 @@ def test_a_stop_is_paid_for_until_now() -> None:
         progress={planned[0].key: progress(planned[0], 400_000)},
     )
     plan = decide_sweep(world)
-    assert plan.status.accelerator_hours == number(2.0)
-    assert plan.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+    assert plan.status.accelerator_hours == precise(2.0)
+    assert plan.status.spent_flops == precise(six_nd(planned[0].proxy.parameters, 400_000))
 
 
 def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
@@ -192,7 +192,7 @@ def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
     planned = points()
     crashed = failed(planned[0], attempt=2)
     world = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
-    assert decide_sweep(world).status.spent_flops == number(0.0)
+    assert decide_sweep(world).status.spent_flops == precise(0.0)
 
 
 def test_the_last_report_of_a_failed_attempt_is_read_once() -> None:

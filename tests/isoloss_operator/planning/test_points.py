@@ -230,7 +230,7 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
         (
             sweep_spec(optimizer={"warmupTokens": 500_000}),
             "spec.proxies[0].tokens",
-            "more than twice optimizer.warmupTokens",
+            "more than 2 x optimizer.warmupTokens",
         ),
         (
             with_model({**OWN, "hiden_size": 3}),
