@@ -13,11 +13,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+
+from isoloss_contract.shared_folders import create_folders
 
 if TYPE_CHECKING:
     from tenacity import Retrying
@@ -81,7 +84,7 @@ class Store:
         if self.uri.startswith("s3://"):
             options["config_kwargs"] = {"connect_timeout": 10, "read_timeout": 60}
         elif self.uri.startswith("file://"):
-            options = {"auto_mkdir": True}
+            options = {}
         try:
             from fsspec.core import url_to_fs
 
@@ -135,6 +138,7 @@ class Store:
             if not self.uri.startswith("file://"):
                 self.filesystem.pipe_file(target, content)
                 return
+            create_folders(Path(target).parent)
             temporary = f"{target}.partial"
             self.filesystem.pipe_file(temporary, content)
             self.filesystem.mv(temporary, target)
