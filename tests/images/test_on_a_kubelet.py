@@ -281,9 +281,9 @@ def test_a_pod_killed_by_the_kernel_for_its_memory_is_said(
 ) -> None:
     user.apply_sweep(real_sweep("starved", {"memory": "40Mi"}))
     found = user.wait_for(
-        lambda: user.sweep("starved"), "DataReady", "False", "HostOutOfMemory", PATIENCE
+        lambda: user.sweep("starved"), "DataReady", "False", "PreparationFailed", PATIENCE
     )
-    assert "memory" in conditions(found)["DataReady"]["message"]
+    assert "OOMKilled" in conditions(found)["DataReady"]["message"]
     killed = [pod for pod in user.pods() if terminated_reason(pod) == "OOMKilled"]
     assert killed, "the kernel killed it, not the trainer itself"
     user.delete_sweep("starved")
