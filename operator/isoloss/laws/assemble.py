@@ -15,7 +15,7 @@ from isoloss.laws.model import FitOptions, Run, Status
 from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 
-KEPT_DRAWS = 200
+KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
 KEPT_CONTOUR_POINTS = 20_000
 """Runs times levels above which contours are thinned, to keep the document small."""

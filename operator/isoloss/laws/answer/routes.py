@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
@@ -19,6 +20,8 @@ FORM_ERRORS = (0.006, 0.012)
 """Of ln LR and ln B: no law is exact, and B moves farther along a sweep than LR."""
 UNTESTED = 0.1
 """Of ln x, where no data could be held out to see how a law errs."""
+NORMAL_LEVELS, STUDENT_LEVELS = 11, 21
+"""Quantiles that stand for the distributions of a law's own error and of the target's."""
 NEAREST, FARTHEST = 0.25, 3.0
 """Bounds of the share of the held-out error that an answer carries, by its distance."""
 
@@ -101,17 +104,21 @@ def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> li
         unexplained = (score.unexplained_learning_rate_error, score.unexplained_batch_size_error)
     beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
     share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
-    rng = np.random.default_rng([laws.options.seed, 5])
     scatter = _scatter(laws)
     freedom = scatter_freedom(len(laws.data.sizes))
     widened = []
     for k, (draws, error) in enumerate(zip(answer, unexplained, strict=True)):
-        form = np.hypot(FORM_ERRORS[k], share * error)
-        noise = form * rng.standard_normal(len(draws))
-        noise += scatter[k] * rng.standard_t(freedom, len(draws))
-        noise[0] = 0.0
-        widened.append(draws + noise)
+        form = np.hypot(FORM_ERRORS[k], share * error) * ndtri(_levels(NORMAL_LEVELS))
+        own = scatter[k] * stdtrit(freedom, _levels(STUDENT_LEVELS))
+        # Every draw meets every error: the errors add no luck of their own to the interval.
+        everything = np.add.outer(np.add.outer(draws[1:], form), own)
+        widened.append(np.concatenate([draws[:1], everything.ravel()]))
     return widened
+
+
+def _levels(count: int) -> Array:
+    """Evenly spaced probabilities."""
+    return (np.arange(count) + 0.5) / count
 
 
 def _scatter(laws: Laws) -> Array:

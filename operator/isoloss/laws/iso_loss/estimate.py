@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import estimate_noise
+from isoloss.laws.bootstrap import DECIDE, DrawSource, estimate_noise
 from isoloss.laws.curves import HyperparameterCurve, LossCurve, Number
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
@@ -27,8 +27,6 @@ from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route, Status
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
 
 LEVELS = 24
-DRAWS = slice(1, None)
-"""Of what the fits return: before them comes the estimate."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def fit_iso_loss(
     trajectories: Sequence[Trajectory], options: FitOptions, fitted: Status
 ) -> IsoLossFit:
     """Levels, vertices, the frontier of least compute, f, g and L(C)."""
-    rng = np.random.default_rng([options.seed, 1])
+    source = DrawSource(options.seed, 1, options.bootstrap_samples)
     by_size = {
         params: tuple(t for t in trajectories if t.params == params)
         for params in sorted({t.params for t in trajectories})
@@ -112,14 +110,13 @@ def fit_iso_loss(
         if p is not None
     ]
     noise = estimate_noise(trajectories, found)
-    draws = options.bootstrap_samples + 1
     optima = tuple(
-        find_optima(size, parabolas, noise, draws, rng)
+        find_optima(size, parabolas, noise, source)
         for size, parabolas in zip(sizes, fits, strict=True)
     )
     if len(sizes) < 2:
         return IsoLossFit(levels, optima, None, _refused(_one_size(sizes[0].params), options))
-    frontier = least_compute(optima, levels, rng)
+    frontier = least_compute(optima, levels, source)
     return IsoLossFit(levels, optima, frontier, _laws_of(frontier, options, fitted))
 
 
@@ -127,23 +124,28 @@ def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLoss
     used = frontier.found
     if used.sum() < 4:
         return _refused(_main_reason(frontier), options)
-    rows = np.isfinite(frontier.log_flops[:, used]).all(axis=1)
+    rows = np.asarray(np.isfinite(frontier.log_flops[:, used]).all(axis=1))
     losses = np.exp(frontier.log_loss[used])
-    log_flops = frontier.log_flops[np.ix_(rows, used)]
+    log_flops, log_rate, log_batch = (
+        values[np.ix_(rows, used)]
+        for values in (frontier.log_flops, frontier.log_rate, frontier.log_batch)
+    )
+    deciding = int(rows[DECIDE].sum())
     rate, rate_draws = fit_hyperparameter_law(
-        "learning_rate", losses, log_flops, frontier.log_rate[np.ix_(rows, used)], options, fitted
+        "learning_rate", losses, log_flops, log_rate, options, fitted, deciding
     )
     batch, batch_draws = fit_hyperparameter_law(
-        "batch_size", losses, log_flops, frontier.log_batch[np.ix_(rows, used)], options, fitted
+        "batch_size", losses, log_flops, log_batch, options, fitted, deciding
     )
-    curve, curve_draws = fit_loss_compute(losses, log_flops, options, fitted)
+    curve, curve_draws = fit_loss_compute(losses, log_flops, options, fitted, deciding)
+    kept = slice(deciding, None)
     return IsoLossEstimate(
         rate,
         batch,
         curve,
-        rate_draws and rate_draws.take(DRAWS),
-        batch_draws and batch_draws.take(DRAWS),
-        curve_draws and curve_draws.take(DRAWS),
+        rate_draws and rate_draws.take(kept),
+        batch_draws and batch_draws.take(kept),
+        curve_draws and curve_draws.take(kept),
     )
 
 

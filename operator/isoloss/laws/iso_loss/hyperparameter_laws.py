@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import interval, with_misfit
+from isoloss.laws.bootstrap import DrawSource, interval, with_misfit
 from isoloss.laws.curves import HyperparameterCurve, Quantity
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import HyperparameterLaw
@@ -13,6 +13,7 @@ from isoloss.laws.results import HyperparameterLaw
 FEWEST_POINTS = 4
 MISFIT = 0.05
 """Error of ln x that a straight line has anyway; keeps one level from ruling the fit."""
+MISFIT_STREAMS: dict[Quantity, int] = {"learning_rate": 7, "batch_size": 8}
 UNDECIDED = np.log(2.0)
 """A trend whose interval holds 0 is refused if it leaves more than this factor open over the data."""
 
@@ -24,10 +25,12 @@ def fit_hyperparameter_law(
     log_values: Array,
     options: FitOptions,
     fitted: Status,
+    deciding: int | None = None,
 ) -> tuple[HyperparameterLaw, HyperparameterCurve | None]:
     """The law from the frontier's draws (draw 0 the estimate), and its draws in the same order.
 
-    `losses` (K,), `log_flops` and `log_values` (draws, K).
+    `losses` (K,), `log_flops` and `log_values` (draws, K). The first `deciding` draws (None: all) say how
+    much a level weighs and whether there is a trend.
     """
     form = options.form
     if len(losses) < FEWEST_POINTS:
@@ -37,15 +40,15 @@ def fit_hyperparameter_law(
             {"levels": len(losses)},
         )
         return HyperparameterLaw(quantity, "refused", form, refusal=refusal), None
-    weights = 1.0 / (log_values.var(axis=0) + MISFIT**2)
+    weights = 1.0 / (log_values[:deciding].var(axis=0) + MISFIT**2)
     linear_batch = form == "LinearInLogCompute" and quantity == "batch_size"
     y = np.exp(log_values) if linear_batch else log_values
     x = np.broadcast_to(np.log(losses), y.shape) if form == "PowerLawOfLoss" else log_flops
     intercept, slope = _lines(x[:1], y[:1], weights)
-    rng = np.random.default_rng([options.seed, 7])
-    y = with_misfit(y, intercept[0] + slope[0] * x[0], 2, rng)
+    source = DrawSource(options.seed, MISFIT_STREAMS[quantity], len(y))
+    y = with_misfit(y, intercept[0] + slope[0] * x[0], 2, deciding, source)
     intercept, slope = _lines(x, y, weights)
-    doubt = _refuse_trend(quantity, slope, x[0], y[0], linear_batch, options)
+    doubt = _refuse_trend(quantity, slope[:deciding], x[0], y[0], linear_batch, options)
     if doubt is not None:
         return HyperparameterLaw(quantity, "refused", form, refusal=doubt), None
     residuals = y[0] - intercept[0] - slope[0] * x[0]

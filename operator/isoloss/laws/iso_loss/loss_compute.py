@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import interval, with_misfit
+from isoloss.laws.bootstrap import DrawSource, interval, with_misfit
 from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
@@ -15,20 +15,25 @@ FEWEST_POINTS = 4
 
 
 def fit_loss_compute(
-    losses: Array, log_flops: Array, options: FitOptions, fitted: Status
+    losses: Array,
+    log_flops: Array,
+    options: FitOptions,
+    fitted: Status,
+    deciding: int | None = None,
 ) -> tuple[LossComputeLaw, LossCurve | None]:
     """The law from the frontier's draws (draw 0 the estimate), and its draws in the same order.
 
-    `losses` (K,) in nats per token, `log_flops` (draws, K). Refuses too few levels, a fixed L0 above
+    `losses` (K,) in nats per token, `log_flops` (draws, K), of which the first `deciding` (None: all) say
+    how much a level weighs. Refuses too few levels, a fixed L0 above
     a loss seen, and a loss that does not fall with compute.
     """
     refusal = _refuse(losses, log_flops, options)
     if refusal is not None:
         return LossComputeLaw("refused", refusal=refusal), None
-    weights = 1.0 / (log_flops.var(axis=0) + 1e-4)
+    weights = 1.0 / (log_flops[:deciding].var(axis=0) + 1e-4)
     along = fit_curves(losses, log_flops[:1], weights, options.irreducible_loss).log_x(losses)
-    rng = np.random.default_rng([options.seed, 6])
-    log_flops = with_misfit(log_flops, along, 3, rng)
+    source = DrawSource(options.seed, 6, len(log_flops))
+    log_flops = with_misfit(log_flops, along, 3, deciding, source)
     draws = fit_curves(losses, log_flops, weights, options.irreducible_loss)
     without = fit_curves(losses, log_flops[:1], weights, 0.0)
     level = options.interval
@@ -41,7 +46,8 @@ def fit_loss_compute(
     predicted = draws.take(slice(1)).loss(log_flops[0])
     flat = without.loss(log_flops[0])
     spread = ((losses - losses.mean()) ** 2).sum()
-    wide = intervals[0].high - intervals[0].low > 0.5 * losses.min()
+    likely = interval(float(irreducible[0]), irreducible[:deciding], level)
+    wide = likely.high - likely.low > 0.5 * losses.min()
     at_zero = options.irreducible_loss is None and irreducible[0] <= 0.0
     law = LossComputeLaw(
         status=fitted,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import Noise, draw_log_tokens
+from isoloss.laws.bootstrap import DECIDE, DrawSource, Noise, draw_log_tokens
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import tokens_to
 from isoloss.laws.iso_loss.edges import judge_vertex
@@ -57,13 +57,12 @@ def find_optima(
     size: Size,
     parabolas: tuple[Parabola | Refusal | None, ...],
     noise: Noise,
-    draws: int,
-    rng: np.random.Generator,
+    source: DrawSource,
 ) -> SizeOptima:
     """The vertex of each parabola under the noise, refused where it is not safely a minimum."""
-    errors = draw_log_tokens(size, noise, draws, rng)
+    errors = draw_log_tokens(size, noise, source)
     levels = len(parabolas)
-    out = np.full((3, draws, levels), np.nan)
+    out = np.full((3, source.draws, levels), np.nan)
     refusals: list[Refusal | None] = []
     for level, parabola in enumerate(parabolas):
         if not isinstance(parabola, Parabola):
@@ -71,7 +70,9 @@ def find_optima(
             continue
         values = parabola.values[parabola.points] + errors[:, parabola.points, level]
         vertices, log_tokens, convex = vertex_of(values @ parabola.solver.T, parabola.centre)
-        refusal = judge_vertex(size, parabola.values, parabola.reached, vertices, convex)
+        refusal = judge_vertex(
+            size, parabola.values, parabola.reached, vertices[DECIDE], convex[DECIDE]
+        )
         refusals.append(refusal)
         if refusal is None:
             out[:, :, level] = np.where(
@@ -100,9 +101,7 @@ class Frontier:
         return np.asarray(np.isfinite(self.log_flops[0]))
 
 
-def least_compute(
-    sizes: Sequence[SizeOptima], log_loss: Array, rng: np.random.Generator
-) -> Frontier:
+def least_compute(sizes: Sequence[SizeOptima], log_loss: Array, source: DrawSource) -> Frontier:
     """Per level the compute of the cheapest size, and the optimum at the compute-optimal size.
 
     Where the sizes' costs do not cross, the optimum is the cheapest size's own.
@@ -123,7 +122,7 @@ def least_compute(
         curves,
         log_loss,
     )
-    return frontier if path is None else _along(frontier, sizes, path, rng)
+    return frontier if path is None else _along(frontier, sizes, path, source)
 
 
 def _fewest_tokens(optima: SizeOptima) -> Array:
@@ -135,7 +134,7 @@ def _fewest_tokens(optima: SizeOptima) -> Array:
 
 
 def _along(
-    frontier: Frontier, sizes: Sequence[SizeOptima], path: Path, rng: np.random.Generator
+    frontier: Frontier, sizes: Sequence[SizeOptima], path: Path, source: DrawSource
 ) -> Frontier:
     """The frontier with its optima read at the compute-optimal size instead of the cheapest."""
     found = [s.found for s in sizes]
@@ -150,7 +149,7 @@ def _along(
             for name in ("log_tokens", "log_rate", "log_batch")
         ),
     )
-    log_params, log_flops = path.draw(frontier.log_params, frontier.log_flops, rng)
+    log_params, log_flops = path.draw(frontier.log_params, frontier.log_flops, source)
     per_param = float(np.mean([np.log(s.size.flops_per_token / s.size.params) for s in sizes]))
     log_tokens = log_flops - per_param - log_params
     answers = read_along(vertices, log_params, log_tokens)

@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import best_curve, tokens_to
 
@@ -48,17 +49,13 @@ class Path:
     offset_error: float
     price: float
 
-    def draw(
-        self, log_size: Array, log_flops: Array, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
+    def draw(self, log_size: Array, log_flops: Array, source: DrawSource) -> tuple[Array, Array]:
         """(ln N*, ln C*) from the trained sizes ln N and what they spent, ln C: (draws, levels) all.
 
         Draw 0 is the estimate.
         """
-        errors = rng.standard_normal((2, len(log_flops), 1))
-        errors[:, 0] = 0.0
-        exponent = self.exponent + self.exponent_error * errors[0]
-        offset = self.log_params + self.offset_error * errors[1]
+        exponent = self.exponent + self.exponent_error * source.normal(1)
+        offset = self.log_params + self.offset_error * source.normal(1)
         least = log_flops
         for _ in range(4):
             best = offset + exponent * (least - self.log_flops)
@@ -164,7 +161,7 @@ def read_along(
         return None
     answers = []
     for values in (vertices.log_rate, vertices.log_batch):
-        weights = 1.0 / np.sqrt(values.var(axis=0) + SCALE_ERROR**2)
+        weights = 1.0 / np.sqrt(values[DECIDE].var(axis=0) + SCALE_ERROR**2)
         solver = np.linalg.pinv(design * weights[:, None]) * weights
         c = values @ solver.T
         answers.append(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.curves import OptimumPlanes, Quantity
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import Trajectory
@@ -72,11 +73,10 @@ def fit_joint_surface(
     if isinstance(fit, Refusal):
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=fit))
     known = Uncertainty(fit)
-    rng = np.random.default_rng([options.seed, 2])
-    draws = known.draw(options.bootstrap_samples + 1, rng)
+    draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
     if left_out is None:
         left_out = trends_to_leave_out(trajectories, known)
     shift = shift_without(known, left_out)
     law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, fitted)
     law = replace(law, same_at_all_sizes=tuple(left_out))
-    return JointSurfaceEstimate(law, optimum_draws and optimum_draws.take(slice(1, None)))
+    return JointSurfaceEstimate(law, optimum_draws)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.bootstrap import DECIDE
 from isoloss.laws.curves import OptimumPlanes
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
@@ -27,7 +28,7 @@ def surface_law(
     shift: Array,
     fitted: Status,
 ) -> tuple[SurfaceLaw, OptimumPlanes | None]:
-    """The public record, and the draws of its planes, the estimate first.
+    """The public record, and the draws of its planes.
 
     `draws` (n, 9) are of the surface. `shift` (6,) moves the estimate and every other draw: whether to
     shift is itself not certain.
@@ -35,7 +36,7 @@ def surface_law(
     fit = known.fit
     law, convex = optimum_law(draws, fit.centre)
     law = law + np.where(np.arange(len(draws))[:, None] % 2 == 0, shift, 0.0)
-    refusal = _judge(fit, trajectories, cells, law, convex)
+    refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None
     per_param = [t.flops_per_token / t.params for t in trajectories]
@@ -51,7 +52,8 @@ def surface_law(
         points=len(fit.runs),
         scatter=np.hypot(known.scatter.total, known.window_error),
     )
-    return record, planes(law[convex], fit.centre)
+    others = np.arange(len(law)) >= DECIDE.stop
+    return record, planes(law[convex & others], fit.centre)
 
 
 def _judge(

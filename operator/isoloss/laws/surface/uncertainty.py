@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import correlated
+from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
@@ -59,13 +59,12 @@ class Uncertainty:
         moved = (narrow - wide)[good]
         return window_error(moved[0], moved[1:] - moved[0])
 
-    def draw(self, draws: int, rng: np.random.Generator) -> Array:
+    def draw(self, source: DrawSource) -> Array:
         """(draws, 9) coefficients; draw 0 is the estimate. The scatter blurs them beside the noise."""
         noise, freedom = self._noise
-        errors = _student(noise, freedom, draws, rng)
+        errors = _student(noise, freedom, source)
         known = scatter_freedom(len(set(self.fit.sizes)))
-        errors += _student(self._scatter_covariance, known, draws, rng)
-        errors[0] = 0.0
+        errors += _student(self._scatter_covariance, known, source)
         return np.asarray(self.fit.coefficients + errors, dtype=float)
 
     @cached_property
@@ -124,7 +123,7 @@ class Uncertainty:
         return np.maximum(scaled / fit.weights, near)
 
 
-def _student(covariance: Array, freedom: float, draws: int, rng: np.random.Generator) -> Array:
+def _student(covariance: Array, freedom: float, source: DrawSource) -> Array:
     """(draws, n) errors of Student's distribution: a variance from few data is itself uncertain."""
-    normal = correlated(covariance, draws, rng)
-    return np.asarray(normal * np.sqrt(freedom / rng.chisquare(freedom, draws))[:, None])
+    normal = source.correlated(covariance)
+    return np.asarray(normal * np.sqrt(freedom / source.chisquare(freedom))[:, None])
