@@ -308,7 +308,7 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     assert ended["status"]["points"]["failed"] == 2
     recovered = [r for r in place.ledger(ended).points if r.state is PointState.SUCCEEDED]
     (crashed, *_) = [r for r in recovered if r.attempts.charged == {"Crashed": 1}]
-    assert crashed.attempts.accelerator_seconds >= 1, "paid for, too, though it came to nothing"
+    assert crashed.attempts.accelerator_seconds >= 1, "a failed attempt costs, too"
 
 
 def test_a_bad_configuration_stops_the_sweep_and_names_the_field(

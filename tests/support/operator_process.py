@@ -211,7 +211,7 @@ class User:
 
     def events(self, *names: str) -> list[str]:
         """Reasons of the events about objects of these names."""
-        # Through the core group: the client can not parse others' events of events.k8s.io.
+        # Through the core group: the client cannot parse others' events of events.k8s.io.
         listed = client.CoreV1Api(self.api_client).list_namespaced_event(self.namespace).items
         return [str(event.reason) for event in listed if event.involved_object.name in names]
 

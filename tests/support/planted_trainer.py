@@ -129,7 +129,7 @@ def point_key(point: Json) -> str:
 
 
 def end(code: int, name: str, message: str, field: str = "") -> None:
-    """Leave last words and end with an exit code."""
+    """Leave a termination message and end with an exit code."""
     words = {"code": name, "message": message, "field": field}
     Path(os.environ["ISOLOSS_TERMINATION_LOG"]).write_text(json.dumps(words))
     sys.exit(code)

@@ -36,7 +36,7 @@ def job(inputs: str = "first") -> FitJob:
 def eventually(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
     while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "no result within the deadline"
         time.sleep(0.01)
 
 

@@ -30,7 +30,7 @@ def sweep(place: Place, checkpoint: str, **spec: Any) -> dict[str, Any]:
     return sweep_manifest("dense", place.uri, proxies=proxies, grid=grid, **spec)
 
 
-def test_a_missing_config_is_said_by_field_and_mended_by_putting_it_there(
+def test_a_missing_config_is_reported_by_field_and_fixed_by_adding_it(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
