@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, 
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.planted_laws import fitted_laws
 
+README = Path(__file__).parents[3] / "operator" / "README.md"
 SWEEP_UID = "5bd5f7a2-0000-4000-8000-000000000002"
 CHECKPOINT = "s3://models/dense-8b"
 CONFIG = evaluate_config(parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT))
@@ -183,23 +186,6 @@ class Row:
 
 
 ROWS: dict[str, Row] = {
-    "a measured checkpoint and final laws give an answer": Row(
-        observed,
-        ("True", "Predicted"),
-        has_answer=True,
-        also={"Evaluated": ("True", "Evaluated"), "Accepted": ("True", "Accepted")},
-    ),
-    "a given initial loss needs no measurement": Row(
-        lambda: observed(given_loss("3.2"), evaluation=ABSENT),
-        ("True", "Predicted"),
-        has_answer=True,
-        also={"Evaluated": ("True", "InitialLossGiven")},
-    ),
-    "a budget in tokens takes the checkpoint's parameters": Row(
-        lambda: observed(prediction_spec(budget={"tokens": 2_000_000_000})),
-        ("True", "Predicted"),
-        has_answer=True,
-    ),
     "both checkpoint and initialLoss are refused": Row(
         lambda: observed(prediction_spec(initialLoss="3.2")),
         ("False", "InvalidSpec"),
@@ -216,6 +202,13 @@ ROWS: dict[str, Row] = {
         ("False", "SweepNotFound"),
         says="no ScalingSweep demo",
     ),
+    "an answer stands, stale, when its sweep is deleted": Row(
+        lambda: answered(sweep=None, manifest=ABSENT, fit=ABSENT),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "SweepNotFound")},
+    ),
     "a sweep with an invalid spec is waited for": Row(
         lambda: observed(sweep=sweep(spec=parsed({"nonsense": 1}))),
         ("False", "SweepInvalid"),
@@ -230,12 +223,6 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "SweepNotReady"),
         says="PreparingData",
-    ),
-    "an unmeasured checkpoint gets its evaluate Job even before the laws are there": Row(
-        lambda: observed(evaluation=ABSENT, fit=ABSENT, sweep=sweep("False", "Training")),
-        ("False", "Evaluating"),
-        creates=1,
-        also={"Reconciling": ("True", "Converging")},
     ),
     "while the evaluate Job runs nothing else starts": Row(
         lambda: observed(evaluation=ABSENT, jobs=(job(),)),
@@ -282,10 +269,31 @@ ROWS: dict[str, Row] = {
         ("False", "Evaluating"),
         creates=1,
     ),
-    "another evaluation's result is not taken for this one": Row(
+    "the result of another evaluation is set aside": Row(
         lambda: observed(evaluation=evaluation(key="0" * 32)),
         ("False", "Evaluating"),
         creates=1,
+    ),
+    "an unmeasured checkpoint gets its evaluate Job even before the laws are there": Row(
+        lambda: observed(evaluation=ABSENT, fit=ABSENT, sweep=sweep("False", "Training")),
+        ("False", "Evaluating"),
+        creates=1,
+        also={"Reconciling": ("True", "Converging")},
+    ),
+    "refused laws give no answer, for their own reason": Row(
+        lambda: observed(
+            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", "Train longer.")
+        ),
+        ("False", "NoCommonLossRange"),
+        stalled=True,
+        says="Train longer.",
+    ),
+    "an answer is withdrawn when the new laws are refused": Row(
+        lambda: answered(
+            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", generation=2)
+        ),
+        ("False", "NoCommonLossRange"),
+        stalled=True,
     ),
     "while the sweep trains there is no answer": Row(
         lambda: observed(fit=ABSENT, sweep=sweep("False", "Training", "3 of 8 points are done.")),
@@ -297,13 +305,27 @@ ROWS: dict[str, Row] = {
         ("False", "Provisional"),
         has_answer=True,
     ),
-    "refused laws give no answer, for their own reason": Row(
-        lambda: observed(
-            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", "Train longer.")
+    "an answer stands, stale, while its sweep trains again": Row(
+        lambda: answered(fit=ABSENT, sweep=sweep("False", "Training", generation=2)),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+    ),
+    "an answer stands, stale, until the operator has seen the changed sweep": Row(
+        lambda: answered(sweep=sweep(generation=2, observed_generation=1)),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "SweepChanged")},
+    ),
+    "an answer is withdrawn when the prediction's own spec changes": Row(
+        lambda: answered(
+            generation=2,
+            spec=parsed_prediction(prediction_spec(budget={"flops": "2e19"})),
+            fit=ABSENT,
+            sweep=sweep("False", "Training"),
         ),
-        ("False", "NoCommonLossRange"),
-        stalled=True,
-        says="Train longer.",
+        ("False", "SweepNotReady"),
     ),
     "laws that cannot be read are waited for": Row(
         lambda: observed(fit=ABSENT), ("False", "LawsUnreadable")
@@ -316,52 +338,33 @@ ROWS: dict[str, Row] = {
         ("False", "InitialLossBelowIrreducible"),
         stalled=True,
     ),
-    "an extrapolation too far is refused": Row(
+    "an extrapolation beyond the limit is refused": Row(
         lambda: observed(prediction_spec(budget={"flops": "1e26"})),
         ("False", "ExtrapolationTooFar"),
         stalled=True,
     ),
-    "a ConfigMap of someone else is left alone": Row(
+    "a ConfigMap of another owner is left alone": Row(
         lambda: observed(config_map_foreign=True),
         ("False", "ConfigMapTaken"),
         stalled=True,
         has_answer=True,
     ),
-    "an answer stands, stale, while its sweep trains on": Row(
-        lambda: answered(fit=ABSENT, sweep=sweep("False", "Training", generation=2)),
+    "a measured checkpoint and final laws give an answer": Row(
+        observed,
         ("True", "Predicted"),
-        stale="True",
         has_answer=True,
+        also={"Evaluated": ("True", "Evaluated"), "Accepted": ("True", "Accepted")},
     ),
-    "an answer stands, stale, when its sweep is deleted": Row(
-        lambda: answered(sweep=None, manifest=ABSENT, fit=ABSENT),
+    "a given initial loss needs no measurement": Row(
+        lambda: observed(given_loss("3.2"), evaluation=ABSENT),
         ("True", "Predicted"),
-        stale="True",
         has_answer=True,
-        also={"Stale": ("True", "SweepNotFound")},
+        also={"Evaluated": ("True", "InitialLossGiven")},
     ),
-    "an answer stands, stale, until the operator has seen the changed sweep": Row(
-        lambda: answered(sweep=sweep(generation=2, observed_generation=1)),
+    "a budget in tokens takes the checkpoint's parameters": Row(
+        lambda: observed(prediction_spec(budget={"tokens": 2_000_000_000})),
         ("True", "Predicted"),
-        stale="True",
         has_answer=True,
-        also={"Stale": ("True", "SweepChanged")},
-    ),
-    "an answer is withdrawn when the new laws are refused": Row(
-        lambda: answered(
-            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", generation=2)
-        ),
-        ("False", "NoCommonLossRange"),
-        stalled=True,
-    ),
-    "an answer is withdrawn when the prediction's own spec changes": Row(
-        lambda: answered(
-            generation=2,
-            spec=parsed_prediction(prediction_spec(budget={"flops": "2e19"})),
-            fit=ABSENT,
-            sweep=sweep("False", "Training"),
-        ),
-        ("False", "SweepNotReady"),
     ),
     "a new answer replaces a stale one": Row(
         lambda: answered(sweep=sweep(generation=3)),
@@ -384,6 +387,22 @@ def test_state(name: str) -> None:
     assert (plan.status.learning_rate is not None) == row.has_answer
     for kind, expected in row.also.items():
         assert condition(plan, kind)[:2] == expected
+
+
+def happens(row: Row) -> str:
+    """The last column of the README's table."""
+    parts = ["starts the evaluate Job"] if row.creates else []
+    if row.has_answer:
+        parts.append("shows a stale answer" if row.stale == "True" else "shows the answer")
+    parts += ["Stalled"] if row.stalled else []
+    return "; ".join(parts) or "waits"
+
+
+def test_the_state_table_in_the_readme_names_the_same_rows() -> None:
+    """Row for row, in the order of the checks: sentence, Ready's reason and what happens."""
+    table = README.read_text().split("<!-- prediction states -->")[1]
+    found = re.findall(r"^\| (.+?) \| `(\w+)` \| (.+?) \|$", table, flags=re.MULTILINE)
+    assert found == [(name, row.ready[1], happens(row)) for name, row in ROWS.items()]
 
 
 @pytest.mark.parametrize("name", ROWS)
