@@ -76,10 +76,15 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
     )
 
 
-def judged_cells(trajectories: Sequence[Trajectory]) -> list[HeldOutCell]:
-    """The last cell of every size, or all where runs have single evaluations, with a minimum inside."""
+def judged_cells(trajectories: Sequence[Trajectory], *, early: bool = False) -> list[HeldOutCell]:
+    """The cells with a minimum inside: late ones of every size, or `early` ones, too.
+
+    All cells are late where runs have single evaluations.
+    """
     cells = make_cells(trajectories)
     judged = [_judge(cell, trajectories) for cell in cells]
+    if early:
+        return [j for j in judged if j is not None]
     if len({t.params for t in trajectories}) > 1 or len(cells) > 4:
         last = {
             c.log_params: max(o.log_tokens for o in cells if o.log_params == c.log_params)

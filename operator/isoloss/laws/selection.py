@@ -1,4 +1,7 @@
-"""Which of the two routes to believe: the one that does better on data it was not shown."""
+"""Which of the two routes answers where no target size is given.
+
+The joint surface, unless the iso-loss laws do better by more than noise on data that neither was shown.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,15 @@ from isoloss.laws.estimates import Estimate, Target
 from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
 from isoloss.laws.model import FitOptions, Route
 from isoloss.laws.results import HeldOutScore, Selection
+from isoloss.laws.surface.form_error import USUAL
 
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
+SEED_NOISE = 0.001
+"""Nats by which two trainings of one configuration differ: no route wins by less."""
+SURE = 2.0
+INDEPENDENT = 4.0
+"""Cells of one held-out size share their runs or their size: they count as this many."""
 SAMPLES = 50
 """Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 
@@ -30,15 +39,15 @@ def select_route(
     if not available:
         return Selection(fallback, "neither route could be fitted")
     shown, held_out, words = split(trajectories)
-    cells = judged_cells(held_out)
-    if not cells:
+    cells, late = judged_cells(held_out, early=True), judged_cells(held_out)
+    if not late:
         return Selection(fallback, "nothing to compare: no held-out cell has a minimum of its own")
     quick = replace(options, bootstrap_samples=SAMPLES, seed=0)
     refits = [estimate.refit(shown, quick) for estimate in available] if shown else []
-    scores = tuple(_score(refit, cells) for refit in refits if refit.refusal is None)
+    scores = tuple(_score(refit, cells, late) for refit in refits if refit.refusal is None)
     if not scores:
         return Selection(fallback, f"{words}, but neither route could be fitted to the rest")
-    default = min(scores, key=lambda score: score.regret_mean).route
+    default = _better(scores, refits, cells, fallback)
     if surface and len(scores) < len(available):
         # Winning without a rival proves nothing: the joint surface is the better guess outside the data.
         default = fallback
@@ -48,20 +57,55 @@ def select_route(
         default = "surface"
         words += "; with two sizes this does not decide, and the joint surface answers"
     most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
-    distance = float(np.mean([c.log_flops for c in cells]) - most)
-    return Selection(default, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
+    distance = float(np.mean([c.log_flops for c in late]) - most)
+    return Selection(default, words, scores, len(late), max(distance, SHORTEST_DISTANCE))
 
 
-def _score(estimate: Estimate, cells: Sequence[HeldOutCell]) -> HeldOutScore:
-    answers = [_answer(estimate, cell) for cell in cells]
-    regrets = [c.regret(a[0, 0], a[0, 1]) for c, a in zip(cells, answers, strict=True)]
-    squares = np.array([(a[0] - c.vertex) ** 2 for c, a in zip(cells, answers, strict=True)])
-    noise = np.array([a.var(axis=0) + c.variance for c, a in zip(cells, answers, strict=True)])
+def _better(
+    scores: Sequence[HeldOutScore],
+    refits: Sequence[Estimate],
+    cells: Sequence[HeldOutCell],
+    fallback: Route,
+) -> Route:
+    """The fallback, unless another route is better by more than noise in these cells."""
+    regrets = {refit.route: _regrets(refit, cells) for refit in refits if refit.refusal is None}
+    usual = regrets.pop(fallback, None)
+    if usual is None:
+        return min(scores, key=lambda score: score.regret_mean).route
+    weights = _weights(cells)
+    for route, found in regrets.items():
+        gain = usual - found
+        mean = float(np.average(gain, weights=weights))
+        spread = np.sqrt(np.average((gain - mean) ** 2, weights=weights))
+        if mean > SEED_NOISE + SURE * float(spread) / np.sqrt(INDEPENDENT):
+            return route
+    return fallback
+
+
+def _weights(cells: Sequence[HeldOutCell]) -> Array:
+    """A cell whose own optimum is poorly known judges little."""
+    return np.array([1.0 / (USUAL**2 + cell.variance.mean()) for cell in cells])
+
+
+def _regrets(estimate: Estimate, cells: Sequence[HeldOutCell]) -> Array:
+    """(cells,) nats above each cell's own minimum."""
+    answers = [_answer(estimate, cell)[0] for cell in cells]
+    return np.array([c.regret(a[0], a[1]) for c, a in zip(cells, answers, strict=True)])
+
+
+def _score(
+    estimate: Estimate, cells: Sequence[HeldOutCell], late: Sequence[HeldOutCell]
+) -> HeldOutScore:
+    """Regret in all cells; errors of ln LR and ln B in the late ones, which answers resemble."""
+    regrets = _regrets(estimate, cells)
+    answers = [_answer(estimate, cell) for cell in late]
+    squares = np.array([(a[0] - c.vertex) ** 2 for c, a in zip(late, answers, strict=True)])
+    noise = np.array([a.var(axis=0) + c.variance for c, a in zip(late, answers, strict=True)])
     error = np.sqrt(squares.mean(axis=0))
     unexplained = np.sqrt(np.maximum((squares - noise).mean(axis=0), 0.0))
     return HeldOutScore(
         route=estimate.route,
-        regret_mean=float(np.mean(regrets)),
+        regret_mean=float(np.average(regrets, weights=_weights(cells))),
         regret_max=float(np.max(regrets)),
         log_learning_rate_error=float(error[0]),
         log_batch_size_error=float(error[1]),

@@ -187,6 +187,17 @@ def test_estimates_that_disagree_beyond_their_intervals_are_a_warning():
     assert sum("beyond their intervals" in w for w in found.warnings) == 2
 
 
+def test_at_a_given_size_the_joint_surface_answers_whatever_the_default_route_is():
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    laws = replace(laws, selection=Selection("iso-loss", "no matter how"))
+    flops = 3 * laws.data.largest_flops
+    assert answer(laws, total_flops=flops, params=1e9).route == "surface"
+    assert answer(laws, total_flops=flops).route == "iso-loss"
+    refused = replace(laws, surface=SurfaceLaw("refused"), draws=replace(laws.draws, surface=None))
+    assert answer(refused, total_flops=flops, params=1e9).route == "iso-loss"
+
+
 @pytest.mark.parametrize("form", ["PowerLawOfLoss", "LinearInLogCompute"])
 def test_both_forms_agree_inside_the_data(form):
     runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)

@@ -122,7 +122,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
             ),
             laws.warnings,
         )
-    route = laws.default_route if laws.default_route in routes else next(iter(routes))
+    route = _route(laws, query, routes)
     chosen = routes[route]
     vague = too_vague(chosen)
     if vague is not None:
@@ -151,6 +151,12 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         provisional=laws.status == "provisional",
         warnings=warnings,
     )
+
+
+def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Route:
+    """At a given size the joint surface, which alone knows of sizes; else the one that did better."""
+    wanted: Route = "surface" if query.params is not None else laws.default_route
+    return wanted if wanted in routes else next(iter(routes))
 
 
 def _rounded(batch_size: float, multiple: int) -> float:
