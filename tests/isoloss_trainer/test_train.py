@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -261,6 +262,25 @@ def test_only_the_newest_checkpoints_are_kept(prepared: Prepared) -> None:
         stop_at(task, 1)
     names = Store(prepared.uri).names(layout.point_checkpoints(task.point.key))
     assert names == ["step-0000000004", "step-0000000005"]
+
+
+@pytest.mark.parametrize("spoil", ["no manifest", "a wrong hash"])
+def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
+    prepared: Prepared, spoil: str
+) -> None:
+    """Such as a killed attempt leaves."""
+    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": 1})
+    stop_at(task, 5)
+    folder = prepared.folder / layout.point_checkpoints(task.point.key)
+    for step in (90, 91):
+        shutil.copytree(folder / "step-0000000005", folder / f"step-00000000{step}")
+        if spoil == "no manifest":
+            (folder / f"step-00000000{step}" / "manifest.json").unlink()
+        else:
+            _flip(folder / f"step-00000000{step}" / "weights.safetensors")
+    stop_at(task, 1)
+    assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
+    assert run(task).attempts == 3
 
 
 def _truncate(path: Path) -> None:

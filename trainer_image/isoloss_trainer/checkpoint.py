@@ -95,16 +95,36 @@ class Checkpoints:
         self._store.remove(self._folder)
 
     def _write(self, state: TrainingState, tokens: int, tensors: Tensors) -> None:
-        folder = f"{self._folder}/step-{state.step:010d}"
+        name = f"step-{state.step:010d}"
+        folder = f"{self._folder}/{name}"
         files = {
-            name: self._write_tensor(f"{folder}/{name}.safetensors", name, tensor)
-            for name, tensor in tensors.items()
+            part: self._write_tensor(f"{folder}/{part}.safetensors", part, tensor)
+            for part, tensor in tensors.items()
         }
         manifest = CheckpointManifest(key=self._key, tokens=tokens, state=state, files=files)
         self._check()
-        persist(lambda: self._store.write_record(f"{folder}/manifest.json", manifest))
-        for name in self._store.names(self._folder)[: -self._keep]:
-            self._store.remove(f"{self._folder}/{name}")
+        persist(lambda: self._store.write_record(self._manifest(name), manifest))
+        self._remove_others(name)
+
+    def _remove_others(self, newest: str) -> None:
+        """Keep the complete checkpoints up to `newest`, at most `keep` of them.
+
+        What is incomplete was left by an attempt that was killed: the claim, checked a moment ago,
+        rules out that it is still being written. What is of a later step was found unusable, or
+        the run would have continued from it.
+        """
+        names = self._store.names(self._folder)
+        complete = [
+            name for name in names if name <= newest and self._store.exists(self._manifest(name))
+        ]
+        for name in names:
+            if name not in complete[-self._keep :]:
+                # The manifest first: what is left of an interrupted removal is incomplete.
+                self._store.remove(self._manifest(name))
+                self._store.remove(f"{self._folder}/{name}")
+
+    def _manifest(self, name: str) -> str:
+        return f"{self._folder}/{name}/manifest.json"
 
     def _write_tensor(self, path: str, name: str, tensor: torch.Tensor) -> StateFile:
         content = save({name: tensor})
@@ -113,7 +133,7 @@ class Checkpoints:
 
     def _read(self, name: str) -> tuple[TrainingState, Tensors]:
         folder = f"{self._folder}/{name}"
-        manifest = self._store.read_record(f"{folder}/manifest.json", CheckpointManifest)
+        manifest = self._store.read_record(self._manifest(name), CheckpointManifest)
         if manifest.key != self._key:
             raise ValueError("belongs to another point")
         tensors: Tensors = {}

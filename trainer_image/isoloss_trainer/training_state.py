@@ -8,26 +8,35 @@ from pydantic import Field
 
 from isoloss_contract.records import Finite, Record, TrajectoryRow
 
-EXPLODED_NATS = 1.0
-"""A loss this far above the first step's …"""
-EXPLODED_STEPS = 100
+RISE_NATS = 1.0
+"""A running mean of the loss this far above its lowest value so far …"""
+RISE_STEPS = 100
 """… for this many steps in a row means divergence."""
+MEAN_STEPS = 20
+"""Time constant of that mean: at a scatter of 1 nat per step it scatters by 0.16 nats."""
 
 
 class DivergenceWatch(Record, frozen=False):
-    """Decides step by step whether the training loss has diverged."""
+    """Decides step by step whether the training loss has diverged.
 
-    first_loss: Finite | None = None
+    A mean, because single steps of small batches scatter by more than RISE_NATS; compared with its
+    lowest value, because a run that has learned something may diverge to far below its first loss.
+    """
+
+    mean: Finite | None = None
+    lowest: Finite | None = None
     high_steps: int = Field(default=0, ge=0)
 
     def has_diverged(self, loss: float) -> bool:
         """Take in the next step's loss, nats per token."""
         if not math.isfinite(loss):
             return True
-        if self.first_loss is None:
-            self.first_loss = loss
-        self.high_steps = self.high_steps + 1 if loss > self.first_loss + EXPLODED_NATS else 0
-        return self.high_steps >= EXPLODED_STEPS
+        if self.mean is None or self.lowest is None:
+            self.mean = self.lowest = loss
+        self.mean += (loss - self.mean) / MEAN_STEPS
+        self.lowest = min(self.lowest, self.mean)
+        self.high_steps = self.high_steps + 1 if self.mean > self.lowest + RISE_NATS else 0
+        return self.high_steps >= RISE_STEPS
 
 
 class TrainingState(Record, frozen=False):
