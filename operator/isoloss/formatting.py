@@ -2,11 +2,6 @@
 
 Plain ASCII, so that every number can be pasted into a manifest, a script or a spreadsheet. Absent
 values (None, NaN) become the empty string, which a status field needs; tables print `ABSENT` for it.
-
-It replaces `isoloss.report.numbers` and, in `isoloss_operator.decide.law_status`, `number` (here
-`number`), `rate` (`learning_rate`), `loss_text` (`loss`), `_exponential` and the formulas
-(`hyperparameter_formula`, `loss_compute_formula`), `_quality` (`hyperparameter_quality`,
-`loss_compute_quality`), and `prediction_status.sequences` (`batch_size`).
 """
 
 from __future__ import annotations

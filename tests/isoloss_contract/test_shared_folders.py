@@ -59,8 +59,8 @@ def test_two_users_of_one_group_replace_each_others_objects(tmp_path: Path) -> N
 
 
 def readable_root(tmp_path: Path) -> Path:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)  # pytest's own folders admit their owner alone
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)  # pytest and xdist keep theirs private
     volume = tmp_path / "volume"
     volume.mkdir()
     os.chown(volume, 0, GROUP)
