@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from isoloss_contract.records import (
@@ -25,6 +30,7 @@ from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.world import World
@@ -206,6 +212,21 @@ def evaluate_task(
         store_uri=store,
         data_uri=f"{store}/data/{manifest.prepare_key}",
     )
+
+
+@contextmanager
+def stop_during_step(step: int) -> Iterator[Interruption]:
+    """A stop request that comes during the `step`-th training step of the block."""
+    interruption = Interruption()
+    original, steps = Learner.step, itertools.count(1)
+
+    def counted(self: Learner, batch: torch.Tensor, tokens: int) -> torch.Tensor:
+        interruption.requested = next(steps) >= step
+        return original(self, batch, tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "step", counted)
+        yield interruption
 
 
 class StopAfter(Interruption):

@@ -12,7 +12,7 @@ from isoloss_contract.store import Store
 from isoloss_trainer.interruption import Interrupted, Interruption
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.train import train
-from tests.isoloss_trainer.builders import StopAfter, prepare_task, quiet, train_task
+from tests.isoloss_trainer.builders import prepare_task, quiet, stop_during_step, train_task
 from tests.isoloss_trainer.conftest import Prepared
 
 
@@ -30,8 +30,8 @@ def trained_there_and_here(
     """A point on `root`/sweep, interrupted twice, and on a file system: its task, both trajectories."""
     task = train_task(manifest, f"{root}/sweep")
     for step in (3, 5):
-        with pytest.raises(Interrupted):
-            train(task, scratch, StopAfter(step), quiet())
+        with stop_during_step(step) as interruption, pytest.raises(Interrupted):
+            train(task, scratch, interruption, quiet())
     train(task, scratch, Interruption(), quiet())
     local = train_task(prepared.manifest, prepared.uri)
     train(local, scratch, Interruption(), quiet())

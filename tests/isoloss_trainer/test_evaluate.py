@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -12,15 +13,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import isoloss_trainer.evaluate as evaluate_module
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluateTask, EvaluationResult
 from isoloss_contract.store import Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
+from isoloss_trainer.foreign_model import ForeignModel
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData, TrainerError
+from isoloss_trainer.termination import BadData, Interrupted, TrainerError
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -74,6 +77,27 @@ def test_the_loss_is_that_of_the_same_weights_in_training(
     assert result.nats_per_byte == pytest.approx(loss.value / bytes_per_token(data, MIXTURE))
     assert result.tokenizer_digest == prepared.manifest.tokenizer_digest
     assert {"isoloss", "torch", "transformers"} <= result.versions.keys()
+
+
+def test_a_stop_during_an_evaluation_ends_it_without_a_result(
+    prepared: Prepared, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate_module, "CPU_MICRO_BATCH_TOKENS", SEQUENCE_LENGTH)
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    interruption = Interruption()
+    original, calls = ForeignModel.token_losses, itertools.count(1)
+
+    def counted(self: ForeignModel, *batch: torch.Tensor) -> torch.Tensor:
+        number = next(calls)
+        assert number <= 3, "the evaluation continued"
+        interruption.requested = number == 3
+        return original(self, *batch)
+
+    monkeypatch.setattr(ForeignModel, "token_losses", counted)
+    with pytest.raises(Interrupted):
+        evaluate(task, tmp_path, interruption, quiet())
+    assert not Store(prepared.uri).exists(layout.evaluation_result(task.config.key))
 
 
 def test_an_evaluated_checkpoint_is_not_evaluated_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import isoloss_trainer.checkpoint as checkpoint_module
+import isoloss_trainer.run as run_module
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
@@ -52,9 +54,9 @@ from tests.isoloss_trainer.builders import (
     MIXTURE,
     QWEN3_MOE,
     SEQUENCE_LENGTH,
-    StopAfter,
     attempt,
     quiet,
+    stop_during_step,
     train_task,
     uri,
 )
@@ -82,9 +84,9 @@ def forget(prepared: Prepared, task: TrainTask) -> None:
 
 
 def stop_at(task: TrainTask, step: int) -> None:
-    """Request a stop after `step` steps; the first check comes before any of them."""
-    with pytest.raises(Interrupted):
-        run(task, StopAfter(step + 1))
+    """Request a stop during the `step`-th step of this attempt."""
+    with stop_during_step(step) as interruption, pytest.raises(Interrupted):
+        run(task, interruption)
 
 
 # --------------------------------------------------------------------------------- a whole run
@@ -319,6 +321,35 @@ def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     assert trajectory(task) == wanted
 
 
+@pytest.mark.parametrize("call", range(1, 9))
+def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
+    prepared: Prepared, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every micro-batch of the first evaluation: of two domains, two halves, raw and averaged."""
+    monkeypatch.setattr(run_module, "CPU_TOKENS", 0)
+    task = train_task(prepared.manifest, prepared.uri)
+    run(task)
+    wanted = trajectory(task)
+    forget(prepared, task)
+    interruption = Interruption()
+    original, calls = LanguageModel.token_losses, itertools.count(1)
+
+    def counted(self: LanguageModel, *batch: torch.Tensor) -> torch.Tensor:
+        number = next(calls)
+        assert number <= call, "evaluation continued after the stop request"
+        interruption.requested = number == call
+        return original(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModel, "token_losses", counted)
+        with pytest.raises(Interrupted):
+            run(task, interruption)
+    store = Store(prepared.uri)
+    assert store.names(layout.point_checkpoints(task.point.key)) == ["step-0000000004"]
+    run(task)
+    assert trajectory(task) == wanted
+
+
 # ------------------------------------------------------------------------------------ outcomes
 
 
@@ -465,9 +496,9 @@ def test_a_superseded_attempt_writes_nothing_more(
         original(self, *state)
 
     monkeypatch.setattr(Checkpoints, "save", take_over)
-    stop = StopAfter(2) if moment == "a checkpoint" else Interruption()
-    with pytest.raises(Interrupted) as caught:
-        run(task, stop)
+    step = 2 if moment == "a checkpoint" else 1000
+    with stop_during_step(step) as interruption, pytest.raises(Interrupted) as caught:
+        run(task, interruption)
     assert caught.value.code == "Superseded"
     store = Store(prepared.uri)
     assert not store.exists(layout.point_result(task.point.key))
@@ -489,7 +520,7 @@ def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
     )
     original = PointRun.final_trajectory
 
-    def hang_meanwhile(self: PointRun) -> Any:
+    def hang_meanwhile(self: PointRun, *check: Any) -> Any:
         monkeypatch.setattr(PointRun, "final_trajectory", original)
         run(further)
         return original(self)

@@ -7,6 +7,7 @@ converted to the sweep's tokens through nats per byte; the result says so.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from datetime import timedelta
@@ -19,7 +20,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.attention import preferred_kernels
-from isoloss_trainer.evaluation import Loss, ValidationSet, bytes_per_token, mixed_loss
+from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
     FIELD,
     ForeignModel,
@@ -34,7 +35,7 @@ from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.result import versions
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData
+from isoloss_trainer.termination import BadData, Interrupted
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
 
@@ -56,7 +57,6 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
     if data.manifest.digest != task.config.data_digest:
         message = f"{task.data_uri}: digest {data.manifest.digest} differs from the task's"
         raise BadData("DataChanged", message, "data")
-    interruption.check()
     world = World.of_environment().joined(PATIENCE)
     try:
         with preferred_kernels(world):
@@ -84,10 +84,12 @@ def measure(
     """Load the checkpoint and compute its loss; every copy reads its share of the sequences."""
     started = time.monotonic()
     config = task.config
+    check = functools.partial(_check_stop, world, interruption)
+    check()
     folder = fetch_once(config.checkpoint, scratch, world)
-    interruption.check()
+    check()
     network, world = load_copies(folder, config, world, log)
-    interruption.check()
+    check()
     log.event("loaded", model_type=network.config.model_type, seconds=time.monotonic() - started)
     model = ForeignModel(network, config.sequence_length)
     tokenizer = _tokenizer(folder)
@@ -95,7 +97,7 @@ def measure(
     if same:
         _check_vocabulary(model, data, config.sequence_length)
     validation = ValidationSet(data, config.mixture, config.sequences_per_domain)
-    loss, domains = _losses(model, None if same else tokenizer, data, validation, world)
+    loss, domains = _losses(model, None if same else tokenizer, data, validation, world, check)
     error = _checked_error(loss, config.checkpoint)
     return EvaluationResult(
         key=config.key,
@@ -114,6 +116,12 @@ def measure(
         accelerator_seconds=(time.monotonic() - started) * max(world.size, world.devices_per_copy),
         versions=versions(),
     )
+
+
+def _check_stop(world: World, interruption: Interruption) -> None:
+    """Raises Interrupted in all processes: one that left alone would keep the others waiting for it."""
+    if world.any(interruption.requested):
+        raise Interrupted("Interrupted", "stop requested")
 
 
 def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) -> tuple[Any, World]:
@@ -138,15 +146,16 @@ def _losses(
     data: PreparedData,
     validation: ValidationSet,
     world: World,
+    check: Check,
 ) -> tuple[Loss, dict[str, Loss]]:
     """Loss of the mixture and of each domain; with a tokenizer, converted from its tokens."""
     length = data.manifest.sequence_length
     budget = CPU_MICRO_BATCH_TOKENS if world.on_cpu else MICRO_BATCH_TOKENS
     size = max(1, budget // length)
     if tokenizer is None:
-        return validation.evaluate(model.token_losses, world, size)
+        return validation.evaluate(model.token_losses, world, size, check)
     domains = {
-        name: converted_loss(model, tokenizer, data, name, known.documents, world, size)
+        name: converted_loss(model, tokenizer, data, name, known.documents, world, size, check)
         for name, known in validation.domains.items()
     }
     return mixed_loss(domains, validation.mixture), domains

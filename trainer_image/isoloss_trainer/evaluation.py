@@ -20,6 +20,8 @@ from isoloss_trainer.world import World
 
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From inputs and targets [batch, S] to the loss of every token."""
+Check = Callable[[], None]
+"""Raises where the work should end; called equally often in every process."""
 
 
 @dataclass(frozen=True)
@@ -72,31 +74,38 @@ class ValidationSet:
         return sum(len(domain.documents) for domain in self.domains.values())
 
     def evaluate(
-        self, losses: TokenLosses, world: World, micro_batch: int
+        self, losses: TokenLosses, world: World, micro_batch: int, check: Check = lambda: None
     ) -> tuple[Loss, dict[str, Loss]]:
         """Loss of the mixture and of each domain, `micro_batch` sequences at a time."""
-        found = {
-            name: document_loss(
-                run_losses(losses, domain.tokens, world, micro_batch), domain.documents
-            )
-            for name, domain in self.domains.items()
-        }
+        found = {}
+        for name, domain in self.domains.items():
+            tokens = run_losses(losses, domain.tokens, world, micro_batch, check)
+            found[name] = document_loss(tokens, domain.documents)
         return mixed_loss(found, self.mixture), found
 
 
 @torch.no_grad()
 def run_losses(
-    losses: TokenLosses, tokens: NDArray[np.uint32], world: World, micro_batch: int
+    losses: TokenLosses,
+    tokens: NDArray[np.uint32],
+    world: World,
+    micro_batch: int,
+    check: Check = lambda: None,
 ) -> NDArray[np.float64]:
     """Loss of every target of `tokens` [sequences, S + 1]: [sequences * S], shared among processes.
 
-    On an accelerator the last batch is padded: code is compiled for one shape.
+    `check` is called before each micro-batch. On an accelerator the last batch is padded: code is
+    compiled for one shape.
     """
     device = world.device
     found = torch.zeros(len(tokens), tokens.shape[1] - 1, device=device)
     mine = world.share(len(tokens))
-    for start in range(mine.start, mine.stop, micro_batch):
+    for number in range(world.rounds(len(tokens), micro_batch)):
+        check()
+        start = mine.start + number * micro_batch
         end = min(start + micro_batch, mine.stop)
+        if start >= end:
+            continue
         filled = end if world.on_cpu else start + micro_batch
         rows = np.arange(start, filled) % len(tokens)
         batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_trainer.evaluation import Loss, ratio_loss, run_losses
+from isoloss_trainer.evaluation import Check, Loss, ratio_loss, run_losses
 from isoloss_trainer.held_out import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.shards import PreparedData
@@ -50,6 +50,7 @@ def converted_loss(
     documents: NDArray[np.int64],
     world: World,
     micro_batch: int,
+    check: Check = lambda: None,
 ) -> Loss:
     """Loss in nats per token *of the sweep's tokenizer*, through nats per byte of a domain.
 
@@ -59,7 +60,7 @@ def converted_loss(
     texts = [known_texts[number] for number in np.unique(documents).tolist()]
     length = data.manifest.sequence_length
     windows, owners = _windows(tokenizer, texts, length)
-    losses = run_losses(model.token_losses, windows, world, micro_batch)[: len(owners)]
+    losses = run_losses(model.token_losses, windows, world, micro_batch, check)[: len(owners)]
     sums = np.bincount(owners, losses, minlength=len(texts)).astype(np.float64)
     sizes = np.array([len(text.encode()) for text in texts], dtype=np.float64)
     per_byte = ratio_loss(sums, sizes)

@@ -7,13 +7,14 @@ exit code.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from isoloss_contract.records import SCRATCH_VARIABLE
+from isoloss_contract.records import SCRATCH_VARIABLE, ExitCode
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.world import RANK_VARIABLE
@@ -21,6 +22,7 @@ from isoloss_trainer.world import RANK_VARIABLE
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
 """Number of processes; default: one per visible accelerator, one on a CPU."""
 GRACE_SECONDS = 20.0
+"""For the rest to report why, once a process that they need has ended."""
 
 
 def processes_to_start() -> int:
@@ -49,7 +51,7 @@ def _visible_accelerators() -> int:
 def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
     """Run the task in `processes` processes, passing a stop request on to them.
 
-    Returns 0 where all succeed, else rank 0's exit code if it is positive, else the first failure's.
+    Returns rank 0's exit code, or the first failure's where rank 0 was killed.
     """
     # A shared scratch folder: what one of them fetches, the others read.
     with scratch_folder() as scratch:
@@ -84,24 +86,37 @@ def _start(processes: int, arguments: list[str], scratch: Path) -> list[subproce
 
 
 def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
-    told = False
-    while any(child.poll() is None for child in children):
-        if interruption.requested and not told:
+    stopping, deadline = False, float("inf")
+    while any(child.poll() is None for child in children) and time.monotonic() < deadline:
+        if interruption.requested and not stopping:
             for child in children:
                 child.terminate()
-            told = True
-        failed = [child.returncode for child in children if child.poll() not in (None, 0)]
-        if failed:
-            # The others hang in a collective, but rank 0 may be about to report the reason.
-            _give_time(children[0])
-            code = children[0].poll()
-            return code if code is not None and code > 0 else abs(failed[0])
+            stopping = True
+        if deadline == float("inf") and _leaves_others_waiting(children):
+            deadline = time.monotonic() + GRACE_SECONDS
         time.sleep(0.1)
-    return next((c.returncode for c in children if c.returncode), 0)
+    return _exit_code([child.poll() for child in children], stopping=stopping)
 
 
-def _give_time(child: subprocess.Popen[bytes]) -> None:
-    try:
-        child.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        return
+def _leaves_others_waiting(children: list[subprocess.Popen[bytes]]) -> bool:
+    """Whether one has ended whom the others need.
+
+    When a stop was requested, rank 0 needs nobody and may take as long as the pod has to write its
+    checkpoint; the other processes have exited with INTERRUPTED by then.
+    """
+    first, *others = [child.poll() for child in children]
+    return first is not None or any(c not in (None, 0, ExitCode.INTERRUPTED) for c in others)
+
+
+def _exit_code(codes: list[int | None], *, stopping: bool) -> int:
+    """Rank 0's, which reports for all. Where that is 1 or it had to be killed, another process may
+    have failed first: then that one's. A signal is reported as 128 + its number, as shells do."""
+    first, *others = codes
+    if first == 0 or (first is not None and first > 1):
+        return first
+    by_signal = first if first is not None and first < 0 else None
+    failed = by_signal or next((code for code in others if code), first or 1)
+    if failed > 0:
+        return failed
+    # Stopped before it listened for SIGTERM, so that there was nothing to save.
+    return int(ExitCode.INTERRUPTED) if stopping and failed == -signal.SIGTERM else 128 - failed

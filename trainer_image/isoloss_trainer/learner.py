@@ -56,16 +56,21 @@ class Learner:
         return loss
 
     def _gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
+        """As _try_gradients, with micro-batches that fit into every process's memory."""
         while True:
+            refusal = ""
             try:
-                return self._try_gradients(batch, scale)
+                loss = self._try_gradients(batch, scale)
             except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if self.micro_batch == 1:
-                    message = f"one sequence of {batch.shape[1] - 1} tokens does not fit: {error}"
-                    raise OutOfMemory("OutOfMemory", message[:600]) from error
+                refusal = str(error) or type(error).__name__
             # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
+            if not self._world.any(bool(refusal)):
+                return loss
+            if self.micro_batch == 1:
+                message = f"one sequence of {batch.shape[1] - 1} tokens does not fit: {refusal}"
+                raise OutOfMemory("OutOfMemory", message[:600])
             self.micro_batch //= 2
             self.balance.discard_step()
             if not self._world.on_cpu:

@@ -27,6 +27,8 @@ def first_guess(config: Any, point: PointConfig, world: World, halvings: int) ->
     tokens = CPU_TOKENS if world.on_cpu else _fitting_tokens(config, world)
     share = -(-point.batch_size // world.size)
     size = max(1, min(tokens // length, share) >> halvings)
+    # Free memory differs between devices, but all processes must agree.
+    size = -world.largest(-size)
     # Equal parts: every other shape would be compiled again.
     return next(part for part in range(size, 0, -1) if share % part == 0)
 

@@ -33,6 +33,7 @@ class Reporter:
         self._beaten = time.monotonic()
         self._loss: float | None = None
         self.superseded: Interrupted | None = None
+        """Set once another attempt has taken over."""
 
     def start(self, tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
         """Start the thread for a run that has seen `tokens` and has a trajectory of `rows`."""
@@ -46,11 +47,6 @@ class Reporter:
         self._tokens = tokens
         if rows is not None:
             self._rows = rows
-
-    def check(self) -> None:
-        """Raises Interrupted once another attempt has taken over."""
-        if self.superseded is not None:
-            raise self.superseded
 
     def close(self) -> None:
         """Stop the thread; nothing is written after this."""

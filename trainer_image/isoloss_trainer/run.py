@@ -11,7 +11,7 @@ from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
-from isoloss_trainer.evaluation import ValidationSet
+from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import CPU_TOKENS
@@ -25,6 +25,12 @@ from isoloss_trainer.training_state import TrainingState
 
 LOSSES_AT_ONCE = 16
 """Losses are read from an accelerator this many steps at a time: each reading waits for it."""
+SUPERSEDED = 2
+"""Reason to end that outranks a stop request: what another attempt writes must stand."""
+
+
+class _StopRequested(Exception):
+    """SIGTERM reached one of the processes."""
 
 
 def run_point(attempt: Attempt) -> PointResult:
@@ -60,6 +66,7 @@ class PointRun:
         self._build()
         self._schedule()
         self._unread_losses: list[torch.Tensor] = []
+        self._final_rows: tuple[TrajectoryRow, ...] | None = None
         self._tokens_at_start = self._saved_step = 0
         self._earlier_seconds = 0.0
         self._saved_at = time.monotonic()
@@ -122,34 +129,38 @@ class PointRun:
         )
 
     def train(self, checkpoints: Checkpoints, reporter: Reporter) -> None:
-        """Step until the wanted tokens are seen or the run diverges.
+        """Step until the wanted tokens are seen and evaluated, or the run diverges.
 
-        Raises Interrupted, after saving where a stop was requested, without saving where another
-        attempt took over.
+        What is due follows from the state alone, so that a run that was stopped anywhere, also in
+        the middle of an evaluation, continues as if it had not been. Raises Interrupted, after
+        saving where a stop was requested, without saving where another attempt took over.
         """
-        while self.state.step < self.wanted_steps and self.ending.outcome is Outcome.SUCCEEDED:
-            reporter.check()
-            if self.attempt.world.any(self.attempt.interruption.requested):
-                self._stop(checkpoints)
-            self._step()
-            evaluating = self.state.step in self._evaluation_steps
-            saving = self._is_save_due()
-            at_end = self.state.step == self.wanted_steps
-            if evaluating or saving or at_end or self._is_reading_due():
-                self._read_losses()
-            if self.ending.outcome is not Outcome.SUCCEEDED:
-                return
-            if evaluating:
-                self.state.take_evaluation(self._evaluate())
-                reporter.note(self.tokens, self.state.trajectory)
-            reporter.note(self.tokens)
-            self._log_progress()
-            if saving:
-                self._save(checkpoints)
+
+        def check() -> None:
+            self._raise_if_ending(reporter)
+
+        try:
+            while self.ending.outcome is Outcome.SUCCEEDED:
+                check()
+                if self._is_evaluation_due():
+                    self.state.take_evaluation(self._evaluate(check))
+                    reporter.note(self.tokens, self.state.trajectory)
+                elif self.state.step < self.wanted_steps:
+                    self._step()
+                    if self._is_reading_due():
+                        self._read_losses()
+                        self._save_if_due(checkpoints)
+                    reporter.note(self.tokens)
+                    self._log_progress()
+                else:
+                    break
+            self._final_rows = self.final_trajectory(check)
+        except _StopRequested:
+            self._stop(checkpoints)
 
     def finish(self, checkpoints: Checkpoints) -> PointResult:
         """Write the last checkpoint, the trajectory and then the result."""
-        rows = self.final_trajectory()
+        rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
         result = point_result(self, rows, text)
         if not self.attempt.world.is_first:
@@ -179,8 +190,28 @@ class PointRun:
         self._unread_losses.append(self.learner.step(batch, self.tokens + self.batch_tokens))
         self.state.step += 1
 
+    def _raise_if_ending(self, reporter: Reporter) -> None:
+        """Raises _StopRequested or Interrupted, in every process at the same step: one that left
+        alone would keep the others waiting for it."""
+        reason = int(self.attempt.interruption.requested)
+        if reporter.superseded is not None:
+            reason = SUPERSEDED
+        reason = self.attempt.world.largest(reason)
+        if reason == SUPERSEDED:
+            raise reporter.superseded or Interrupted("Superseded", "another attempt took over")
+        if reason:
+            raise _StopRequested
+
+    def _is_evaluation_due(self) -> bool:
+        rows = self.state.trajectory
+        evaluated = bool(rows) and rows[-1].step == self.state.step
+        return self.state.step in self._evaluation_steps and not evaluated
+
     def _is_reading_due(self) -> bool:
-        return len(self._unread_losses) >= (1 if self.attempt.world.on_cpu else LOSSES_AT_ONCE)
+        """Whether to wait for the losses of the last steps; the same in every process."""
+        many = len(self._unread_losses) >= (1 if self.attempt.world.on_cpu else LOSSES_AT_ONCE)
+        at_end = self.state.step == self.wanted_steps
+        return many or at_end or self.state.step in self._evaluation_steps
 
     def _read_losses(self) -> None:
         """Take the losses of the last steps into the state, in order, up to a divergence."""
@@ -205,9 +236,11 @@ class PointRun:
             checkpoints.wait()
         raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
-    def _is_save_due(self) -> bool:
+    def _save_if_due(self, checkpoints: Checkpoints) -> None:
         due = time.monotonic() - self._saved_at >= self.attempt.task.checkpoint_seconds
-        return self.attempt.world.is_first and due and self.state.step < self.wanted_steps
+        lasting = self.ending.outcome is Outcome.SUCCEEDED and self.state.step < self.wanted_steps
+        if self.attempt.world.is_first and due and lasting:
+            self._save(checkpoints)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Start to write a checkpoint of where the run stands."""
@@ -216,7 +249,7 @@ class PointRun:
             checkpoints.save(self.state, self.tokens, self.learner.tensors())
         self._saved_step, self._saved_at = self.state.step, time.monotonic()
 
-    def final_trajectory(self) -> tuple[TrajectoryRow, ...]:
+    def final_trajectory(self, check: Check = lambda: None) -> tuple[TrajectoryRow, ...]:
         """The trajectory with an evaluation at its very end.
 
         Unless it is a scheduled one, the state does not get it: a continued run has the very
@@ -226,18 +259,18 @@ class PointRun:
         evaluated = rows and rows[-1].step == self.state.step
         if self.ending.outcome is not Outcome.SUCCEEDED or evaluated:
             return rows
-        return (*rows, self._evaluate())
+        return (*rows, self._evaluate(check))
 
-    def _evaluate(self) -> TrajectoryRow:
+    def _evaluate(self, check: Check) -> TrajectoryRow:
         """Raw and averaged weights on the validation set; a loss that is not finite is a divergence."""
         model, world = self.learner.model.eval(), self.attempt.world
         size = self.learner.micro_batch
         if world.on_cpu:
             size = max(size, CPU_TOKENS // self.point.sequence_length)
         with self.stopwatch.timing("evaluation"):
-            raw = self._validation.evaluate(model.token_losses, world, size)
+            raw = self._validation.evaluate(model.token_losses, world, size, check)
             with self.learner.averaged():
-                averaged = self._validation.evaluate(model.token_losses, world, size)
+                averaged = self._validation.evaluate(model.token_losses, world, size, check)
         row = trajectory_row(self.state, self.tokens, raw, averaged)
         if row.loss is None:
             self._set_diverged(self.tokens)

@@ -17,7 +17,13 @@ from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadConfiguration, BadData, Diverged, OutOfMemory
+from isoloss_trainer.termination import (
+    BadConfiguration,
+    BadData,
+    Diverged,
+    Interrupted,
+    OutOfMemory,
+)
 from isoloss_trainer.world import World
 
 
@@ -57,12 +63,16 @@ def _claim_and_run(attempt: Attempt) -> PointResult:
 
 
 def _join_and_run(attempt: Attempt) -> PointResult:
-    attempt.interruption.check()
+    if attempt.world.size == 1:
+        attempt.interruption.check()
     from isoloss_trainer.attention import preferred_kernels
     from isoloss_trainer.run import run_point
 
     world = attempt.world.joined()
     try:
+        # Checked together: one process that left alone would keep the others waiting for it.
+        if world.any(attempt.interruption.requested):
+            raise Interrupted("Interrupted", "stop requested")
         with preferred_kernels(world):
             return run_point(replace(attempt, world=world))
     finally:

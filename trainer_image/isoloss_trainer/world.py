@@ -7,6 +7,7 @@ is nothing to do, and importing torch takes seconds.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -54,7 +55,9 @@ class World:
         if cuda:
             torch.cuda.set_device(self.local_rank)
         if self.size > 1 and not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("nccl" if cuda else "gloo", timeout=patience)
+            # gloo beside nccl: agreeing on a number must not wait for the accelerator.
+            backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+            torch.distributed.init_process_group(backend, timeout=patience)
         return replace(self, device=f"cuda:{self.local_rank}" if cuda else "cpu")
 
     def leave(self) -> None:
@@ -83,15 +86,19 @@ class World:
 
             all_reduce(tensor)
 
-    def any(self, flag: bool) -> bool:
-        """Whether `flag` is set in any process; every process gets the same answer."""
+    def largest(self, number: int) -> int:
+        """The largest `number` of any process; every process gets the same answer."""
         if self.size == 1:
-            return flag
+            return number
         import torch
 
-        count = torch.tensor([int(flag)], device=self.device)
-        self.sum(count)
-        return bool(count.item())
+        found = torch.tensor([number])
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
+        return int(found.item())
+
+    def any(self, flag: bool) -> bool:
+        """Whether `flag` is set in any process; every process gets the same answer."""
+        return bool(self.largest(int(flag)))
 
     def wait(self) -> None:
         """Block until every process has called this."""
@@ -118,3 +125,7 @@ class World:
             return slice(0, 0)
         number, copies = self.rank // self.devices_per_copy, self._copies
         return slice(count * number // copies, count * (number + 1) // copies)
+
+    def rounds(self, count: int, size: int) -> int:
+        """Parts of `size` items in the largest share of `count` items: the same for every process."""
+        return math.ceil(math.ceil(count / self._copies) / size)

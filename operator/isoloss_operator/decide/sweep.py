@@ -68,8 +68,11 @@ def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
 
 def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     """An error that says nothing about what is stored: nothing may be concluded from it."""
-    # One point's result that the store does not return must not hold up the others: see unanswered.
-    reads = (observed.manifest, observed.ledger, *observed.like_configs.values())
+    results = tuple(observed.results.values())
+    # A store that returns some results is there: what it withholds concerns those points alone.
+    if not all(isinstance(result, Unanswered) for result in results):
+        results = ()
+    reads = (observed.manifest, observed.ledger, *observed.like_configs.values(), *results)
     unanswered = (read.message for read in reads if isinstance(read, Unanswered))
     message = observed.store_error or next(unanswered, "")
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None

@@ -162,6 +162,13 @@ ROWS: dict[str, Row] = {
             "Stalled": ("False", "NothingWrong"),
         },
     ),
+    "a store that returns no result decides nothing": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unanswered("result.json: timeout")},
+        ),
+        ("False", "StorageUnreachable"),
+    ),
     "a proxy like a checkpoint without a config.json stalls and names the field": Row(
         lambda: observed(
             spec_with(proxies=[LIKE]),
@@ -473,13 +480,16 @@ ROWS: dict[str, Row] = {
         starts=("tiny-b16-lr2e-3",),
         sets_aside=1,
     ),
-    "a result that the store does not return decides nothing": Row(
+    "a store that returns some results holds up only the points of the others": Row(
         lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unanswered("result.json: timeout")},
+            jobs=(complete(FIRST), complete(POINTS[1]), job(POINTS[2])),
+            results={
+                FIRST.key: Unanswered("result.json: timeout"),
+                POINTS[1].key: result(POINTS[1]),
+            },
         ),
         ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
+        starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
     ),
     "an unreadable trajectory is set aside and its point trained again": Row(
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),

@@ -1,0 +1,160 @@
+"""Several processes: whom the launcher waits for, which exit code it reports, and that they agree."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import isoloss_trainer.launch as launch
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluationConfig, ExitCode, TrainTask
+from isoloss_contract.store import Store
+from isoloss_trainer.interruption import Interruption
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
+from tests.isoloss_trainer.conftest import Prepared
+
+CHILD = """
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+end = time.monotonic() + 20
+print("ready", flush=True)
+while not asked and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep({seconds})
+sys.exit({code})
+"""
+
+
+def child(code: int, seconds: float = 0.0) -> subprocess.Popen[bytes]:
+    """A process that exits with `code`, `seconds` after SIGTERM."""
+    script = CHILD.format(code=code, seconds=seconds)
+    process = subprocess.Popen([sys.executable, "-S", "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def dead(code: int) -> subprocess.Popen[bytes]:
+    """A process that has ended by itself; a negative code: by that signal."""
+    end = f"os.kill(os.getpid(), {-code})" if code < 0 else f"sys.exit({code})"
+    process = subprocess.Popen([sys.executable, "-S", "-c", f"import os, sys; {end}"])
+    process.wait()
+    return process
+
+
+def end_of(children: list[subprocess.Popen[bytes]], *, stop: bool) -> int:
+    interruption = Interruption()
+    interruption.requested = stop
+    try:
+        return launch._wait(children, interruption)
+    finally:
+        for process in children:
+            process.kill()
+            process.wait()
+
+
+def test_rank_0_may_take_its_time_to_save_after_a_stop_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
+    first = child(75, seconds=1.5)
+    assert end_of([first, child(75), child(75)], stop=True) == 75
+    assert first.returncode == 75, "it was killed"
+
+
+def test_a_failure_of_rank_0_while_it_saves_is_not_reported_as_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
+    assert end_of([child(74, seconds=0.5), child(75)], stop=True) == ExitCode.STORAGE
+
+
+def test_a_process_that_dies_ends_the_others_after_a_grace_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.3)
+    assert end_of([child(0), dead(44)], stop=False) == 44
+    assert end_of([child(0), dead(-signal.SIGKILL)], stop=False) == 137
+    assert end_of([dead(75), child(0)], stop=False) == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("codes", "stopping", "code"),
+    [
+        ([0, 0], False, 0),
+        ([42, 0], False, 42),
+        ([1, -9], False, 137),
+        ([1, 0], False, 1),
+        ([None, 44], False, 44),
+        ([-15, -15], True, 75),
+        ([-9, 75], True, 137),
+        ([-15, 0], False, 143),
+    ],
+)
+def test_exit_codes(codes: list[int | None], stopping: bool, code: int) -> None:
+    assert launch._exit_code(codes, stopping=stopping) == code
+
+
+# ------------------------------------------------------------------------------- real processes
+
+
+def start(task: TrainTask, processes: int, folder: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": task.model_dump_json(),
+        "ISOLOSS_SCRATCH": str(folder / "scratch"),
+        "ISOLOSS_PROCESSES": str(processes),
+    }
+    command = [sys.executable, "-m", "isoloss_trainer", "train"]
+    with (folder / "output").open("ab") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+
+def wait_for_training(folder: Path, times: int) -> None:
+    """Until the log says for the `times`-th time that training starts."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        log = (folder / "output").read_text()
+        if log.count('"event": "start"') + log.count('"event": "resume"') >= times:
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "model", "stops"), [(2, DEEPSEEK, 2), (4, LLAMA, 1)], ids=["2, MoE", "4, dense"]
+)
+def test_processes_stopped_at_random_moments_end_with_the_same_bytes(
+    prepared: Prepared, tmp_path: Path, processes: int, model: dict[str, object], stops: int
+) -> None:
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=40_000,
+        model=model,
+        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+    )
+    store = Store(prepared.uri)
+    for number in range(1, stops + 1):
+        process = start(task, processes, tmp_path)
+        wait_for_training(tmp_path, number)
+        time.sleep(2 * random.Random().random())
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(300)
+        assert code in (ExitCode.INTERRUPTED, 0), (tmp_path / "output").read_text()[-3000:]
+        assert code == 0 or store.names(layout.point_checkpoints(task.point.key))
+    assert start(task, processes, tmp_path).wait(500) == 0
+    path = layout.point_trajectory(task.point.key)
+    interrupted = store.read(path)
+    assert '"event": "resume"' in (tmp_path / "output").read_text()
+    store.remove(layout.point_folder(task.point.key))
+    assert start(task, processes, tmp_path).wait(500) == 0
+    assert store.read(path) == interrupted
