@@ -20,6 +20,7 @@ MAX_FAILURES_KEPT = 2
 """Failed attempts of a point whose messages are kept, newest last; the counts are never cut. Ten thousand
 points with long messages still make a ledger that can be read back (store.MAX_RECORD_BYTES)."""
 MAX_FAILURE_MESSAGE = 120
+MAX_VERSIONS = 32
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -121,6 +122,8 @@ class PointRecord:
     trajectory_sha256: Word = ""
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
+    versions: Count | None = None
+    """Index in Ledger.versions of what trained the result, where that is recorded."""
     taken_back: Count = 0
     """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
@@ -158,6 +161,7 @@ class _Changes(TypedDict, total=False):
     preparation: Attempts
     configuration_error: ConfigurationError | None
     points: tuple[PointRecord, ...]
+    versions: tuple[dict[str, str], ...]
 
 
 class Ledger(Record):
@@ -175,6 +179,9 @@ class Ledger(Record):
     configuration_error: ConfigurationError | None = None
     points: tuple[PointRecord, ...] = ()
     """Planned points in planned order."""
+    versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
+    """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
+    share a few."""
 
     def replace(self, **changes: Unpack[_Changes]) -> Ledger:
         """A copy with these fields changed and validated."""

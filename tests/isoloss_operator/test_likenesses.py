@@ -1,4 +1,4 @@
-"""Proxies like a checkpoint, through the whole operator: config.json read, refused, mended, trained."""
+"""Proxies like a checkpoint, through the whole operator: config.json read, refused, fixed, trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract.ledger import PointState
-from isoloss_operator.planning.derived_proxies import proxy_like
+from isoloss_operator.planning.derived_proxies import derive_proxy
 from tests.isoloss_operator.conftest import Place
 from tests.support.operator_process import OperatorProcess, User, conditions, sweep_manifest
 from tests.support.published_configs import TOY_CHECKPOINT
@@ -50,7 +50,7 @@ def test_a_missing_config_is_said_by_field_and_mended_by_putting_it_there(
     assert [point.state for point in points] == [PointState.SUCCEEDED] * 8
     configs = [json.loads(path.read_text()) for path in place.folder.glob("points/*/config.json")]
     models = [config["model"] for config in configs]
-    assert models.count(proxy_like(TOY_CHECKPOINT, PARAMETERS)) == 4
+    assert models.count(derive_proxy(TOY_CHECKPOINT, PARAMETERS)) == 4
 
 
 def test_a_checkpoint_that_the_namespace_may_not_use_is_refused_by_field(

@@ -1,9 +1,8 @@
-"""Small corpora, tokenizers and tasks for the trainer's tests: real text, tiny models."""
+"""Small corpora, tokenizers and tasks for the trainer's tests."""
 
 from __future__ import annotations
 
 import json
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,13 @@ from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.world import World
+from tests.support.texts import text
 
 SEQUENCE_LENGTH = 32
 MIXTURE = {"code": 0.25, "prose": 0.75}
 END = "<|end|>"
 VOCABULARY = 384
+TEXT_CHARACTERS = 860_000
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -93,12 +94,10 @@ def quiet() -> Log:
 
 
 def documents(count: int) -> list[str]:
-    """Real text: stretches of the standard library's source."""
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    names = ("argparse", "inspect", "tarfile", "typing", "datetime", "doctest", "pickle", "ast")
-    text = "\n".join((folder / f"{n}.py").read_text() for n in (*names, "shutil", "socket"))
-    size = len(text) // count
-    return [text[i * size : (i + 1) * size] for i in range(count)]
+    """Stretches of text that are the same on every machine."""
+    whole = text(TEXT_CHARACTERS)
+    size = len(whole) // count
+    return [whole[i * size : (i + 1) * size] for i in range(count)]
 
 
 def write_json_lines(path: Path, texts: list[str], field: str = "text") -> None:

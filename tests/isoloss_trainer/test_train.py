@@ -30,6 +30,7 @@ from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import take_into_average
 from isoloss_trainer.run import PointRun
@@ -313,6 +314,28 @@ def test_divergence_is_a_result(prepared: Prepared) -> None:
     assert result.tokens <= result.diverged_at_tokens < 200_000
     with pytest.raises(Diverged):
         run(task)
+
+
+def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step's own loss is that of the weights before it, so that it does not show them."""
+    original = Learner.step
+
+    def step(self: Learner, batch: torch.Tensor, tokens: int) -> torch.Tensor:
+        loss = original(self, batch, tokens)
+        if tokens == 1920:
+            self.tensors()["weights"].fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(Learner, "step", step)
+    task = train_task(prepared.manifest, prepared.uri, tokens=1920)
+    with pytest.raises(Diverged, match="1920 tokens"):
+        run(task)
+    path = layout.point_result(task.point.key)
+    result = Store(prepared.uri).read_record(path, PointResult)
+    assert (result.outcome, result.diverged_at_tokens) == (Outcome.DIVERGED, 1920)
+    assert (result.loss, rows(task)[-1].loss) == (None, None)
 
 
 def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:

@@ -75,7 +75,8 @@ class Learner:
         """Sum the gradients of `scale` times the batch's summed loss; returns that loss."""
         self._flat.clear_gradient()
         total = torch.zeros((), dtype=torch.float32, device=self._world.device)
-        for part in torch.split(batch, self.micro_batch):
+        # With fewer sequences than processes, some have none; torch would split that into one part.
+        for part in torch.split(batch, self.micro_batch) if len(batch) else ():
             tokens = part.to(self._world.device, non_blocking=True)
             loss = self.model.summed_loss(tokens[:, :-1], tokens[:, 1:], scale)
             total += loss.detach()

@@ -74,6 +74,8 @@ def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: byt
         parameters=run.parameters,
         bytes_per_token=bytes_per_token(run.attempt.data, run.point.mixture),
         diverged_at_tokens=run.ending.diverged_at_tokens,
+        loss=rows[-1].loss if rows else None,
+        averaged_loss=rows[-1].averaged_loss if rows else None,
         trajectory_sha256=hashlib.sha256(trajectory).hexdigest(),
         evaluations=len(rows),
         accelerator_seconds=run.accelerator_seconds,

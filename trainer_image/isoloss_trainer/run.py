@@ -189,9 +189,11 @@ class PointRun:
         self._unread_losses = []
         for number, loss in enumerate(losses, first + 1):
             if self.state.take_loss(loss):
-                tokens = number * self.batch_tokens
-                self.ending = Ending(Outcome.DIVERGED, f"diverged at {tokens} tokens", tokens)
+                self._set_diverged(number * self.batch_tokens)
                 return
+
+    def _set_diverged(self, tokens: int) -> None:
+        self.ending = Ending(Outcome.DIVERGED, f"diverged at {tokens} tokens", tokens)
 
     def _stop(self, checkpoints: Checkpoints) -> None:
         self._read_losses()
@@ -227,7 +229,7 @@ class PointRun:
         return (*rows, self._evaluate())
 
     def _evaluate(self) -> TrajectoryRow:
-        """Raw and averaged weights on the validation set."""
+        """Raw and averaged weights on the validation set; a loss that is not finite is a divergence."""
         model, world = self.learner.model.eval(), self.attempt.world
         size = self.learner.micro_batch
         if world.on_cpu:
@@ -237,6 +239,8 @@ class PointRun:
             with self.learner.averaged():
                 averaged = self._validation.evaluate(model.token_losses, world, size)
         row = trajectory_row(self.state, self.tokens, raw, averaged)
+        if row.loss is None:
+            self._set_diverged(self.tokens)
         facts = row.model_dump(exclude={"domains"})
         load = self.learner.balance.take_load()
         experts = {} if load is None else {"expert_load": load}

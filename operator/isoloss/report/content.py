@@ -1,7 +1,8 @@
-"""What the page says, as plain rows of strings: every number formatted once, every refusal a sentence."""
+"""The content of the page as rows of text: every number formatted once, every refusal in words."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -27,21 +28,21 @@ STATUS_WORDS = {"fitted": "Fitted", "provisional": "Provisional", "refused": "Re
 
 
 def any_law(laws: Laws) -> bool:
-    """Whether one of the three laws was not refused: otherwise there is no curve to draw."""
+    """Whether any of the three laws was fitted; otherwise there is no curve to draw."""
     parts = (laws.learning_rate, laws.batch_size, laws.loss_compute)
     return any(part.status != "refused" for part in parts)
 
 
 def status_word(laws: Laws) -> str:
-    """Fitted, Provisional, Refused, or In part where some laws are refused and others are not."""
+    """Fitted, Provisional, Refused, or Partly refused if only some of the laws are."""
     if laws.refusals and laws.status != "refused":
-        return "In part"
+        return "Partly refused"
     return STATUS_WORDS[laws.status]
 
 
 @dataclass(frozen=True)
 class PointRow:
-    """One point of the sweep as the table shows it. Losses in nats per token."""
+    """One point of the sweep as shown in the table. Losses in nats per token."""
 
     name: str
     params: float | None
@@ -52,21 +53,21 @@ class PointRow:
     state: str
     """Succeeded, Diverged, OutOfMemory, Pending, …"""
     note: str = ""
-    """Why it was left out, or anything else worth saying."""
+    """Why it was left out, or any other remark."""
 
 
 @dataclass(frozen=True)
 class Table:
     """A heading per column and rows of text; `numeric` columns are aligned to the right.
 
-    An absent number is shown as a dash there, because an empty cell looks like a fault of the page.
+    An absent number is shown as a dash there, because an empty cell looks like an error.
     """
 
     heads: Cells
     rows: tuple[Cells, ...]
     numeric: frozenset[int] = field(default_factory=frozenset)
     more: int = 0
-    """Rows that were cut off."""
+    """Number of rows left out."""
 
     def __post_init__(self) -> None:
         shown = tuple(
@@ -80,7 +81,7 @@ class Table:
 
 
 def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
-    """The table of points for whoever has nothing but runs; exclusions are the fit's own."""
+    """The table of points from runs alone; the notes are the exclusions of the fit."""
     reasons: dict[str, list[str]] = {}
     for exclusion in laws.excluded:
         reasons.setdefault(exclusion.run, []).append(exclusion.reason)
@@ -100,7 +101,7 @@ def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
 
 
 def points_table(rows: Sequence[PointRow], limit: int) -> Table:
-    """Points with a note first: what was left out matters more than what went well."""
+    """The points, those with a note first: what was left out matters most."""
     ordered = sorted(rows, key=lambda row: not row.note)
     return Table(
         ("point", "parameters", "B", "learning rate", "tokens", "last loss", "state", "note"),
@@ -123,6 +124,20 @@ def points_table(rows: Sequence[PointRow], limit: int) -> Table:
 
 
 # ---------------------------------------------------------------------------------------- laws
+
+
+def fit_facts(laws: Laws, version: str) -> dict[str, str]:
+    """What it takes to repeat the fit: the program's version and all options."""
+    options = laws.options
+    fixed = options.irreducible_loss
+    return {
+        "fitted with": f"isoloss {version}",
+        "options": (
+            f"{options.form}, irreducible loss "
+            f"{'fitted' if fixed is None else f'fixed at {formatting.loss(fixed)}'}, "
+            f"{options.bootstrap_samples} bootstrap draws, seed {options.seed}"
+        ),
+    }
 
 
 def laws_table(laws: Laws) -> Table:
@@ -149,7 +164,7 @@ def _law_row(
 
 
 def _reason(refusal: Refusal | None) -> str:
-    """The reason alone: the sentence stands once, among the refusals."""
+    """The reason alone; its message is among the refusals."""
     return "no reason given" if refusal is None else refusal.reason.value
 
 
@@ -158,13 +173,13 @@ def _refusal_words(refusal: Refusal | None) -> str:
 
 
 def refusals(laws: Laws) -> tuple[tuple[str, str], ...]:
-    """(reason, sentence) of everything the laws refuse, each once."""
+    """(reason, message) of everything that was refused, each once."""
     found = [*laws.refusals, *([laws.surface.refusal] if laws.surface.refusal else [])]
     return tuple(dict.fromkeys((item.reason.value, item.message) for item in found))
 
 
 def held_out_table(laws: Laws) -> Table | None:
-    """How the two estimates did on what they were not shown."""
+    """How the two estimates did on held-out data."""
     if not laws.selection.scores:
         return None
     return Table(
@@ -184,16 +199,22 @@ def held_out_table(laws: Laws) -> Table | None:
 
 
 def optima_table(laws: Laws) -> Table:
-    """The frontier of least compute and each size's vertices, with errors of the logarithms."""
+    """The optima of the frontier of least compute and of each size, with errors of the logarithms."""
     listed = [*laws.frontier, *laws.optima]
     kinds = ["frontier"] * len(laws.frontier) + ["size"] * len(laws.optima)
-    rows = tuple(_optimum_row(kind, item) for kind, item in zip(kinds, listed, strict=True))
-    heads = ("of", "loss", "parameters", "learning rate", "B", "tokens", "FLOPs", "if refused")
+    rows = tuple(
+        _optimum_row(kind, item, laws.data.sizes) for kind, item in zip(kinds, listed, strict=True)
+    )
+    heads = ("optimum of", "loss", "parameters", "learning rate", "B", "tokens", "FLOPs", "note")
     return Table(heads, rows, frozenset({1, 2, 3, 4, 5, 6}))
 
 
-def _optimum_row(kind: str, item: Optimum) -> Cells:
+def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
     errors = item.standard_errors
+    # The frontier passes between the trained sizes, where the compute-optimal size is.
+    is_between = item.params is not None and not any(
+        math.isclose(item.params, size, rel_tol=0.01) for size in trained
+    )
 
     def spread(name: str) -> str:
         error = errors.get(name)
@@ -202,7 +223,7 @@ def _optimum_row(kind: str, item: Optimum) -> Cells:
     return (
         kind,
         formatting.loss(item.loss),
-        formatting.count(item.params),
+        formatting.count(item.params) + (" (not trained)" if is_between else ""),
         formatting.learning_rate(item.learning_rate) + spread("learning_rate"),
         formatting.batch_size(item.batch_size) + spread("batch_size"),
         formatting.count(item.tokens),
@@ -215,7 +236,7 @@ def _optimum_row(kind: str, item: Optimum) -> Cells:
 
 
 def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Cells, ...]:
-    """(what, value) pairs of the answer, in the order in which it was computed."""
+    """(name, value) pairs of the answer, in order of computation."""
     rows: list[Cells] = []
     if initial_loss is not None:
         rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
@@ -244,13 +265,15 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
     rows.append(
         ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
     )
-    rows.append(("not rounded (sequences)", formatting.number(answer.batch_size_raw, 4)))
-    rows.append(("from", f"{answer.route} estimate"))
+    rows.append(
+        ("batch size before rounding (sequences)", formatting.number(answer.batch_size_raw, 4))
+    )
+    rows.append(("estimate", _ROUTES[answer.route]))
     far = answer.extrapolation
     rows.append(
         (
-            "distance from the data",
-            f"{formatting.number(far.compute_factor, 2)} × the largest compute",
+            "extrapolation",
+            f"{formatting.number(far.compute_factor, 2)} × the largest compute of the sweep",
         )
     )
     return tuple(rows)
@@ -259,9 +282,9 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
 def alternatives_table(
     answer: Prediction, opinions: Sequence[PublishedOptimum], sequence_length: int | None
 ) -> Table:
-    """Both routes, the two ablations and the published laws beside the answer."""
+    """Both estimates, the variants and the published laws, to compare with the answer."""
     points: Mapping[str, Point] = {
-        **{f"{name} estimate": point for name, point in answer.routes.items()},
+        **{_ROUTES[name]: point for name, point in answer.routes.items()},
         **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
     }
     rows = [
@@ -288,31 +311,32 @@ def alternatives_table(
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
 
 
+_ROUTES = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
 _VARIANTS = {
-    "A": "the checkpoint's past ignored",
-    "B": "C_pre from raw pre-training tokens",
+    "A": "without the checkpoint's past",
+    "B": "C_pre from the raw pre-training tokens",
 }
 
 
 def saving_sentence(cost: SearchCost) -> str:
-    """The search cost beside a direct grid on the target, also where nothing is saved."""
+    """The cost of the sweep and of a direct grid on the target, whichever is cheaper."""
     costs = (
         f"The sweep costs {formatting.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
         f"{formatting.flops(cost.direct_flops)}"
     )
     if cost.saving < 0:
-        return f"{costs}: here the direct grid would be cheaper."
+        return f"{costs}: the direct grid would be cheaper."
     return f"{costs}: {formatting.percent(cost.saving)} saved."
 
 
 def iso_loss_sentence(laws: Laws) -> str | None:
-    """What the optimum saves against the grid's median configuration, at the lowest loss."""
+    """What the optimum saves against the median configuration of the grid, at the lowest loss."""
     savings = iso_loss_savings(laws)
     if not savings:
         return None
     last = savings[-1]
     return (
-        f"At loss {formatting.loss(last.loss)} the optimum needs {formatting.flops(last.optimal_flops)} FLOPs, the "
-        f"median configuration of the grid at that size {formatting.flops(last.reference_flops)}: "
-        f"{formatting.percent(last.saving)} less, or more where that configuration never reached it."
+        f"To reach a loss of {formatting.loss(last.loss)}, the optimum needs {formatting.flops(last.optimal_flops)} "
+        f"FLOPs and the median configuration of the grid at that size {formatting.flops(last.reference_flops)}: "
+        f"a saving of at least {formatting.percent(last.saving)}."
     )

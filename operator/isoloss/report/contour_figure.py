@@ -1,7 +1,7 @@
 """Iso-loss contours in the plane of batch size and learning rate, with vertices and their ellipses.
 
-One row per model size, some levels of loss from high to low across. The lines say how many more tokens
-than at the vertex a run needs to reach the level: +1 %, +3 %, +10 %, +30 %, +100 %.
+One row per model size, with loss levels from high to low. The lines show how many more tokens than at
+the optimum a run needs to reach the level: +1%, +3%, +10%, +30%, +100%.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_SIZES = 6
 
 
 def contours(laws: Laws) -> Figure:
-    """Rows: sizes; columns: loss levels from the highest to the lowest that the size covers."""
+    """Rows are sizes, columns loss levels from the highest to the lowest that the size covers."""
     with style():
         return _draw(laws)
 
@@ -200,15 +200,15 @@ def _legend(figure: Figure, level: float) -> None:
         handles=[
             key("run, used", marker="o", markerfacecolor=INK, **dot),
             key("run, not used", marker="o", markerfacecolor="white", **dot),
-            key("did not reach it (bound)", marker="^", markerfacecolor="white", **dot),
+            key("run, loss not reached (bound)", marker="^", markerfacecolor="white", **dot),
             key(
-                f"vertex with {level:.0%} ellipse",
+                f"optimum with {level:.0%} ellipse",
                 marker="+",
                 markersize=9,
                 markeredgewidth=1.8,
                 color=ACCENT,
             ),
-            key("more tokens than the vertex", color=SOFT, linewidth=0.8, linestyle="-"),
+            key("more tokens than at the optimum", color=SOFT, linewidth=0.8, linestyle="-"),
         ],
         loc="outside lower left",
         ncols=5,

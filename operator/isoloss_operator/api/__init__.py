@@ -1,8 +1,8 @@
-"""The two resources, `ScalingSweep` and `HyperparamPrediction`: the one source of the CRDs.
+"""The types of the two resources, `ScalingSweep` and `HyperparamPrediction`: the source of the CRDs.
 
-The docstring under each field becomes its description in `kubectl explain`; bounds and rules
-become the API server's own checks. Decimal numbers are quoted strings, as the API conventions ask
-(no floats in a spec); counts are integers; FLOPs are strings because they exceed 2**53.
+The docstring under a field is its description in `kubectl explain`; bounds and rules become validation of the
+API server. Decimal numbers are quoted strings, because the API conventions forbid floats; counts are
+integers; FLOPs are strings because they exceed 2**53.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base of the API types, their rules and the scalar fields that several of them share.
 
-A rule is stated twice side by side, in CEL for the API server and in Python for `isoloss plan` and
-the operator, with one message: both refuse the same manifests in the same words.
+A rule is stated in CEL for the API server and in Python for `isoloss plan` and the operator, with one message:
+both refuse the same manifests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _always(_: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold of a value, in CEL and in Python. Annotates a field, or stands in `RULES`.
+    """A validation rule in CEL and in Python. Annotates a field, or is an item of `ApiType.rules`.
 
     A rule about a change (`oldSelf`) has no Python side.
     """
@@ -71,7 +71,7 @@ class Rule:
 class ApiType(BaseModel):
     """Base of every API type: frozen, camelCase on the wire, field docstrings are descriptions.
 
-    Unknown fields are refused, for a misspelt field must not silently mean its default.
+    Unknown fields are refused: a misspelt field must not silently mean its default.
     """
 
     model_config = ConfigDict(

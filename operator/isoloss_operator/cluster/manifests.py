@@ -1,4 +1,4 @@
-"""A JobRequest of the core as a batch/v1 Job. Pure: no I/O, no clock, no random names."""
+"""Builds the manifests of Jobs and ConfigMaps. Pure: no I/O, no clock, no random names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANAGED_BY = {
     "app.kubernetes.io/name": "isoloss",
 }
 OWNER_ANNOTATION = "isoloss.dev/owner"
-"""Kind/name of the resource: names are longer than labels may be."""
+"""Kind/name of the resource. An annotation, because a name may be too long for a label."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 MAX_TASK_BYTES = 100 * 1024
@@ -51,7 +51,7 @@ class Owner:
     uid: str
 
     def reference(self) -> Json:
-        """A controller reference: Kubernetes collects the object when the resource goes."""
+        """A controller reference: Kubernetes deletes the object with the resource."""
         return {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.kind,
@@ -64,7 +64,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class PodDefaults:
-    """What the operator's configuration says of every pod."""
+    """Settings of every pod from the operator's configuration."""
 
     image: str
     command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
@@ -78,8 +78,8 @@ class PodDefaults:
 def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Json:
     """The Job of a request.
 
-    Raises BadPodTemplate where a template can not be merged, leaves the restricted Pod Security
-    Standard, or the task is too large for an environment variable.
+    Raises BadPodTemplate if a template cannot be merged, violates the restricted Pod Security Standard,
+    or the task is too large for an environment variable.
     """
     labels = {**request.labels, **MANAGED_BY}
     return {
@@ -100,7 +100,7 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
             **_deadline(request),
-            # Kueue admits by clearing it; from then on it is Kueue's alone.
+            # Kueue admits a Job by clearing suspend. Only Kueue may write it from then on.
             **({"suspend": True} if request.local_queue else {}),
             "template": _template(request, owner, defaults, labels),
         },
@@ -114,7 +114,7 @@ def _deadline(request: JobRequest) -> Json:
 
 
 def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
-    """The ConfigMap that publishes an answer, to be applied server-side."""
+    """The ConfigMap that publishes an answer, for server-side apply."""
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
@@ -129,7 +129,7 @@ def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
 
 
 def _pod_failure_policy() -> Json:
-    """Interruptions run again without being counted; final outcomes end the Job at once."""
+    """Replace interrupted pods without counting a failure; end the Job at once on a final exit code."""
     codes = {"containerName": CONTAINER, "operator": "In"}
     return {
         "rules": [
@@ -164,7 +164,7 @@ def _template(
 
 
 def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
-    """What a podTemplate may override."""
+    """Defaults that a podTemplate may override."""
     return {
         "metadata": {},
         "spec": {
@@ -209,7 +209,7 @@ def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:
 
 
 def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]) -> Json:
-    """What holds whatever a podTemplate says: how operator and trainer understand each other."""
+    """The contract of operator and trainer, which no podTemplate can override."""
     return {
         "metadata": {"labels": dict(labels), "annotations": _annotations(owner)},
         "spec": {
@@ -231,7 +231,7 @@ def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]
 
 
 def task_text(request: JobRequest) -> str:
-    """The task as the pod gets it. Raises BadPodTemplate where Linux would not start the process."""
+    """The task as JSON. Raises BadPodTemplate if it is too long for Linux to start the process."""
     text = request.task.model_dump_json()
     if len(text.encode()) > MAX_TASK_BYTES:
         raise BadPodTemplate(

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import math
+from dataclasses import replace
+from typing import Final, get_args
 
 from isoloss.formatting import batch_size, learning_rate
-from isoloss.laws import Laws, Prediction, PredictionQuery, RefusalReason, Route, predict
+from isoloss.laws import (
+    Interval,
+    Laws,
+    Point,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Route,
+    predict,
+)
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.reasons import Reason
+
+ROUNDED_TOO_FAR: Final = 0.25
+"""Natural logarithm by which rounding may move a batch size before the answer warns, as the laws' own."""
 
 
 def predicted(
@@ -24,7 +38,7 @@ def predicted(
     except ValueError as error:
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
-        return outcome
+        return _for_target(outcome, spec, sweep)
     first = outcome.refusals[0]
     # A refused law is named by its own reason, which says what to change about the sweep.
     reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
@@ -43,9 +57,66 @@ def _query(
         cpt_tokens=float(budget.tokens) if budget.tokens else None,
         params=target_parameters(spec, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
-        round_to=spec.batch_size_multiple_of,
+        # For another sequence length the batch size is rounded once it is in the target's sequences.
+        round_to=spec.batch_size_multiple_of if _same_length(spec, sweep) else 1,
         max_extrapolation=float(spec.max_extrapolation),
         sequence_length=sweep.data.sequence_length,
+    )
+
+
+def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> int:
+    """Tokens per sequence of the planned run."""
+    return spec.target_sequence_length or sweep.data.sequence_length
+
+
+def _same_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> bool:
+    return target_length(spec, sweep) == sweep.data.sequence_length
+
+
+def _for_target(
+    prediction: Prediction, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
+) -> Prediction:
+    """The answer in sequences of the target's length.
+
+    The law is about tokens per batch: proxies of one sequence length say nothing about its effect.
+    """
+    if _same_length(spec, sweep):
+        return prediction
+    length = target_length(spec, sweep)
+    ratio, multiple = sweep.data.sequence_length / length, spec.batch_size_multiple_of
+    raw = prediction.batch_size_raw * ratio
+    rounded = float(max(round(raw / multiple), 1) * multiple)
+    batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
+    warnings = prediction.warnings
+    if abs(math.log(rounded / raw)) > ROUNDED_TOO_FAR:
+        warnings = (
+            *warnings,
+            f"The nearest multiple of {multiple} is {rounded:.0f} sequences, far from the optimum "
+            f"{raw:.4g}.",
+        )
+    return replace(
+        prediction,
+        batch_size=batch,
+        batch_size_raw=raw,
+        batch_size_tokens=_scaled(batch, length),
+        routes={name: _scaled_point(point, ratio) for name, point in prediction.routes.items()},
+        variants={
+            name: _scaled_point(point, ratio) for name, point in prediction.variants.items()
+        },
+        warnings=warnings,
+    )
+
+
+def _scaled_point(point: Point, factor: float) -> Point:
+    return replace(point, batch_size=_scaled(point.batch_size, factor))
+
+
+def _scaled(interval: Interval, factor: float) -> Interval:
+    return replace(
+        interval,
+        value=interval.value * factor,
+        low=interval.low * factor,
+        high=interval.high * factor,
     )
 
 

@@ -89,10 +89,12 @@ def evaluation_step(
     sweep: ScalingSweepSpec,
     manifest: DataManifest,
     checkpoint: Checkpoint,
+    *,
+    suspended: bool = False,
 ) -> EvaluationStep:
     """Measure, wait or explain."""
     config = evaluate_config(sweep, manifest, checkpoint)
-    evaluation = _Evaluation(observed, sweep, config)
+    evaluation = _Evaluation(observed, sweep, config, suspended)
     others = [job for job in observed.jobs if job.key != config.key]
     delete = deletions(others, "the spec names another checkpoint or corpus")
     if (result := value_of(evaluation.result)) is not None:
@@ -100,6 +102,8 @@ def evaluation_step(
         finding, expire = Finding.true(Reason.EVALUATED, message), expiries(sweep, observed.jobs)
         return EvaluationStep(finding, result, delete=delete, expire=expire)
     task = evaluation.task
+    if suspended:
+        delete += deletions(task.jobs, "the prediction is suspended")
     create: tuple[JobRequest, ...] = ()
     if task.is_due:
         attempt = next_attempt(task.attempts, task.jobs)
@@ -121,6 +125,8 @@ class _Evaluation:
     observed: ObservedPrediction
     sweep: ScalingSweepSpec
     config: EvaluateConfig
+    suspended: bool
+    """spec.suspend of the prediction."""
 
     @cached_property
     def jobs(self) -> tuple[ObservedJob, ...]:
@@ -153,8 +159,10 @@ class _Evaluation:
             message=self._message(),
             template=template,
             retries=self.sweep.failure_policy.retries_per_point,
+            suspended=self.suspended,
             configuration_error=self._message() if refused else "",
             create_error=self.observed.create_error,
+            refusal_may_pass=self.observed.refusal_may_pass,
             problem=self.result.message if isinstance(self.result, Unreadable) else "",
         )
 

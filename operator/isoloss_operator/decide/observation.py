@@ -148,9 +148,13 @@ class ObservedSweep:
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: FitRequest | None = None
     """What is being fitted now; a fit that waits for its turn may be another."""
+    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
+    """By Job uid: since when a running train Job has reported no progress."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
     a Job was created or the generation changed."""
+    refusal_may_pass: bool = False
+    """Whether that refusal may end by itself, as that of a quota does."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,8 @@ class ObservedPrediction:
     published: Mapping[str, str] = field(default_factory=dict)
     """Name and uid of every ConfigMap that this prediction owns."""
     create_error: str = ""
+    refusal_may_pass: bool = False
+    """See ObservedSweep."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from isoloss_operator.api import (
     SearchCostStatus,
     VariantStatus,
 )
-from isoloss_operator.decide.answers import target_parameters
+from isoloss_operator.decide.answers import target_length, target_parameters
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import (
@@ -125,7 +125,7 @@ def answered(
 ) -> Answer:
     """The answer as the status shows it."""
     distance = prediction.extrapolation
-    params, length = target_parameters(spec, result), sweep.data.sequence_length
+    params, length = target_parameters(spec, result), target_length(spec, sweep)
     return Answer(
         equivalent_flops=interval_status(prediction.equivalent_flops),
         planned_flops=number(prediction.cpt_flops),

@@ -40,7 +40,13 @@ class PredictionView:
         """What to do about the initial loss."""
         if self.spec.checkpoint is None:
             return given_loss_step(self.observed, self.sweep, self.spec.initial_loss or "")
-        return evaluation_step(self.observed, self.sweep, self.manifest, self.spec.checkpoint)
+        return evaluation_step(
+            self.observed,
+            self.sweep,
+            self.manifest,
+            self.spec.checkpoint,
+            suspended=self.spec.suspend,
+        )
 
     @property
     def result(self) -> EvaluationResult | None:

@@ -14,7 +14,7 @@ from isoloss_operator.decide.jobs.requests import prepare_request
 from isoloss_operator.decide.jobs.single import SingleTask, Wording
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import SetAside, SweepPlan
-from isoloss_operator.decide.points.recording import (
+from isoloss_operator.decide.points.ledgers import (
     for_spec,
     known_ledger,
     record_preparation,
@@ -86,6 +86,7 @@ def _task(view: SweepView, ledger: Ledger) -> SingleTask:
         suspended=view.spec.suspend,
         configuration_error=f"{where}{error.message}" if error else "",
         create_error=view.observed.create_error,
+        refusal_may_pass=view.observed.refusal_may_pass,
         problem=view.manifest_problem,
     )
 

@@ -147,8 +147,9 @@ def _suspended(view: PointsView) -> Finding | None:
 
 
 def _job_refused(view: PointsView) -> Finding | None:
-    error = view.observed.create_error
-    return Finding.false(Reason.JOB_REFUSED, error, stalled=True) if error else None
+    """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
+    error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
+    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
 
 
 def _all_jobs_wait(view: PointsView) -> Finding | None:
@@ -281,7 +282,18 @@ def _warnings(view: PointsView) -> tuple[str, ...]:
     if repeated:
         named = ", ".join(f"{name} {times:.1f} times" for name, times in repeated.items())
         found.append(f"The longest runs see some domains more than once: {named}.")
+    if mixed := _mixed_versions(view):
+        found.append(f"Points were trained with different versions: {mixed}.")
     over = slots_taken(view.observed) - view.spec.parallelism
     if over > 0:
         found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")
     return tuple(found)
+
+
+def _mixed_versions(view: PointsView) -> str:
+    """Versions in which the points done differ, such as "torch 2.8.0 and 2.9.0"; empty: none."""
+    used = {r.versions for r in view.ledger.points if r.state in DONE and r.versions is not None}
+    sets = [view.ledger.versions[index] for index in sorted(used)]
+    names = dict.fromkeys(name for each in sets for name in each)
+    found = {name: sorted({each.get(name, "unknown") for each in sets}) for name in names}
+    return ", ".join(f"{n} {' and '.join(each)}" for n, each in found.items() if len(each) > 1)

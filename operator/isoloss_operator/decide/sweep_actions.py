@@ -29,14 +29,21 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
     delete = removal.deletions(obsolete, "the spec no longer asks for it")
     unneeded = [job for job in view.active if _is_unneeded(view, job)]
     delete += removal.deletions(unneeded, "its point is done already")
+    ended = [job for job in view.active if job not in unneeded and _has_ended(view, job)]
+    delete += removal.deletions(ended, "the ledger has recorded the end of its attempt")
     if not view.spec.suspend:
         return delete, ()
     stopped = tuple(
         job
         for job in view.active
-        if not job.is_finished and not job.deleting and job not in unneeded
+        if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
     return delete + removal.deletions(stopped, "the sweep is suspended"), stopped
+
+
+def _has_ended(view: PointsView, job: ObservedJob) -> bool:
+    """Whether the operator ended it, for lack of progress or by suspension, and has yet to delete it."""
+    return job.attempt <= view.recorded.by_key[job.key].attempts.ended
 
 
 def _is_unneeded(view: PointsView, job: ObservedJob) -> bool:

@@ -6,7 +6,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import PointRecord
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep, SweepReads
-from isoloss_operator.decide.points.recording import known_ledger
+from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.transitions import is_done
 from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.planning.points import PlannedPoint, plan_points
@@ -51,6 +51,8 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         for job in jobs
         if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
     }
+    # Which points have stalled can only be told from all of them.
+    limit = None if view.spec.failure_policy.stall_seconds else MAX_PROGRESS_READS
     return SweepReads(
         results=tuple(
             point.key
@@ -58,7 +60,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
             if not _is_done(point, known.get(point.key))
             and (point.key in ended or (point.key in stored and point.key not in working))
         ),
-        progress=tuple(p.key for p in points if p.key in lost | working)[:MAX_PROGRESS_READS],
+        progress=tuple(p.key for p in points if p.key in lost | working)[:limit],
     )
 
 

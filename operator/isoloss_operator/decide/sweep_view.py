@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from isoloss.laws import Laws
-from isoloss_contract.ledger import FAILED_FOR_GOOD, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
 from isoloss_contract.reading import Absent, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.store import BadRecord, NotFound, StoreError
@@ -17,15 +17,14 @@ from isoloss_operator.decide.admission import Admission, admit
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
 from isoloss_operator.decide.points.recording import (
-    Recorded,
-    for_spec,
-    known_ledger,
     record_points,
+    record_stalled_points,
     take_back_unreadable,
 )
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import prepare_config, with_likenesses
+from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class SweepView:
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
         """Raises InvalidSpec where a proxy cannot be derived from its checkpoint."""
         configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
-        return cls(observed, spec, with_likenesses(spec, configs))
+        return cls(observed, spec, with_derived_proxies(spec, configs))
 
     @cached_property
     def config(self) -> PrepareConfig:
@@ -144,8 +143,35 @@ class PointsView:
         return self.sweep.spec
 
     @cached_property
+    def stalled(self) -> tuple[ObservedJob, ...]:
+        """Train Jobs whose point is unfinished and that have reported no progress for stallSeconds."""
+        seconds, now = self.spec.failure_policy.stall_seconds, self.observed.now
+        since = self.observed.unchanged_since
+        done = {r.key for r in self._observed_ledger.ledger.points if r.state in DONE}
+        return tuple(
+            job
+            for job in self.active
+            if seconds is not None
+            and job.key not in done
+            and not job.deleting
+            and job.uid in since
+            and (now - since[job.uid]).total_seconds() >= seconds
+        )
+
+    @cached_property
     def recorded(self) -> Recorded:
-        """The ledger with everything observed in it."""
+        """The ledger with everything observed in it, stalled attempts included."""
+        recorded = self._observed_ledger
+        if not self.stalled:
+            return recorded
+        policy = self.spec.failure_policy
+        ledger = record_stalled_points(
+            recorded.ledger, self.stalled, self.observed, self.points, policy
+        )
+        return Recorded(ledger, recorded.set_aside)
+
+    @cached_property
+    def _observed_ledger(self) -> Recorded:
         observed, view = self.observed, self.sweep
         known = known_ledger(observed)
         ledger = for_spec(known.ledger, observed.generation, view.config.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -17,6 +17,7 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.labels import LABEL_KIND, LABEL_OWNER_UID
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Event
@@ -40,6 +41,8 @@ class Memory:
     uid: str
     create_error: str = ""
     """Why a Job was refused, until one is created or the spec changes."""
+    refusal_may_pass: bool = False
+    """Whether that refusal may end by itself."""
     generation: int = 0
     """Of the spec that `create_error` speaks of."""
     store_failure: str = ""
@@ -49,6 +52,8 @@ class Memory:
     stored: frozenset[str] = frozenset()
     """Names under points/ in the store, when they were last listed."""
     listed_at: float = -math.inf
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Since when each training Job has reported no progress."""
     written_at: float = -math.inf
     """When the status was last written."""
 
@@ -136,6 +141,7 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
         writes()
     except CreateRefused as error:
         memory.create_error, memory.generation = str(error), generation
+        memory.refusal_may_pass = error.may_pass
         return False
     except StoreError as error:
         memory.store_failure = str(error)

@@ -45,7 +45,7 @@ class _ConfigMaps:
     own: Mapping[str, Object]
     """By name: those with its label and its owner reference."""
     wanted: Object | None
-    """Of the name that the spec asks for, whoever owns it."""
+    """Of the name that the spec asks for, with any owner."""
 
 
 class PredictionReconciler:
@@ -110,6 +110,7 @@ class PredictionReconciler:
             config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),
             published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
             create_error=create_error(memory, generation),
+            refusal_may_pass=memory.refusal_may_pass,
         )
         reads = prediction_reads(observed)
         if reads is None:

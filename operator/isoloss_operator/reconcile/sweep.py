@@ -17,6 +17,7 @@ from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.progress import progress_marks
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
@@ -92,6 +93,7 @@ class SweepReconciler:
             jobs=live.jobs,
             orphaned_pods=live.orphaned_pods,
             create_error=create_error(memory, generation),
+            refusal_may_pass=memory.refusal_may_pass,
         )
         first = first_reads(observed)
         if first is None:
@@ -128,10 +130,13 @@ class SweepReconciler:
             return replace(observed, store_error=fit.message)
         observed = replace(observed, fit=value_of(fit))
         reads = sweep_reads(observed, self._stored_points(observed, memory, uri))
+        progress = storage.progress(uri, reads.progress)
+        memory.marks = progress_marks(observed.jobs, progress, memory.marks, observed.now)
         return replace(
             observed,
             results=storage.results(uri, reads.results),
-            progress=storage.progress(uri, reads.progress),
+            progress=progress,
+            unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
         )
 
     def _stored_points(self, observed: ObservedSweep, memory: Memory, uri: str) -> frozenset[str]:

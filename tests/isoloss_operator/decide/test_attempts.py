@@ -60,7 +60,7 @@ def test_interruptions_are_counted_and_not_charged() -> None:
 
 
 def test_charges_belong_to_their_template() -> None:
-    """Under another template there are none, and its first failure starts the count anew."""
+    """Under another template there are none, and its first failure starts the count at zero."""
     attempts = after(Attempts(), F.CRASHED, F.STORAGE, template="old")
     assert (charges(attempts, "old"), charges(attempts, "new")) == (2, 0)
     assert charges(after(attempts, F.CRASHED, template="new"), "new") == 1

@@ -305,7 +305,7 @@ ROWS: dict[str, Row] = {
         stalled=True,
         says="Train longer.",
     ),
-    "laws that can not be read are waited for": Row(
+    "laws that cannot be read are waited for": Row(
         lambda: observed(fit=ABSENT), ("False", "LawsUnreadable")
     ),
     "laws other than those the sweep names are not used": Row(
@@ -388,7 +388,7 @@ def test_state(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_published_has_numbers_exactly_when_ready(name: str) -> None:
-    """A pipeline that reads the ConfigMap can not go on with a withdrawn or provisional number."""
+    """A pipeline that reads the ConfigMap cannot continue with a withdrawn or provisional number."""
     plan = decide_prediction(ROWS[name].world())
     if plan.publish is None:
         assert ROWS[name].ready[1] in ("InvalidSpec", "ConfigMapTaken")
@@ -487,6 +487,41 @@ def test_the_evaluate_request_measures_on_the_sweeps_own_sequences() -> None:
         observed(spec, evaluation=ABSENT, sweep=reference, jobs=(ended(143, name=request.name),))
     ).create[0]
     assert again.name == f"{request.name}-a2"
+
+
+def test_a_suspended_prediction_measures_nothing_and_keeps_its_answer() -> None:
+    """Its running Job is stopped; an answer that exists stays."""
+    spec = prediction_spec(suspend=True)
+    waiting = decide_prediction(observed(spec, evaluation=ABSENT))
+    assert (waiting.create, condition(waiting, "Evaluated")[1]) == ((), "Suspended")
+    assert condition(waiting, "Reconciling")[0] == "False"
+    running = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
+    assert [each.name for each in running.delete] == ["dense-8b-evaluate-1"]
+    assert condition(decide_prediction(observed(spec)), "Ready")[:2] == ("True", "Predicted")
+
+
+def test_the_batch_size_for_another_sequence_length_keeps_its_tokens() -> None:
+    """The sweep has 128 (its laws 2048): 16 times shorter sequences, 16 times as many."""
+    spec = {"batchSizeMultipleOf": None}
+    own = decide_prediction(observed(prediction_spec(**spec))).status
+    other = decide_prediction(observed(prediction_spec(**spec, targetSequenceLength=8))).status
+    assert own.batch_size is not None
+    assert other.batch_size is not None
+    assert abs(int(other.batch_size.value or 0) / 16 - int(own.batch_size.value or 0)) <= 0.5
+    assert int(other.batch_size_tokens) == int(other.batch_size.value or 0) * 8
+    assert other.learning_rate == own.learning_rate
+    rounded = decide_prediction(observed(prediction_spec(targetSequenceLength=8))).status
+    assert rounded.batch_size is not None
+    assert int(rounded.batch_size.value or 0) % 8 == 0
+
+
+def test_a_quota_that_refuses_the_evaluate_job_is_waited_for() -> None:
+    """A bad pod template is not: only a person can change it."""
+    for may_pass, stalled in ((True, "False"), (False, "True")):
+        world = observed(evaluation=ABSENT, create_error="no", refusal_may_pass=may_pass)
+        plan = decide_prediction(world)
+        assert condition(plan, "Ready")[1] == "JobRefused"
+        assert condition(plan, "Stalled")[0] == stalled
 
 
 def crashed(count: int, **changes: Any) -> tuple[ObservedJob, ...]:

@@ -110,6 +110,14 @@ def out_of_memory(count: int) -> ObservedSweep:
     return known(training(jobs=ended), jobs=())
 
 
+def hung(seconds: float) -> ObservedSweep:
+    """Three points train; the first has reported no progress for so long, and 600 s are allowed."""
+    spec = spec_with(failurePolicy={"stallSeconds": 600})
+    jobs = tuple(job(p, working_since=NOW - timedelta(hours=2)) for p in POINTS[:3])
+    since = {jobs[0].uid: NOW - timedelta(seconds=seconds), jobs[1].uid: NOW}
+    return known(observed(spec), jobs=jobs, unchanged_since=since)
+
+
 @dataclass(frozen=True)
 class Row:
     """One state: how the world looks, what is done about it and what the conditions say."""
@@ -321,6 +329,12 @@ ROWS: dict[str, Row] = {
         stalled=True,
         also={"Accepted": ("False", "JobRefused")},
     ),
+    "a Job refused for its quota is retried, one at a time": Row(
+        lambda: observed(create_error="exceeded quota: gpus", refusal_may_pass=True),
+        ("False", "JobRefused"),
+        starts=("tiny-b8-lr1e-3",),
+        also={"Accepted": ("False", "JobRefused"), "Reconciling": ("True", "Converging")},
+    ),
     "pods that no node has room for are waited for": Row(
         lambda: training(
             jobs=tuple(
@@ -436,6 +450,11 @@ ROWS: dict[str, Row] = {
         lambda: training(jobs=(failed(FIRST, 1), job(POINTS[1]), job(POINTS[2]))),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
+    ),
+    "an attempt without progress is ended as a failure and its Job deleted": Row(
+        lambda: hung(600),
+        ("False", "Training"),
+        deletes=1,
     ),
     "a point claimed elsewhere waits, uncharged": Row(
         lambda: training(
@@ -685,6 +704,100 @@ def test_a_host_out_of_memory_halves_the_micro_batch_until_nothing_is_left_to_ha
     assert world.ledger.points[0].state is PointState.OUT_OF_MEMORY
 
 
+def test_a_hung_attempt_is_charged_said_in_an_event_and_retried_once_its_job_is_gone() -> None:
+    """And the Job is deleted even where the operator was killed right after the ledger was written."""
+    world = hung(600)
+    plan = decide_sweep(world)
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].attempts.charged == {"NoProgress": 1}
+    assert names(plan.delete) == [world.jobs[0].name]
+    said = {event.reason: event for event in plan.events}["NoProgress"]
+    assert said.type == "Warning"
+    assert "failurePolicy.stallSeconds" in said.message
+    killed = after(world, plan, unchanged_since={})
+    assert names(decide_sweep(killed).delete) == [world.jobs[0].name]
+    gone = after(world, plan, jobs=world.jobs[1:], now=NOW + timedelta(seconds=6))
+    assert started(decide_sweep(gone)) == ("tiny-b8-lr1e-3-a2",)
+
+
+def test_nothing_is_ended_before_the_time_is_up_or_without_stall_seconds() -> None:
+    """A slow start is no hang."""
+    assert decide_sweep(hung(599)).delete == ()
+    assert decide_sweep(replace(hung(10**6), spec=parsed(sweep_spec()))).delete == ()
+
+
+def test_with_stall_seconds_the_progress_of_every_running_point_is_read() -> None:
+    """Else those beyond the status' sample would look hung."""
+    grid = {"batchSizes": list(range(1, 11)), "learningRates": [f"{n}e-5" for n in range(1, 11)]}
+    for policy, count in (({}, 64), ({"stallSeconds": 600}, 200)):
+        spec = sweep_spec(grid=grid, parallelism=200, failurePolicy=policy)
+        world = observed(spec, jobs=tuple(job(p) for p in points(spec)))
+        assert len(sweep_reads(world, frozenset()).progress) == count
+
+
+def test_points_trained_by_different_versions_are_warned_of() -> None:
+    """The ledger holds each set of versions once."""
+    old = {"isoloss": "0.1.0", "torch": "2.8.0", "transformers": "4.57.0", "python": "3.11.2"}
+    new = {**old, "torch": "2.9.0"}
+    same_but_for_python = {**old, "python": "3.12.0"}
+    sets = (old, old, same_but_for_python, new)
+    results = {p.key: result(p, versions=v) for p, v in zip(POINTS[:4], sets, strict=True)}
+    plan = decide_sweep(observed(results=results))
+    assert plan.ledger is not None
+    assert [record.versions for record in plan.ledger.points[:5]] == [0, 0, 0, 1, None]
+    assert plan.ledger.versions[1] == {
+        "contract": "1",
+        "isoloss": "0.1.0",
+        "torch": "2.9.0",
+        "transformers": "4.57.0",
+    }
+    assert plan.status.warnings == (
+        "Points were trained with different versions: torch 2.8.0 and 2.9.0.",
+    )
+    del results[POINTS[3].key]
+    assert decide_sweep(observed(results=results)).status.warnings == ()
+
+
+def test_a_pod_cannot_make_the_ledger_grow_by_inventing_versions() -> None:
+    """Thirty-two sets of three short texts, whatever results say."""
+    grid = {"batchSizes": list(range(1, 11)), "learningRates": [f"{n}e-5" for n in range(1, 6)]}
+    spec = sweep_spec(grid=grid)
+    results = {
+        p.key: result(p, versions={"torch": f"{n}" * 5000, f"x{n}": "y"})
+        for n, p in enumerate(points(spec), start=10)
+    }
+    ledger = decide_sweep(observed(spec, results=results)).ledger
+    assert ledger is not None
+    assert len(ledger.versions) == 32
+    assert {len(each["torch"].encode()) for each in ledger.versions} == {40}
+    assert Ledger.model_validate_json(ledger.document()) == ledger
+
+
+@pytest.mark.parametrize("code", ["MyOwnCode", "Fitted", "JobRefused"])
+def test_a_code_that_is_not_a_known_one_is_no_reason(code: str) -> None:
+    """Pods run what a tenant likes; a condition's reason is the operator's word."""
+    words_of_pod = words(code, "no idea", "domains.math.text_field")
+    bad = failed(PREPARE_KEY, ExitCode.BAD_DATA, pod_termination_message=words_of_pod)
+    found = condition(decide_sweep(unprepared(bad)), "DataReady")
+    assert found[:2] == ("False", "BadData")
+    assert found[2] == f"{code}: spec.data.domains[1].textField: no idea"
+
+
+def test_stalled_and_reconciling_are_never_both_true() -> None:
+    """kstatus looks at Reconciling first and would call a stalled sweep in progress."""
+    for row in ROWS.values():
+        plan = decide_sweep(row.world())
+        both = condition(plan, "Stalled")[0], condition(plan, "Reconciling")[0]
+        assert both != ("True", "True")
+
+
+def test_a_status_that_only_has_the_api_servers_defaults_is_taken_for_a_first_pass() -> None:
+    """observedGeneration -1, so that nobody takes a sweep without a pass for a current one."""
+    plan = decide_sweep(observed(status={"observedGeneration": -1}))
+    assert plan.status.observed_generation == 1
+    assert started(plan) == ("tiny-b8-lr1e-3", "tiny-b8-lr2e-3", "tiny-b16-lr1e-3")
+
+
 def test_a_finished_job_expires_only_once_the_stored_ledger_knows_its_outcome() -> None:
     """The ledger of this very pass is not durable yet."""
     ended = failed(FIRST, 1)
@@ -696,7 +809,7 @@ def test_a_finished_job_expires_only_once_the_stored_ledger_knows_its_outcome() 
 
 
 def test_a_job_that_writes_to_another_store_is_deleted_and_its_point_started_here() -> None:
-    """LABEL_STORE tells them apart."""
+    """LABEL_STORE distinguishes them."""
     plan = decide_sweep(training(jobs=(job(FIRST, store="0" * 16, name="elsewhere"),)))
     assert names(plan.delete) == ["elsewhere"]
     assert not any(request.labels["isoloss.dev/key"] == FIRST.key for request in plan.create[2:])
@@ -733,7 +846,7 @@ def test_the_requests_carry_everything_the_shell_needs() -> None:
 
 
 def test_what_to_read_is_what_may_have_news() -> None:
-    """Results of ended Jobs always; of idle points only where something lies; never of done or running ones."""
+    """Results of ended Jobs always; of idle points only where the store has a folder; never of done or running ones."""
     world = known(
         observed(results={POINTS[7].key: result(POINTS[7])}),
         jobs=(job(POINTS[0]), complete(POINTS[1])),
@@ -774,7 +887,7 @@ def test_a_point_preempted_at_its_end_still_fits_into_a_tight_budget() -> None:
     assert condition(plan, "Progressing")[1] == "Training"
 
 
-def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
+def test_time_of_failed_attempts_counts_against_the_gpu_hours() -> None:
     """Crashes that ate the whole budget: nothing more is started."""
     spec = sweep_spec(budget={"acceleratorHours": 1})
     plan = decide_sweep(observed(spec, jobs=(failed(POINTS[0], worked_seconds=3601.0),)))
@@ -798,7 +911,7 @@ def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
 
 
 def test_adopted_results_cost_the_budget_nothing() -> None:
-    """They were paid for by whoever trained them."""
+    """Another sweep paid for them."""
     spec = sweep_spec(budget={"flops": _flops_of(2)})
     plan = decide_sweep(observed(spec, results={p.key: result(p) for p in POINTS[:6]}))
     assert plan.status.spent_flops == "0"

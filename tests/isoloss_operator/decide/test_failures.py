@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from isoloss_operator.decide.jobs.failures import (
 )
 from isoloss_operator.decide.jobs.waiting import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.reasons import TRAINER_REASONS
 from tests.support.builders import complete, failed, job, points, vanished, words
 
 POINT = points()[0]
@@ -154,6 +156,13 @@ def test_pods_that_cannot_start_say_why(pod: ObservedPod, reason: str | None) ->
 def test_a_finished_job_waits_for_nothing() -> None:
     """It is past starting."""
     assert waits_for(replace(failed(POINT), pod=ObservedPod(unschedulable="x"))) is None
+
+
+def test_every_reason_that_is_a_code_of_the_trainer_is_one() -> None:
+    """A code that the trainer renames would else become BadData without notice."""
+    sources = Path(__file__).parents[3] / "trainer_image" / "isoloss_trainer"
+    text = "".join(path.read_text() for path in sources.rglob("*.py"))
+    assert [reason for reason in TRAINER_REASONS if f'"{reason}"' not in text] == []
 
 
 # -------------------------------------------------------------------------------- which field

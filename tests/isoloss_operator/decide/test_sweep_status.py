@@ -188,7 +188,7 @@ def test_a_stop_is_paid_for_until_now() -> None:
 
 
 def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
-    """Attempt 2 failed before it reported anything; what lies there is of attempt 1."""
+    """Attempt 2 failed before it reported anything; the stored record is attempt 1's."""
     planned = points()
     crashed = failed(planned[0], attempt=2)
     world = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
@@ -229,7 +229,7 @@ def test_repetition_of_the_corpus_is_warned_of() -> None:
     )
 
 
-def test_a_status_that_can_not_be_read_is_written_anew() -> None:
+def test_an_unreadable_status_is_written_again() -> None:
     """Someone may have edited it."""
     plan = decide_sweep(observed(status={"points": "many"}))
     assert plan.status.points.total == 8

@@ -14,7 +14,7 @@ import pytest
 
 from isoloss.laws import FitOptions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
-from isoloss_operator.fitting.fit_jobs import Answer, FitJob, NotFitted
+from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted
 from isoloss_operator.fitting.fitter import Fitter, run_in_process
 
 REQUEST = FitRequest(
@@ -49,7 +49,7 @@ class Bench:
     given_up: list[str] = field(default_factory=list)
     told: list[tuple[str, bool]] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
-    answer: Answer | None = None
+    answer: FitEnd | None = None
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Bench:
             clock=lambda: self.now,
         )
 
-    def run(self, work: FitJob, _seconds: float, unwanted: threading.Event) -> Answer:
+    def run(self, work: FitJob, _seconds: float, unwanted: threading.Event) -> FitEnd:
         self.began.append(work.request.inputs)
         while not self.go_on.is_set():
             if unwanted.wait(0.005):
@@ -162,7 +162,7 @@ def test_a_fit_that_takes_too_long_is_given_up() -> None:
 
 def test_the_process_of_an_unwanted_fit_ends() -> None:
     unwanted = threading.Event()
-    answers: list[Answer] = []
+    answers: list[FitEnd] = []
     thread = threading.Thread(
         target=lambda: answers.append(run_in_process(job(), 600, unwanted)), daemon=True
     )

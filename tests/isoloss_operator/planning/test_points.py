@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from isoloss import runs
 from isoloss_contract.store import BadRecord, NotFound
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.planning.derived_proxies import proxy_like
+from isoloss_operator.planning.derived_proxies import derive_proxy
 from isoloss_operator.planning.points import (
     decimal_label,
     job_name,
@@ -25,7 +25,7 @@ from isoloss_operator.planning.specs import (
     InvalidSpec,
     like_checkpoints,
     parse_sweep_spec,
-    with_likenesses,
+    with_derived_proxies,
 )
 from tests.support.builders import domain, manifest, points, sweep_spec
 from tests.support.published_configs import TOY_CHECKPOINT
@@ -132,13 +132,13 @@ LIKE = {
 def alike(found: Any, **changes: Any) -> ScalingSweepSpec:
     """A sweep with one proxy like a checkpoint whose config.json is `found`."""
     spec = parse_sweep_spec(sweep_spec(proxies=[LIKE, sweep_spec()["proxies"][0]], **changes))
-    return with_likenesses(spec, {"s3://bucket/models/x": found})
+    return with_derived_proxies(spec, {"s3://bucket/models/x": found})
 
 
-def test_a_likeness_is_the_same_run_as_its_configuration_written_out() -> None:
+def test_a_derived_proxy_is_the_same_run_as_its_configuration_written_out() -> None:
     """Its points depend on the model, not on how it was asked for."""
     spec = alike(TOY_CHECKPOINT)
-    config = proxy_like(TOY_CHECKPOINT, 1_000_000)
+    config = derive_proxy(TOY_CHECKPOINT, 1_000_000)
     written = [{**LIKE, "model": {"config": config}}, sweep_spec()["proxies"][0]]
     keys = [point.key for point in plan_points(spec, manifest())]
     assert keys == [point.key for point in points(sweep_spec(proxies=written))]
@@ -152,7 +152,7 @@ def test_a_spec_names_the_checkpoints_whose_config_it_needs() -> None:
     assert like_checkpoints(spec) == {field: "s3://bucket/models/x"}
     plain = parse_sweep_spec(sweep_spec())
     assert like_checkpoints(plain) == {}
-    assert with_likenesses(plain, {}) is plain
+    assert with_derived_proxies(plain, {}) is plain
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_checkpoint_that_nothing_can_be_like_is_blamed_by_field(
     assert says in error.message
 
 
-def test_a_likeness_must_have_the_positions_and_the_vocabulary() -> None:
+def test_a_derived_proxy_must_have_the_positions_and_the_vocabulary() -> None:
     """As any other model."""
     with pytest.raises(InvalidSpec, match="128 is more than the 64 positions of proxy alike"):
         alike({**TOY_CHECKPOINT, "max_position_embeddings": 64})
@@ -200,7 +200,7 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "says"),
     [
-        (sweep_spec(unknown=1), "spec.unknown", "is no field"),
+        (sweep_spec(unknown=1), "spec.unknown", "is not a field"),
         (
             sweep_spec(grid={"batchSizes": [8, 16], "learningRates": [0.001, "2e-3"]}),
             "spec.grid.learningRates[0]",

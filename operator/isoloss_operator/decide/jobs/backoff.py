@@ -67,7 +67,7 @@ def delay_seconds(attempts: Attempts) -> float:
 def not_before(attempts: Attempts, template: str) -> datetime | None:
     """When the next attempt may start; None: at once.
 
-    A charged failure under another pod template delays nothing: whoever changed it fixed something.
+    A charged failure under another pod template delays nothing: the change is taken for a fix.
     """
     if attempts.last_failure in attempts.charged and attempts.template != template:
         return None

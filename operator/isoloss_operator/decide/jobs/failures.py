@@ -43,6 +43,8 @@ class FailureClass(StrEnum):
     """The store failed the trainer after the trainer's own retries."""
     DEADLINE = "DeadlineExceeded"
     """activeDeadlineSeconds of the Job passed."""
+    STALLED = "NoProgress"
+    """failurePolicy.stallSeconds passed without reported progress: the operator ended the attempt."""
     RESULT_MISSING = "ResultMissing"
     """The Job succeeded without writing a result."""
     RESULT_UNREADABLE = "ResultUnreadable"

@@ -53,6 +53,7 @@ class SingleTask:
     configuration_error: str = ""
     """What its pod refused about the present spec."""
     create_error: str = ""
+    refusal_may_pass: bool = False
     problem: str = ""
     """Why what is stored as its result cannot be used; empty: it can, or nothing is there."""
 
@@ -111,7 +112,8 @@ def _suspended(task: SingleTask) -> Finding | None:
 def _refused(task: SingleTask) -> Finding | None:
     if not task.create_error:
         return None
-    return Finding.false(Reason.JOB_REFUSED, task.create_error, stalled=True)
+    stalled = not task.refusal_may_pass
+    return Finding.false(Reason.JOB_REFUSED, task.create_error, stalled=stalled)
 
 
 def _running(task: SingleTask) -> Finding | None:

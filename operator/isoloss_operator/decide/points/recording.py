@@ -1,22 +1,22 @@
-"""From what is observed to an up-to-date ledger: results adopted, ended Jobs classified, once each."""
+"""From what is observed of points to an up-to-date ledger: results adopted, ended Jobs classified, once each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import DONE, Attempts, ConfigurationError, Ledger, PointRecord
+from isoloss_contract.ledger import DONE, ConfigurationError, Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_contract.records import PointProgress, PointResult
-from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.api import FailurePolicy, ScalingSweepSpec
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass, classify, spec_field
 from isoloss_operator.decide.jobs.removal import aside, by_attempt
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.decide.points.ledgers import Recorded, configuration_error
 from isoloss_operator.decide.points.transitions import (
     ended_with_result,
     ended_without_result,
@@ -27,108 +27,9 @@ from isoloss_operator.decide.points.transitions import (
     settled,
     taken_back,
     unusable,
+    with_versions,
 )
 from isoloss_operator.planning.points import PlannedPoint
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The ledger with everything observed in it, and what is set aside for it."""
-
-    ledger: Ledger
-    set_aside: tuple[SetAside, ...] = ()
-
-    @cached_property
-    def by_key(self) -> dict[str, PointRecord]:
-        """Records by point key."""
-        return {record.key: record for record in self.ledger.points}
-
-
-def known_ledger(observed: ObservedSweep) -> Recorded:
-    """The stored ledger; a new one where there is none or where what is stored is not this sweep's.
-
-    With an unreadable ledger only the memory of failures is lost: results are found again.
-    """
-    fresh = Ledger(sweep=observed.name, namespace=observed.namespace, uid=observed.uid)
-    path = layout.sweep_ledger(observed.name, observed.uid)
-    match observed.ledger:
-        case Ledger(uid=observed.uid) as ledger:
-            return Recorded(ledger)
-        case Ledger(uid=uid):
-            why = f"it is the ledger of another sweep, {uid}"
-            return Recorded(fresh, (aside(path, "foreign", why),))
-        case Unreadable(message):
-            return Recorded(fresh, (aside(path, "unreadable", message),))
-        case _:
-            return Recorded(fresh)
-
-
-def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
-    """The ledger without what an earlier spec left behind."""
-    error = ledger.configuration_error
-    if error is not None and error.generation != generation:
-        ledger = ledger.replace(configuration_error=None)
-    if ledger.prepare_key != prepare_key:
-        ledger = ledger.replace(prepare_key=prepare_key, preparation=Attempts(), data_digest="")
-    return ledger
-
-
-# ---------------------------------------------------------------------------------- preparation
-
-
-def record_preparation(
-    ledger: Ledger,
-    observed: ObservedSweep,
-    jobs: Iterable[ObservedJob],
-    *,
-    template: str,
-    domains: Sequence[str],
-) -> Ledger:
-    """The ledger with every ended prepare Job in it (there is no manifest)."""
-    for job in by_attempt(jobs):
-        if not job.is_finished or job.attempt <= ledger.preparation.ended:
-            continue
-        failure = classify(job)
-        field = spec_field(failure.field, domains=domains)
-        attempts = after_failure(
-            ledger.preparation, job, failure, template=template, now=observed.now
-        )
-        error = _configuration_error(failure, job, observed, "prepare", field)
-        ledger = ledger.replace(
-            preparation=replace(attempts, last_message=failure.in_words(field, 1000)),
-            configuration_error=error or ledger.configuration_error,
-        )
-    return ledger
-
-
-def record_stopped_preparation(
-    ledger: Ledger, stopped: Iterable[ObservedJob], observed: ObservedSweep
-) -> Ledger:
-    """The ledger once the operator stops these prepare Jobs."""
-    attempts = ledger.preparation
-    for job in stopped:
-        attempts = after_stop(attempts, job, observed.now)
-    return ledger.replace(preparation=attempts)
-
-
-def _configuration_error(
-    failure: Failure, job: ObservedJob, observed: ObservedSweep, where: str, field: str
-) -> ConfigurationError | None:
-    """What a Job refused about the present spec; a Job of an earlier one cannot blame it."""
-    if failure.kind is not FailureClass.BAD_CONFIGURATION:
-        return None
-    if job.generation not in (0, observed.generation):
-        return None
-    return ConfigurationError(
-        generation=observed.generation,
-        where=where,
-        field=field,
-        code=failure.code or str(failure.kind),
-        message=shortened(failure.message, 1000),
-    )
-
-
-# --------------------------------------------------------------------------------------- points
 
 
 def record_points(
@@ -146,15 +47,21 @@ def record_points(
     """
     retries = spec.failure_policy.retries_per_point
     records, set_aside = [], list(known.set_aside)
-    error = known.ledger.configuration_error
+    error, versions = known.ledger.configuration_error, known.ledger.versions
     for point in points:
         record = settled(planned(point, known.by_key.get(point.key)), point, retries)
         seen = _SeenPoint(observed, point, by_attempt(jobs.get(point.key, ())), record)
-        records.append(settled(seen.recorded(), point, retries))
+        recorded = seen.recorded()
+        if isinstance(seen.result, PointResult):
+            recorded, versions = with_versions(recorded, seen.result, versions)
+        records.append(settled(recorded, point, retries))
         set_aside += seen.set_aside()
         error = seen.configuration_error(spec) or error
     ledger = known.ledger.replace(
-        points=tuple(records), data_digest=data_digest, configuration_error=error
+        points=tuple(records),
+        data_digest=data_digest,
+        configuration_error=error,
+        versions=versions,
     )
     return Recorded(ledger, tuple(set_aside))
 
@@ -234,7 +141,7 @@ class _SeenPoint:
             proxy=index,
             model=_model_is_given_by(spec, index),
         )
-        return _configuration_error(failure, job, self.observed, self.point.name, field)
+        return configuration_error(failure, job, self.observed, self.point.name, field)
 
     def _goes_on(self, result: PointResult) -> bool:
         """The spec asked for more tokens while this attempt ran: its work counts and is continued."""
@@ -312,6 +219,33 @@ def record_stopped_points(
         return ended_without_result(record, attempts, points[record.key], job, progress)
 
     return ledger.replace(points=tuple(stop(record) for record in ledger.points))
+
+
+def record_stalled_points(
+    ledger: Ledger,
+    stalled: Iterable[ObservedJob],
+    observed: ObservedSweep,
+    points: Mapping[str, PlannedPoint],
+    policy: FailurePolicy,
+) -> Ledger:
+    """The ledger once the operator ends these train Jobs for lack of progress: failures, charged."""
+    by_key = {job.key: job for job in stalled}
+    message = f"no progress for {policy.stall_seconds} s (failurePolicy.stallSeconds)"
+    failure = Failure(FailureClass.STALLED, message)
+
+    def end(record: PointRecord) -> PointRecord:
+        job = by_key.get(record.key)
+        if job is None:
+            return record
+        point, progress = points[record.key], own_progress(observed, record.key)
+        template = point.proxy.template_digest
+        attempts = after_failure(
+            record.attempts, job, failure, template=template, now=observed.now
+        )
+        ended = ended_without_result(record, attempts, point, job, progress)
+        return settled(ended, point, policy.retries_per_point)
+
+    return ledger.replace(points=tuple(end(record) for record in ledger.points))
 
 
 def own_progress(observed: ObservedSweep, key: str) -> PointProgress | None:

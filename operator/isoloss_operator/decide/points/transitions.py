@@ -7,14 +7,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from isoloss_contract.ledger import DONE, Attempts, PointRecord, PointState
+from isoloss_contract.ledger import DONE, MAX_VERSIONS, Attempts, PointRecord, PointState
 from isoloss_contract.records import Outcome, PointProgress, PointResult
+from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import after_result, charged, charged_as, charges
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 
+VERSIONED: Final = ("isoloss", "torch", "transformers")
+"""What may change a result beside its configuration: a pod may report any other version too."""
+MAX_VERSION: Final = 40
 _STATES: Final[Mapping[Outcome, PointState]] = {
     Outcome.SUCCEEDED: PointState.SUCCEEDED,
     Outcome.DIVERGED: PointState.DIVERGED,
@@ -111,6 +115,23 @@ def partial_result_found(record: PointRecord, result: PointResult) -> PointRecor
     )
 
 
+def with_versions(
+    record: PointRecord, result: PointResult, known: tuple[dict[str, str], ...]
+) -> tuple[PointRecord, tuple[dict[str, str], ...]]:
+    """The record with what trained its result, and the table of versions that it points into."""
+    found = {"contract": str(result.contract_version)}
+    found |= {
+        name: shortened(result.versions[name], MAX_VERSION)
+        for name in VERSIONED
+        if name in result.versions
+    }
+    if found not in known:
+        if len(known) >= MAX_VERSIONS:
+            return record, known
+        known = (*known, found)
+    return replace(record, versions=known.index(found)), known
+
+
 def ended_with_result(
     record: PointRecord, ended: Sequence[ObservedJob], now: datetime
 ) -> PointRecord:
@@ -149,6 +170,7 @@ def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRec
         accelerator_seconds=0.0 if record.adopted else record.accelerator_seconds,
         trained_for=0,
         trajectory_sha256="",
+        versions=None,
         taken_back=record.taken_back + 1,
         attempts=charged(record.attempts, failure, template, job_uid="", attempt=attempt),
     )

@@ -1,4 +1,4 @@
-"""Proxies in the likeness of published checkpoints: what is kept, how close they come, what is refused."""
+"""Proxies derived from published checkpoints: what is kept, how close they come, what is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoloss_operator.planning.derived_proxies import NoLikeness, proxy_like
-from isoloss_operator.planning.presets import parameter_counts, unknown_keys
+from isoloss_operator.planning.architectures import unknown_keys
+from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
+from isoloss_operator.planning.parameters import parameter_counts
 from tests.support.published_configs import (
     DEEPSEEK_V3,
     LLAMA_3_8B,
@@ -60,7 +61,7 @@ def test_the_checkpoints_have_the_sizes_that_their_makers_state(
 @pytest.mark.parametrize(("name", "size"), CASES)
 def test_a_proxy_comes_within_a_tenth_of_the_size(name: str, size: int) -> None:
     """Active parameters, head included; and every key is one that its family knows."""
-    proxy = proxy_like(PUBLISHED[name], size)
+    proxy = derive_proxy(PUBLISHED[name], size)
     assert parameter_counts(proxy).active == pytest.approx(size, rel=0.1)
     assert unknown_keys(proxy) == {}
 
@@ -68,7 +69,7 @@ def test_a_proxy_comes_within_a_tenth_of_the_size(name: str, size: int) -> None:
 @pytest.mark.parametrize(("name", "size"), CASES)
 def test_a_proxy_keeps_what_makes_the_checkpoint_what_it_is(name: str, size: int) -> None:
     """Family, vocabulary, head sizes, experts and positions exactly; proportions but for rounding."""
-    checkpoint, proxy = PUBLISHED[name], proxy_like(PUBLISHED[name], size)
+    checkpoint, proxy = PUBLISHED[name], derive_proxy(PUBLISHED[name], size)
     defaults = {"head_dim": 128}
     common = ["model_type", "vocab_size", "rope_theta", "max_position_embeddings"]
     for key in [*common, "tie_word_embeddings", "rms_norm_eps", *KEPT[proxy["model_type"]]]:
@@ -98,7 +99,7 @@ def test_the_shape_for_a_hundred_million_does_not_change_unnoticed(
     name: str, shape: tuple[int, ...]
 ) -> None:
     """Another shape is another key: everything trained before would be trained again."""
-    proxy = proxy_like(PUBLISHED[name], 100_000_000)
+    proxy = derive_proxy(PUBLISHED[name], 100_000_000)
     keys = ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"]
     assert tuple(proxy[key] for key in [*keys, "intermediate_size"]) == shape
 
@@ -107,7 +108,7 @@ def test_the_shape_for_a_hundred_million_does_not_change_unnoticed(
 def test_a_proxy_of_the_checkpoints_own_size_is_the_checkpoint(name: str) -> None:
     """Nothing is changed that need not be."""
     checkpoint = PUBLISHED[name]
-    proxy = proxy_like(checkpoint, parameter_counts(checkpoint).active)
+    proxy = derive_proxy(checkpoint, parameter_counts(checkpoint).active)
     assert parameter_counts(proxy) == parameter_counts(checkpoint)
     assert {key: checkpoint[key] for key in proxy.keys() & checkpoint.keys()} == {
         key: proxy[key] for key in proxy.keys() & checkpoint.keys()
@@ -116,7 +117,7 @@ def test_a_proxy_of_the_checkpoints_own_size_is_the_checkpoint(name: str) -> Non
 
 def test_a_deepseek_keeps_a_dense_layer_first_and_mixtures_after_it() -> None:
     """Three of 61 become one of a few, never all."""
-    proxy = proxy_like(DEEPSEEK_V3, 50_000_000)
+    proxy = derive_proxy(DEEPSEEK_V3, 50_000_000)
     assert 1 == proxy["first_k_dense_replace"] < proxy["num_hidden_layers"]
     counts = parameter_counts(proxy)
     assert counts.body_total > 3 * counts.body_active
@@ -124,23 +125,23 @@ def test_a_deepseek_keeps_a_dense_layer_first_and_mixtures_after_it() -> None:
 
 def test_queries_without_a_rank_stay_so() -> None:
     """Left out, transformers would take its default rank."""
-    proxy = proxy_like({**DEEPSEEK_V3, "q_lora_rank": None}, 300_000_000)
+    proxy = derive_proxy({**DEEPSEEK_V3, "q_lora_rank": None}, 300_000_000)
     assert proxy["q_lora_rank"] is None
 
 
 def test_a_mistral_without_a_window_and_one_that_names_none_differ() -> None:
     """Null means none, absent means transformers' 4096."""
     absent = {key: value for key, value in MISTRAL_7B.items() if key != "sliding_window"}
-    assert proxy_like(absent, 100_000_000)["sliding_window"] == 4096
-    none = proxy_like({**MISTRAL_7B, "sliding_window": None}, 100_000_000)
+    assert derive_proxy(absent, 100_000_000)["sliding_window"] == 4096
+    none = derive_proxy({**MISTRAL_7B, "sliding_window": None}, 100_000_000)
     assert none["sliding_window"] is None
 
 
 def test_what_belongs_to_the_checkpoint_alone_is_left_behind() -> None:
     """Quantisation, code of its own, token ids, extra prediction layers."""
-    proxy = proxy_like(DEEPSEEK_V3, 100_000_000)
+    proxy = derive_proxy(DEEPSEEK_V3, 100_000_000)
     assert not proxy.keys() & {"quantization_config", "auto_map", "num_nextn_predict_layers"}
-    assert "eos_token_id" not in proxy_like(LLAMA_3_8B, 100_000_000)
+    assert "eos_token_id" not in derive_proxy(LLAMA_3_8B, 100_000_000)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_what_belongs_to_the_checkpoint_alone_is_left_behind() -> None:
         ({**LLAMA_3_8B, "model_type": ["llama"]}, 10**8, "checkpoint", "is not supported"),
         ({**LLAMA_3_8B, "hidden_size": None}, 10**8, "checkpoint", "hidden_size: is required"),
         ({**LLAMA_3_8B, "vocab_size": "1"}, 10**8, "checkpoint", "must be a positive integer"),
-        ({**QWEN3_30B_A3B, "mlp_only_layers": [3]}, 10**8, "checkpoint", "can not be scaled"),
+        ({**QWEN3_30B_A3B, "mlp_only_layers": [3]}, 10**8, "checkpoint", "cannot be scaled"),
         ({**QWEN3_8B, "use_sliding_window": True}, 10**8, "checkpoint", "windows by layer"),
         (
             {**QWEN3_8B, "layer_types": ["full_attention", "sliding_attention"]},
@@ -172,12 +173,12 @@ def test_what_belongs_to_the_checkpoint_alone_is_left_behind() -> None:
         (MIXTRAL_8X7B, 13 * 10**9, "parameters", "more than the 12,748,587,008 active"),
     ],
 )
-def test_what_has_no_likeness_is_refused_with_the_reason(
+def test_what_no_proxy_can_be_derived_from_is_refused_with_the_reason(
     config: dict[str, Any], parameters: int, field: str, says: str
 ) -> None:
     """A misshapen proxy would teach nothing about the checkpoint."""
-    with pytest.raises(NoLikeness) as refusal:
-        proxy_like(config, parameters)
+    with pytest.raises(NoDerivedProxy) as refusal:
+        derive_proxy(config, parameters)
     assert refusal.value.field == field
     assert says in refusal.value.message
     assert len(refusal.value.message) <= 400
@@ -185,8 +186,8 @@ def test_what_has_no_likeness_is_refused_with_the_reason(
 
 def test_a_message_does_not_repeat_what_a_stranger_wrote_at_length() -> None:
     """config.json is not ours."""
-    with pytest.raises(NoLikeness) as refusal:
-        proxy_like({**LLAMA_3_8B, "model_type": "x" * 100_000}, 10**8)
+    with pytest.raises(NoDerivedProxy) as refusal:
+        derive_proxy({**LLAMA_3_8B, "model_type": "x" * 100_000}, 10**8)
     assert len(str(refusal.value)) < 500
 
 
@@ -196,8 +197,8 @@ def test_every_size_is_met_within_a_tenth_and_only_small_ones_are_refused(
 ) -> None:
     """Below 80 million, the vocabularies leave too little for layers."""
     try:
-        missed = abs(parameter_counts(proxy_like(PUBLISHED[name], size)).active / size - 1)
-    except NoLikeness:
+        missed = abs(parameter_counts(derive_proxy(PUBLISHED[name], size)).active / size - 1)
+    except NoDerivedProxy:
         missed = 0.0 if size < 80_000_000 else 1.0
     assert missed <= 0.1
 
@@ -216,9 +217,9 @@ def test_every_size_is_met_within_a_tenth_and_only_small_ones_are_refused(
 def test_a_strange_config_gives_a_sound_proxy_or_a_refusal(
     key: str, name: str, value: object
 ) -> None:
-    """Whatever lies in config.json, nothing but NoLikeness is raised."""
+    """Whatever lies in config.json, nothing but NoDerivedProxy is raised."""
     try:
-        proxy = proxy_like({**PUBLISHED[name], key: value}, 200_000_000)
-    except NoLikeness:
+        proxy = derive_proxy({**PUBLISHED[name], key: value}, 200_000_000)
+    except NoDerivedProxy:
         return
     assert parameter_counts(proxy).active == pytest.approx(200_000_000, rel=0.1)

@@ -1,0 +1,73 @@
+"""What a trainer leaves in the store: one test for the real one and for the double of the operator's tests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract import layout
+from isoloss_contract.records import (
+    Outcome,
+    PointConfig,
+    PointResult,
+    TrainTask,
+    TrajectoryRow,
+)
+from isoloss_contract.store import Store, parse_record_lines
+from tests.isoloss_trainer.builders import train_task
+from tests.isoloss_trainer.conftest import Prepared
+
+REPOSITORY = Path(__file__).parents[2]
+TRAINERS = {
+    "real": ["-m", "isoloss_trainer"],
+    "planted": ["-S", str(REPOSITORY / "tests/support/planted_trainer.py")],
+}
+
+
+@pytest.fixture(params=TRAINERS)
+def trained(request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path) -> TrainTask:
+    """A task that one of the trainers has run."""
+    task = train_task(prepared.manifest, prepared.uri)
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": task.model_dump_json(),
+        "ISOLOSS_SCRATCH": str(tmp_path / "scratch"),
+        "ISOLOSS_TERMINATION_LOG": str(tmp_path / "message"),
+    }
+    command = [sys.executable, *TRAINERS[request.param], "train"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return task
+
+
+def test_a_finished_point_has_a_result_that_agrees_with_its_trajectory(trained: TrainTask) -> None:
+    store, key = Store(trained.store_uri), trained.point.key
+    result = store.read_record(layout.point_result(key), PointResult)
+    text = store.read(layout.point_trajectory(key))
+    rows = parse_record_lines(text, TrajectoryRow, "trajectory")
+    assert store.read_record(layout.point_config(key), PointConfig) == trained.point
+    assert (result.key, result.outcome) == (key, Outcome.SUCCEEDED)
+    assert result.trajectory_sha256 == hashlib.sha256(text).hexdigest()
+    assert (result.evaluations, result.tokens, result.steps) == (
+        len(rows),
+        rows[-1].tokens,
+        rows[-1].step,
+    )
+    assert result.tokens >= result.wanted_tokens == trained.tokens
+    assert result.loss is not None
+    assert (result.loss, result.averaged_loss) == (rows[-1].loss, rows[-1].averaged_loss)
+    assert result.attempts == trained.claimant.attempt
+    assert result.versions
+
+
+def test_evaluations_come_at_the_counts_of_the_contract(trained: TrainTask) -> None:
+    text = Store(trained.store_uri).read(layout.point_trajectory(trained.point.key))
+    rows = parse_record_lines(text, TrajectoryRow, "trajectory")
+    assert [row.tokens for row in rows] == [512, 1024, 1664, 2048]
+    for row in rows:
+        assert row.tokens == row.step * trained.point.batch_size * trained.point.sequence_length
