@@ -310,7 +310,12 @@ def evaluate(task: Json) -> None:
     key = canonical_key(config)
     name = config["checkpoint"].rstrip("/").rpartition("/")[2]
     if not name.startswith("loss-"):
-        end(BAD_DATA, "NotACheckpoint", f"{config['checkpoint']} is no model", "spec.checkpoint.uri")
+        end(
+            BAD_DATA,
+            "NotACheckpoint",
+            f"{config['checkpoint']} is no model",
+            "spec.checkpoint.uri",
+        )
     loss = float(name.removeprefix("loss-"))
     result = {
         "key": key,
