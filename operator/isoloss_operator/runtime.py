@@ -253,7 +253,7 @@ class Operator:
 
     def _lost_lease(self) -> None:
         """Another process may lead now: write nothing more, not even from the running passes."""
-        logger.critical("Lost the lease; ending at once")
+        logger.critical("Lost the lease; exiting")
         self.cluster.stop()
         os._exit(1)
 

@@ -123,7 +123,7 @@ class Settings(BaseModel):
         return f"namespace {namespace} may only use storage under {', '.join(allowed)}"
 
     def allows_storage(self, namespace: str, uri: str) -> bool:
-        """Whether `uri` lies at or under a prefix allowed for `namespace`, by whole path segments."""
+        """Whether `uri` is at or under a prefix allowed for `namespace`, by whole path segments."""
         try:
             wanted = normal_uri(uri)
         except BadStoreUri:

@@ -129,7 +129,7 @@ def test_descriptions_are_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "complaint"),
+    ("annotation", "message"),
     [
         pytest.param(int | str, "a union of 2 types", id="a union"),
         pytest.param(tuple[int, str], "prefixItems has no structural form", id="a tuple of two"),
@@ -149,8 +149,8 @@ def test_descriptions_are_one_line() -> None:
     ],
 )
 def test_what_has_no_structural_form_is_refused_with_its_path(
-    annotation: Any, complaint: str
+    annotation: Any, message: str
 ) -> None:
-    with pytest.raises(UnstructuralError, match=complaint) as refusal:
+    with pytest.raises(UnstructuralError, match=message) as refusal:
         properties(annotation)
     assert str(refusal.value).startswith("Holder.x")

@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parents[2]
 PLANTED_TRAINER = Path(__file__).parent / "planted_trainer.py"
 STORE_SECRET = "store"
 """Secret with the credentials of the store, in the user's namespace."""
-# As text: a path of its own would be rewritten where the checkout lies under a pod's /tmp.
+# As text: a path of its own would be rewritten if the checkout is under a pod's /tmp.
 PLANTED_COMMAND = [
     "python",
     "-S",
@@ -71,7 +71,7 @@ class OperatorProcess:
         return self.kubeconfig
 
     def start(self) -> None:
-        """Start it; returns at once."""
+        """Start it without waiting."""
         assert self.process is None or self.process.poll() is not None
         kubeconfig = self.log_in()
         self.starts += 1

@@ -193,7 +193,7 @@ def test_the_time_of_all_pods_that_ended_is_summed_and_that_of_the_running_one_t
     assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 60
 
 
-def test_times_that_nobody_knows_are_not_counted() -> None:
+def test_unknown_times_are_not_counted() -> None:
     lost = ended(137, startedAt=None, finishedAt=None, reason="ContainerStatusUnknown")
     (seen,) = observe_jobs([job()], [pod(**lost)])
     assert (seen.worked_seconds, seen.working_since) == (0, None)
@@ -212,7 +212,7 @@ def test_times_that_nobody_knows_are_not_counted() -> None:
         ({"google.com/tpu": "4"}, 4),
     ],
 )
-def test_devices_are_counted_whoever_makes_them(limits: dict[str, Any], devices: int) -> None:
+def test_accelerators_of_every_vendor_are_counted(limits: dict[str, Any], devices: int) -> None:
     containers = [{"name": "trainer", "resources": {"limits": limits}}, {"name": "sidecar"}]
     (seen,) = observe_jobs([job(template={"spec": {"containers": containers}})], [pod(**ran(20))])
     assert seen.accelerators == devices

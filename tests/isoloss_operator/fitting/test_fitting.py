@@ -66,7 +66,7 @@ class Bench:
         while not self.go_on.is_set():
             if unwanted.wait(0.005):
                 self.given_up.append(work.request.inputs)
-                return NotFitted("nobody wants it")
+                return NotFitted("the fit was superseded")
         return self.answer or FitOutcome(inputs=work.request.inputs, laws=None)
 
 
@@ -100,7 +100,7 @@ def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
     bench.go_on.set()
     eventually(lambda: bench.told)
     assert bench.given_up == ["first"]
-    assert bench.told == [("key", True)], "nobody hears of the one that was given up"
+    assert bench.told == [("key", True)], "on_done is not called for the superseded fit"
     assert bench.fitter.outcome("uid") == FitOutcome(inputs="second", laws=None)
 
 

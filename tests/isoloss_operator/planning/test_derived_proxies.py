@@ -217,7 +217,7 @@ def test_every_size_is_met_within_a_tenth_and_only_small_ones_are_refused(
 def test_a_strange_config_gives_a_sound_proxy_or_a_refusal(
     key: str, name: str, value: object
 ) -> None:
-    """Whatever lies in config.json, nothing but NoDerivedProxy is raised."""
+    """Whatever config.json holds, only NoDerivedProxy is raised."""
     try:
         proxy = derive_proxy({**PUBLISHED[name], key: value}, 200_000_000)
     except NoDerivedProxy:

@@ -31,7 +31,7 @@ from tests.support.builders import domain, manifest, points, sweep_spec
 from tests.support.published_configs import TOY_CHECKPOINT
 
 
-def complaints(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
+def spec_errors(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
     """What is wrong with a spec, or with it and its corpus, by field."""
     try:
         plan_points(parse_sweep_spec(spec), manifest(**changes))
@@ -269,8 +269,8 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
 def test_bad_specs_name_the_field_and_the_cure(
     spec: dict[str, Any], field: str, says: str
 ) -> None:
-    """Each complaint is one that a person can act on; nothing crashes."""
-    found = complaints(spec)
+    """Each error says what to do; nothing crashes."""
+    found = spec_errors(spec)
     assert says in found[field]
 
 
@@ -287,7 +287,7 @@ def test_ten_thousand_points_are_allowed_and_one_more_is_not() -> None:
 def test_a_domain_without_held_out_text_is_refused() -> None:
     """A loss over no sequences would be no number."""
     domains = (domain("general"), domain("math", validation_tokens=100))
-    found = complaints(sweep_spec(), domains=domains)
+    found = spec_errors(sweep_spec(), domains=domains)
     assert "raise validation.documentsPerThousand" in found["spec.data.domains[1]"]
 
 
