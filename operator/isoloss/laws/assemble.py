@@ -110,6 +110,7 @@ def _data_range(
         largest_flops=float(flops.max()) if len(flops) else _most_spent(usable),
         lowest_loss=float(losses.min()) if len(losses) else None,
         highest_loss=max((float(np.exp(t.log_losses.max())) for t in usable), default=None),
+        smallest_tokens=min((float(np.exp(t.log_tokens[0])) for t in usable), default=None),
         largest_tokens=max((float(np.exp(t.log_tokens[-1])) for t in usable), default=None),
     )
 

@@ -208,6 +208,8 @@ class DataRange:
     highest_loss: Real | None = None
     """Highest loss evaluated."""
     largest_tokens: Real | None = None
+    smallest_tokens: Real | None = None
+    """Of a first evaluation that was used."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.answer.foundation import contradicted, foundation, too_vague
+from isoloss.laws.answer.limits import implausible, refuse_distance
 from isoloss.laws.answer.prediction import (
     Extrapolation,
     Point,
@@ -59,7 +60,7 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     compute = _compute(laws, query)
     if isinstance(compute, Refusal):
         return Refused((compute,), laws.warnings)
-    doubt = contradicted(laws) or _refuse_distance(laws, query, compute)
+    doubt = contradicted(laws) or _too_far(laws, query, float(compute.total[0]))
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
     return _answer(laws, query, compute)
@@ -95,20 +96,11 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
     return Compute(np.minimum(equivalent, beyond), np.minimum(total, beyond), float(cpt))
 
 
-def _refuse_distance(laws: Laws, query: PredictionQuery, compute: Compute) -> Refusal | None:
-    limit = query.max_extrapolation or laws.options.max_extrapolation
-    largest = laws.data.largest_flops
-    if largest is None:
-        return None
-    factor = float(np.exp(compute.total[0]) / largest)
-    if factor <= limit:
-        return None
-    return Refusal(
-        RefusalReason.EXTRAPOLATION_TOO_FAR,
-        f"The total compute is {factor:.3g} times the largest on the sweep's frontier "
-        f"({largest:.3g} FLOPs); the limit is {limit:.3g}.",
-        {"factor": factor, "limit": limit, "largest_flops": largest},
-    )
+def _too_far(laws: Laws, query: PredictionQuery, log_flops: float) -> Refusal | None:
+    log_tokens = None
+    if query.params is not None:
+        log_tokens = log_flops - float(np.log(flops_per_token(laws, query)))
+    return refuse_distance(laws, query, log_flops, log_tokens)
 
 
 def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
@@ -124,9 +116,9 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         )
     route = _route(laws, query, routes)
     chosen = routes[route]
-    vague = too_vague(chosen)
-    if vague is not None:
-        return Refused((vague,), laws.warnings)
+    doubt = implausible(laws, chosen) or too_vague(chosen)
+    if doubt is not None:
+        return Refused((doubt,), laws.warnings)
     raw = chosen.batch_size.value
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
