@@ -201,12 +201,12 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a field is missing": (
         lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:2]) + b'{"body": "x"}\n'),
         "TextFieldMissing",
-        "x.jsonl: row 3: no field 'text'; there are: body",
+        "x.jsonl: row 3: no field 'text'; fields: body",
     ),
     "a column is missing": (
         lambda p: pyarrow.parquet.write_table(pyarrow.table({"body": ["x"]}), p / "x.parquet"),
         "TextFieldMissing",
-        "no field 'text'; there are: body",
+        "no field 'text'; fields: body",
     ),
     "a field is null": (
         lambda p: (p / "x.jsonl").write_bytes(b'{"text": null}\n'),
