@@ -68,7 +68,7 @@ class FlatParameters:
 
     def swap(self, other: torch.Tensor) -> None:
         """Exchange the weights with `other`, in place, by pieces: a copy of all might not fit."""
-        pairs = zip(self.master.split(SWAPPED), other.split(SWAPPED), strict=True)
+        pairs = zip(torch.split(self.master, SWAPPED), torch.split(other, SWAPPED), strict=True)
         for mine, theirs in pairs:
             kept = mine.clone()
             mine.copy_(theirs)
