@@ -11,12 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import isoloss_trainer.launch as launch
+import isoloss_trainer.world as world
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, ExitCode, TrainTask
 from isoloss_contract.store import Store
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import BadConfiguration
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
 from tests.isoloss_trainer.conftest import Prepared
 
@@ -101,6 +104,39 @@ def test_a_process_that_dies_ends_the_others_after_a_grace_period(
 )
 def test_exit_codes(codes: list[int | None], stopping: bool, code: int) -> None:
     assert launch._exit_code(codes, stopping=stopping) == code
+
+
+@pytest.mark.parametrize(
+    ("variable", "devices", "count"),
+    [
+        (None, ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"], 2),
+        (None, ["null"], 0),
+        ("", ["nvidia0"], 0),
+        ("-1", ["nvidia0"], 0),
+        ("0,2", ["nvidia0", "nvidia1", "nvidia2"], 2),
+    ],
+)
+def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
+    variable: str | None,
+    devices: list[str],
+    count: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with a driver that is too old for torch's CUDA."""
+    for name in devices:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(world, "DEVICES", tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert world.visible_accelerators() == count
+    if count == 0:
+        assert world.World().joined().on_cpu
+        return
+    with pytest.raises(BadConfiguration, match="CUDA_VISIBLE_DEVICES"):
+        world.World().joined()
 
 
 # ------------------------------------------------------------------------------- real processes

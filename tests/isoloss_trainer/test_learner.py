@@ -17,8 +17,10 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
 from isoloss_contract.store import Store
+from isoloss_trainer import micro_batch, parameters
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
+from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
@@ -198,6 +200,69 @@ def test_out_of_memory_halves_the_micro_batch_and_nothing_else(
     assert float(run.learner.step(batch, 128)) == wanted
     assert tried == [4, 2, 1, 1, 1, 1]
     assert torch.equal(run.learner.tensors()["weights"], reference.learner.tensors()["weights"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memory"),
+    ],
+    ids=lambda error: str(error)[:30] or type(error).__name__,
+)
+def test_refused_memory_is_recognised(error: BaseException) -> None:
+    assert is_out_of_memory(error)
+
+
+def test_other_errors_are_not_taken_for_refused_memory() -> None:
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
+    assert not is_out_of_memory(OSError("bucket 'out of memory' not found"))
+
+
+def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = train_task(prepared.manifest, prepared.uri, batch_size=64).point
+    monkeypatch.setattr(micro_batch, "_fitting_tokens", lambda *_: 64 * SEQUENCE_LENGTH)
+    config = build_network(LLAMA).config
+    assert micro_batch.first_guess(config, point, World(), 2) == 16
+    assert micro_batch.first_guess(config, point, World(device="cuda:0"), 2) == 64
+
+
+def test_exchanging_weights_by_pieces_exchanges_all(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parameters, "SWAPPED", 1000)
+    learner = point_run(prepared).learner
+    raw, averaged = (learner.tensors()[name] for name in ("weights", "averaged_weights"))
+    averaged.copy_(torch.randn_like(averaged))
+    before, wanted = raw.clone(), averaged.clone()
+    with learner.averaged():
+        assert torch.equal(raw, wanted)
+        assert torch.equal(averaged, before)
+    assert torch.equal(raw, before)
+    assert torch.equal(averaged, wanted)
+
+
+def test_an_evaluation_out_of_memory_is_repeated_in_halves(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = point_run(prepared)
+    wanted = run.final_trajectory()[-1].loss
+    original = LanguageModel.hidden
+
+    def hidden(self: LanguageModel, inputs: torch.Tensor) -> torch.Tensor:
+        if len(inputs) > 3:
+            raise RuntimeError("CUDA error: out of memory")
+        return original(self, inputs)
+
+    monkeypatch.setattr(LanguageModel, "hidden", hidden)
+    assert run.final_trajectory()[-1].loss == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_model_too_large_for_one_sequence_gets_a_result(

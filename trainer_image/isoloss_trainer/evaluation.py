@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData
+from isoloss_trainer.termination import BadData, OutOfMemory
 from isoloss_trainer.world import World
 
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -109,9 +110,30 @@ def run_losses(
         filled = end if world.on_cpu else start + micro_batch
         rows = np.arange(start, filled) % len(tokens)
         batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)
-        found[start:end] = losses(batch[:, :-1], batch[:, 1:])[: end - start]
+        found[start:end] = fitting_losses(losses, batch[:, :-1], batch[:, 1:])[: end - start]
     world.sum(found)
     return found.double().cpu().numpy().ravel()
+
+
+def fitting_losses(
+    losses: TokenLosses, inputs: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    """The losses, with the batch halved where memory runs out.
+
+    Raises OutOfMemory where a single sequence does not fit.
+    """
+    try:
+        return losses(inputs, targets)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(inputs) == 1:
+            message = f"one sequence of {inputs.shape[1]} tokens does not fit: {error}"
+            raise OutOfMemory("OutOfMemory", message[:400]) from error
+    # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
+    half = len(inputs) // 2
+    parts = ((inputs[:half], targets[:half]), (inputs[half:], targets[half:]))
+    return torch.cat([fitting_losses(losses, *part) for part in parts])
 
 
 def document_loss(losses: NDArray[np.float64], documents: NDArray[np.int64]) -> Loss:

@@ -191,22 +191,7 @@ class ForeignModel(LanguageModel):
         return theirs.shape == ours.shape and torch.allclose(theirs, ours, rtol=1e-2, atol=1e-2)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of every token, float32 [batch, S]; halves the batch where memory runs out.
-
-        Raises OutOfMemory where a single sequence does not fit.
-        """
-        try:
-            return self._losses_at_once(inputs, targets)
-        except torch.OutOfMemoryError as error:
-            if len(inputs) == 1:
-                message = f"one sequence of {inputs.shape[1]} tokens does not fit: {error}"
-                raise OutOfMemory("OutOfMemory", message[:400], FIELD) from error
-        # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
-        half = len(inputs) // 2
-        parts = ((inputs[:half], targets[:half]), (inputs[half:], targets[half:]))
-        return torch.cat([self.token_losses(*part) for part in parts])
-
-    def _losses_at_once(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Loss of every token, float32 [batch, S]."""
         if not self._own_logits:
             return super().token_losses(inputs, targets)
         rows = []

@@ -17,7 +17,7 @@ from pathlib import Path
 from isoloss_contract.records import SCRATCH_VARIABLE, ExitCode
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
-from isoloss_trainer.world import RANK_VARIABLE
+from isoloss_trainer.world import RANK_VARIABLE, visible_accelerators
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
 """Number of processes; default: one per visible accelerator, one on a CPU."""
@@ -31,21 +31,7 @@ def processes_to_start() -> int:
         return 1
     if PROCESSES_VARIABLE in os.environ:
         return max(1, int(os.environ[PROCESSES_VARIABLE]))
-    return max(1, _visible_accelerators())
-
-
-def _visible_accelerators() -> int:
-    """Counted without torch, whose import takes seconds and whose use would hold the devices."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
-    try:
-        names = os.listdir("/dev")
-    except OSError:
-        return 0
-    return sum(
-        name.removeprefix("nvidia").isdigit() for name in names if name.startswith("nvidia")
-    )
+    return max(1, visible_accelerators())
 
 
 def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:

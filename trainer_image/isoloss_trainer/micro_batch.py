@@ -20,13 +20,13 @@ MEMORY_SHARE = 0.85
 def first_guess(config: Any, point: PointConfig, world: World, halvings: int) -> int:
     """Sequences per micro-batch to start with: a divisor of this process's part of the batch.
 
-    `halvings` counts earlier attempts that the host killed for their memory. Out-of-memory errors
-    halve a guess that is too high for an accelerator.
+    `halvings` counts earlier attempts that the host killed for its own memory, which holds the
+    activations on a CPU only. Out-of-memory errors halve a guess too high for an accelerator.
     """
     length = point.sequence_length
     tokens = CPU_TOKENS if world.on_cpu else _fitting_tokens(config, world)
     share = -(-point.batch_size // world.size)
-    size = max(1, min(tokens // length, share) >> halvings)
+    size = max(1, min(tokens // length, share) >> (halvings if world.on_cpu else 0))
     # Free memory differs between devices, but all processes must agree.
     size = -world.largest(-size)
     # Equal parts: every other shape would be compiled again.
@@ -41,8 +41,13 @@ def _fitting_tokens(config: Any, world: World) -> int:
     return int(min(ACCELERATOR_TOKENS, MEMORY_SHARE * free / per_token))
 
 
+REFUSALS = ("out of memory", "_status_alloc_failed", "can't allocate memory", "not enough memory")
+"""What the CUDA runtime and Triton, cuBLAS and cuDNN, and the host's allocators say, in lower case."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an accelerator or the host refused memory."""
+    """Whether an accelerator or the host refused memory. Not every library raises a type of its own."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)

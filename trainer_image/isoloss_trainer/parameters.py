@@ -14,6 +14,10 @@ ALIGNMENT = 64
 """In elements: grouped matrix products need their operands on 16-byte boundaries."""
 
 
+SWAPPED = 2**24
+"""Elements exchanged at a time."""
+
+
 class FlatParameters:
     """Makes the parameters of `model` views into one buffer, and their gradients into another.
 
@@ -63,8 +67,10 @@ class FlatParameters:
             self._compute.copy_(self.master)
 
     def swap(self, other: torch.Tensor) -> None:
-        """Exchange the weights with `other`, in place."""
-        kept = self.master.clone()
-        self.master.copy_(other)
-        other.copy_(kept)
+        """Exchange the weights with `other`, in place, by pieces: a copy of all might not fit."""
+        pairs = zip(torch.split(self.master, SWAPPED), torch.split(other, SWAPPED), strict=True)
+        for mine, theirs in pairs:
+            kept = mine.clone()
+            mine.copy_(theirs)
+            theirs.copy_(kept)
         self.publish()

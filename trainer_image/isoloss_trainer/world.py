@@ -12,12 +12,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
     import torch
 
 RANK_VARIABLE = "RANK"
+DEVICES = Path("/dev")
+
+
+def visible_accelerators() -> int:
+    """Counted without torch, whose import takes seconds and whose use would hold the devices."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    return len([path for path in DEVICES.glob("nvidia*") if path.name[6:].isdigit()])
 
 
 @dataclass(frozen=True)
@@ -48,10 +60,18 @@ class World:
         """The same place once all processes have met, on its own accelerator where there is one.
 
         `patience`: how long to wait for other processes in a collective; default: torch's minutes.
+        Raises BadConfiguration where there is an accelerator that torch cannot use.
         """
         import torch
 
         cuda = torch.cuda.is_available()
+        if not cuda and visible_accelerators():
+            raise BadConfiguration(
+                "CudaUnavailable",
+                f"there is an NVIDIA device, but torch {torch.__version__} cannot use it: the driver "
+                "may be too old for its CUDA; set CUDA_VISIBLE_DEVICES to nothing to train on the CPU",
+                "podTemplate",
+            )
         if cuda:
             torch.cuda.set_device(self.local_rank)
         if self.size > 1 and not torch.distributed.is_initialized():
