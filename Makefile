@@ -1,22 +1,22 @@
-# `make demo` and `make test` do everything on a fresh Linux machine with Python 3.11+, git and make.
+# `make demo` and `make test` need a Linux machine with Python 3.11 or newer and its venv module, git and make.
 SHELL := /bin/sh
 PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 export PYTHONUNBUFFERED := 1
-# What the tests start or ask, beyond what the demo needs: helm and kubeconform.
+# What the demo needs, and helm and kubeconform.
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions test-gs check lint format types contracts generate \
-	bench-operator bench-laws bench-trainer step-law lock clean
+.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
+	contracts generate bench-operator bench-laws bench-trainer step-law lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Make .venv from the lock (every other command does this by itself)
+setup: ## Make .venv from the lock (every other command does this first)
 	@./scripts/setup.sh
 
-demo: setup ## Run a whole sweep and a prediction on a cluster of its own, on this machine
+demo: setup ## Run a sweep and a prediction on a local cluster made for it
 	@$(PY) -m demo up
 
 demo-down: setup ## Stop everything the demo started (its results stay in .demo)
@@ -29,12 +29,21 @@ test: setup ## Run every test, with a real API server and a real S3 server
 test-fast: setup ## Run the tests that need neither cluster nor S3
 	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/isoloss tests/isoloss_contract tests/isoloss_operator tests/isoloss_trainer tests/deploy
 
-test-versions: ## Run the trainer's tests at the corners of its supported range (downloads much)
+test-versions: ## Run the trainer's tests at the corners of its supported range (large downloads)
 	@./scripts/test-versions.sh
 
 test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machine
 	@$(PY) -m devcluster build fake-gcs-server
 	$(PY) -m pytest tests/isoloss_trainer/test_gs.py
+
+test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
+	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
+
+images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
+	@$(PY) -m images
+
+test-images: setup ## Run the images on a real kubelet with helm (root; Debian's containerd, buildah; 40 GB)
+	ISOLOSS_TEST_IMAGES=1 $(PY) -m pytest -x -v --durations=0 tests/images
 
 check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
 
@@ -72,8 +81,8 @@ bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-writ
 step-law: setup ## Regret of every fitting route on the Step Law sweeps (needs the published tables)
 	$(PY) -m benchmarks.step_law
 
-lock: setup ## Resolve the lock files anew
+lock: setup ## Resolve the lock files again
 	./scripts/lock.sh
 
 clean: demo-down ## Remove what the commands made in this checkout
-	rm -rf .demo .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .demo .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -121,7 +121,7 @@ class Bench:
 
     def _cluster(self, kubeconfig: Path) -> Cluster:
         configuration = client.Configuration()
-        config.load_kube_config(str(kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
+        config.load_kube_config(str(kubeconfig), client_configuration=configuration)
         configuration.connection_pool_maxsize = WRITERS + 4
         return Cluster(client.ApiClient(configuration))
 

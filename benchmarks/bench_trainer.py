@@ -31,7 +31,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
-from isoloss_operator.planning.presets import parameter_counts, preset_config
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import build_network

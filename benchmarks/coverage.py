@@ -5,7 +5,7 @@
 Every scenario is fitted from many seeds and asked at 1, 10 and 50 times the sweep's largest compute, at the
 compute-optimal size there. One row says how often there was an answer, how often its intervals of
 learning rate and batch size held the truth, and how wide they were (high over low, median). The optima
-of every size stray from their laws by 5.5 %, as in published sweeps. Refusals are never wrong; an answer whose interval misses too often is a defect, marked with a star.
+of every size deviate from their laws by 5.5 %, as in published sweeps. Refusals are never wrong; an answer whose interval misses too often is a defect, marked with a star.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Refused, Run, fit_laws, predict
-from tests.support.planted import Planted, Straying, Surface
+from tests.support.planted import Deviating, Planted, Surface
 
 FACTORS = (1.0, 10.0, 50.0)
 FEWEST_ANSWERS = 6
-"""Below this many answers a share says nothing."""
+"""A share of fewer answers than this means nothing."""
 LEAST_COVERAGE = 0.7
 
 
@@ -234,11 +234,11 @@ def probe(
     """One scenario on one grid, per factor of the largest compute."""
     tallies = {factor: Tally() for factor in FACTORS}
     for seed in seeds:
-        straying = replace(scenario, surface=Straying(scenario.surface, seed))
-        runs = sweep_runs(straying, sweep, np.random.default_rng([seed, 11]))
+        deviating = replace(scenario, surface=Deviating(scenario.surface, seed))
+        runs = sweep_runs(deviating, sweep, np.random.default_rng([seed, 11]))
         laws = fit_laws(runs, FitOptions(bootstrap_samples=samples, seed=seed))
         for factor, tally in tallies.items():
-            tally.add(laws, straying.surface, factor * sweep.flops)
+            tally.add(laws, deviating.surface, factor * sweep.flops)
     return tallies
 
 

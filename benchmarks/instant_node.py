@@ -59,7 +59,7 @@ def end_pod(api: client.CoreV1Api, namespace: str, pod: dict[str, Any]) -> None:
 def main() -> None:
     """End pods until terminated."""
     configuration = client.Configuration()
-    config.load_kube_config(sys.argv[1], client_configuration=configuration)  # type: ignore[no-untyped-call]
+    config.load_kube_config(sys.argv[1], client_configuration=configuration)
     configuration.connection_pool_maxsize = 10
     namespace, api = sys.argv[2], client.CoreV1Api(client.ApiClient(configuration))
     pool = ThreadPoolExecutor(4)
@@ -72,7 +72,7 @@ def main() -> None:
             traceback.print_exc()
             os._exit(1)
 
-    pods: Any = watch.Watch()  # type: ignore[no-untyped-call]
+    pods: Any = watch.Watch()
     for event in pods.stream(api.list_namespaced_pod, namespace):
         if event["type"] == "ADDED" and event["raw_object"]["status"].get("phase") == "Pending":
             pool.submit(end, event["raw_object"])

@@ -46,7 +46,7 @@ class Table:
 
 
 def data_folder(given: str | None = None) -> Path:
-    """Where the published sweeps lie; it may not exist."""
+    """Where the published sweeps are; it may not exist."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     return Path(given or os.environ.get("ISOLOSS_DATA") or beside)
 

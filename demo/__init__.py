@@ -1,1 +1,1 @@
-"""The demonstration: a whole sweep and its prediction on one machine, every part real."""
+"""The demo: a sweep and a prediction on one machine."""

@@ -1,7 +1,7 @@
 """The checkpoint whose continued pre-training the demo asks about.
 
-It is pre-trained here, briefly, on text that is not in the sweep's corpus (docstrings of torch and
-transformers), with a size that the sweep has not seen, and saved in Hugging Face format.
+It is briefly pre-trained on text outside the sweep's corpus (docstrings of torch and transformers),
+with a size that the sweep does not train, and saved in Hugging Face format.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from demo.corpus import package_prose
+from demo.corpus import PRETRAINING
 
-PACKAGES = ("torch", "transformers")
-TEXT_BYTES = 1_500_000
 SEQUENCE_LENGTH = 128
 BATCH_SIZE = 4
 TOKENS = 450_000
@@ -26,15 +24,15 @@ WARMUP_TOKENS = 20_000
 SEED = 1
 
 Report = Callable[[int, float], None]
-"""Told of tokens seen and of the newest training loss."""
+"""Called with the tokens seen and the latest training loss."""
 
 
 def pretrain(tokenizer_folder: Path, folder: Path, report: Report) -> None:
-    """Train for TOKENS tokens and save model and tokenizer to `folder`. The same on every run."""
-    torch.set_num_threads(1)  # the sweep's first pods run beside it
+    """Train for TOKENS tokens and save model and tokenizer to `folder`. Deterministic."""
+    torch.set_num_threads(1)  # the sweep's first pods run at the same time
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
-    sequences = _sequences(tokenizer, package_prose(PACKAGES, TEXT_BYTES))
+    sequences = _sequences(tokenizer, PRETRAINING.documents())
     torch.manual_seed(SEED)
     model = LlamaForCausalLM(_shape(len(tokenizer)))
     optimizer = torch.optim.AdamW(

@@ -18,7 +18,7 @@ from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
 from demo.report import read_evaluation, report_arguments, write_report
 from demo.watching import DemoFailed, View, read_view, watch
-from devcluster.build import kubectl_path
+from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
 from isoloss_contract.store import Store, StoreError
@@ -30,7 +30,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 class Demo:
-    """The demo of one checkout; all state lies under places.STATE."""
+    """The demo of one checkout; all its state is under places.STATE."""
 
     def __init__(self) -> None:
         """Nothing is started yet."""
@@ -40,18 +40,18 @@ class Demo:
 
     @property
     def kubectl(self) -> Kubectl:
-        """As the cluster's administrator, which is what a demo's user is."""
+        """As the cluster's administrator, which the demo's user is."""
         return Kubectl(kubectl_path(), self.cluster.control_plane.admin_kubeconfig)
 
     def up(self) -> None:
-        """Everything from nothing to the prediction. Raises DemoFailed, RuntimeError, OSError."""
+        """Run everything up to the prediction. Raises RuntimeError (DemoFailed) or OSError."""
         started = time.monotonic()
         with _alone():
             self._start_cluster()
             store = self._provide_store()
             self._install()
             self._apply_sweep()
-            step("A checkpoint of a size the sweep does not train")
+            step("A checkpoint of a size that the sweep does not train")
             provide_checkpoint(store, self._scratch(), say)
             self._apply_prediction()
             self._wait()
@@ -59,15 +59,16 @@ class Demo:
         console.print(f"\n[bold]Done in {_minutes(time.monotonic() - started)}.[/] {self._hint()}")
 
     def down(self) -> None:
-        """Stop everything; what lies in .demo stays for the next time."""
+        """Stop everything; .demo is kept for the next run."""
         self.operator.stop()
         self.cluster.stop()
-        console.print("Stopped. `make demo` resumes from .demo; delete that folder to forget it.")
+        console.print("Stopped. `make demo` resumes from .demo; delete that folder to start over.")
 
     # ------------------------------------------------------------------------------- the steps
 
     def _start_cluster(self) -> None:
         step("Kubernetes control plane, S3 server and a node that runs pods as processes")
+        build((*DEFAULT, *client_tools()), say)
         self.cluster.start(say)
         self.cluster.node().start()
         say(f"API server {self.cluster.control_plane.url}, S3 {self.cluster.object_storage.url}")
@@ -119,9 +120,9 @@ class Demo:
     def _check_alive(self) -> None:
         dead = [name for name, pid in self.cluster.status().items() if pid is None]
         if dead:
-            raise DemoFailed(f"{', '.join(dead)}: no longer running")
+            raise DemoFailed(f"{', '.join(dead)} ended unexpectedly")
         if not self.operator.is_running():
-            raise DemoFailed(f"the operator ended:\n{self.operator.log_tail()}")
+            raise DemoFailed(f"the operator ended unexpectedly:\n{self.operator.log_tail()}")
 
     # ----------------------------------------------------------------------------- what is shown
 
@@ -146,7 +147,7 @@ class Demo:
         console.print(f"Report with the iso-loss plots: [bold]{self.report}[/]")
 
     def explain_failure(self) -> None:
-        """What went wrong, as far as the resources tell, and where to look further."""
+        """Print the resources' conditions and where the logs are."""
         if self.cluster.control_plane.is_running():
             self._print_conditions()
         for what, path in (
@@ -170,12 +171,12 @@ class Demo:
     def _hint(self) -> str:
         kubeconfig = self.cluster.control_plane.admin_kubeconfig.relative_to(places.REPOSITORY)
         return (
-            f"Look around with KUBECONFIG={kubeconfig} kubectl get isoloss -n {places.NAMESPACE}; "
+            f"Explore with KUBECONFIG={kubeconfig} kubectl get isoloss -n {places.NAMESPACE}; "
             "`make demo-down` stops everything."
         )
 
     def _scratch(self) -> Path:
-        """An empty folder for files on their way to the store."""
+        """An empty folder for files to upload."""
         folder = places.STATE / "scratch"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -184,17 +185,17 @@ class Demo:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Raises DemoFailed where another `make demo` of this checkout runs."""
+    """Raises DemoFailed if another `make demo` of this checkout is running."""
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(exclusive(places.STATE / "up.lock", wait=False))
         except BlockingIOError:
-            raise DemoFailed("another `make demo` of this checkout runs at this moment") from None
+            raise DemoFailed("another `make demo` of this checkout is running") from None
         yield
 
 
 def _namespaces() -> list[dict[str, Any]]:
-    """The user's namespace lets only restricted pods in, as a careful cluster's would."""
+    """The user's namespace admits only restricted pods, as on a hardened cluster."""
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
@@ -208,17 +209,17 @@ def _secret(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def step(title: str) -> None:
-    """Begin a step of the demo."""
+    """Print the title of a step."""
     console.print(f"[bold green]==>[/] [bold]{title}[/]")
 
 
 def say(line: str) -> None:
-    """A line within a step."""
+    """Print a line within a step."""
     console.print(f"    {line}", markup=False)
 
 
 def command(line: str) -> None:
-    """A command as the user would type it."""
+    """Print a command as the user would type it."""
     console.print(f"\n[bold]$ {line}[/]")
 
 
@@ -227,12 +228,12 @@ def _minutes(seconds: float) -> str:
 
 
 def run(what: Callable[[Demo], None], demo: Demo) -> int:
-    """Run a command; the exit status, with an explanation where it fails."""
+    """Run a command; returns the exit status and explains a failure."""
     try:
         what(demo)
     except KeyboardInterrupt:
         console.print(
-            "\nInterrupted. What was started goes on: `make demo` shows it again, "
+            "\nInterrupted. The sweep continues: `make demo` shows it again, "
             "`make demo-down` stops it."
         )
         return 130

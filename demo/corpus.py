@@ -1,9 +1,8 @@
-"""Real text that every machine has once the project is installed, in three domains.
+"""Real text in three domains, the same bytes on every machine: the locked packages' own files.
 
-general: docstrings and manual pages of the Python distribution, and the READMEs and docstrings of
-installed packages; math: docstrings of mpmath, sympy and scipy; code: the standard library's source
-without its docstrings. Only files that every Python distribution brings are read (no test folders:
-some distributions leave them out), in an order that depends on their names alone.
+The sweep's grid brackets the optima of this very text, and the standard library differs with
+Python's version. So only packages are read whose version in the lock is one for all Pythons, and no
+tests, which some distributions leave out. tests/e2e holds the digests.
 """
 
 from __future__ import annotations
@@ -11,57 +10,39 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import import_module, metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-SKIPPED_FOLDERS = frozenset(
-    {
-        *("test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"),
-        *("idlelib", "turtledemo", "tkinter", "lib2to3", "distutils", "ensurepip"),
-        *("encodings", "pydoc_data"),  # tables, and prose read by another way
-    }
-)
-GENERAL_PACKAGES = ("matplotlib", "numpy")
-MATH_PACKAGES = ("mpmath", "scipy", "sympy")
-PROJECT = "isoloss"
-DOMAIN_BYTES = {"general": 8_000_000, "math": 2_500_000, "code": 2_500_000}
-"""At most this much text per domain: preparing more would cost time and change nothing."""
+SKIPPED_FOLDERS = frozenset({"test", "tests", "testing", "_vendor", "__pycache__"})
 SHORTEST = 80
-"""Characters: shorter docstrings and documents say little."""
+"""Characters: shorter docstrings and documents carry little text."""
 LONGEST = 1500
-"""Characters: longer texts are cut between paragraphs, so that a few held-out documents are no
-longer most of the validation tokens."""
+"""Characters: longer texts are cut between paragraphs, lest a few held-out documents be most of the
+validation tokens."""
+OLDEST_PYTHON = (3, 11)
+"""Files that need a newer one are left out on every Python."""
 
 
-def documents(domain: str) -> list[str]:
-    """The distinct documents of a domain, up to DOMAIN_BYTES. Raises KeyError for another name."""
-    sources = {"general": _general, "math": _mathematics, "code": _code}[domain]
-    return _distinct(sources(), DOMAIN_BYTES[domain])
+@dataclass(frozen=True)
+class Domain:
+    """What is taken from each module of some packages, and how much in all.
 
+    More text than `size_bytes` would cost preparation time and change nothing.
+    """
 
-def package_prose(packages: Sequence[str], size: int) -> list[str]:
-    """Docstrings of installed packages, about `size` bytes from all over them."""
-    return _distinct(_evenly([_site_packages() / package for package in packages]), size)
+    packages: tuple[str, ...]
+    extract: Callable[[str], str]
+    size_bytes: int
 
-
-def _distinct(texts: Iterable[str], limit: int) -> list[str]:
-    """The pieces of `texts` that say something, each once, until there are `limit` bytes."""
-    kept: dict[str, None] = {}
-    size = 0
-    for piece in (piece for text in texts for piece in pieces(text)):
-        if len(piece) < SHORTEST or piece in kept:
-            continue
-        kept[piece] = None
-        size += len(piece.encode())
-        if size >= limit:
-            break
-    return list(kept)
+    def documents(self) -> list[str]:
+        """Distinct documents from all over the packages."""
+        return _distinct(map(self.extract, _sources(self.packages)), self.size_bytes)
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -78,72 +59,40 @@ def pieces(text: str) -> Iterator[str]:
         yield "\n\n".join(part)
 
 
-def _general() -> Iterator[str]:
-    topics: dict[str, str] = import_module("pydoc_data.topics").topics
-    yield from (topics[name].strip() for name in sorted(topics))
-    yield from map(_prose, _modules(_standard_library()))
-    yield from _readmes()
-    for package in GENERAL_PACKAGES:
-        yield from map(_prose, _modules(_site_packages() / package))
+def _distinct(texts: Iterable[str], limit: int) -> list[str]:
+    """The pieces of `texts` that are not too short, each once, until there are `limit` bytes."""
+    kept: dict[str, None] = {}
+    size = 0
+    for piece in (piece for text in texts for piece in pieces(text)):
+        if len(piece) < SHORTEST or piece in kept:
+            continue
+        kept[piece] = None
+        size += len(piece.encode())
+        if size >= limit:
+            break
+    return list(kept)
 
 
-def _mathematics() -> Iterator[str]:
-    return _evenly([_site_packages() / package for package in MATH_PACKAGES])
-
-
-def _evenly(roots: Sequence[Path]) -> Iterator[str]:
-    """Docstrings by module in the order of a hash, so that a limit cuts evenly through all."""
-    modules = [path for root in roots for path in _modules(root)]
-    for path in sorted(modules, key=lambda path: _shuffle_key(path, _site_packages())):
-        yield _prose(path)
-
-
-def _code() -> Iterator[str]:
-    root = _standard_library()
-    for path in sorted(_modules(root), key=lambda path: _shuffle_key(path, root)):
-        yield without_docstrings(_read(path))
-
-
-def _readmes() -> Iterator[str]:
-    """Long descriptions of the installed distributions but this one, by name."""
-    named = {(d.metadata["Name"] or "").lower(): d for d in metadata.distributions()}
-    for name in sorted(named.keys() - {PROJECT}):
-        body = named[name].metadata.json.get("description")
-        if isinstance(body, str):
-            yield body.strip()
-
-
-def _standard_library() -> Path:
-    return Path(sysconfig.get_paths()["stdlib"])
+def _sources(packages: Sequence[str]) -> Iterator[str]:
+    """Sources of all modules in the order of a hash, so that a limit cuts evenly through all."""
+    root = _site_packages()
+    modules = (path for package in packages for path in (root / package).rglob("*.py"))
+    named = {path.relative_to(root).as_posix(): path for path in modules}
+    for name in sorted(named, key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
+        if not SKIPPED_FOLDERS.intersection(name.split("/")):
+            yield named[name].read_text(encoding="utf-8", errors="replace")
 
 
 def _site_packages() -> Path:
-    """Where the installed packages lie: beside numpy, whatever the environment's layout."""
+    """Where the installed packages are: beside numpy, whatever the environment's layout."""
     return Path(str(metadata.distribution("numpy").locate_file("")))
-
-
-def _modules(root: Path) -> list[Path]:
-    """The .py files under `root`, except in SKIPPED_FOLDERS, by name."""
-    return sorted(
-        path
-        for path in root.rglob("*.py")
-        if not SKIPPED_FOLDERS.intersection(path.relative_to(root).parts[:-1])
-    )
-
-
-def _shuffle_key(path: Path, root: Path) -> str:
-    return hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _parse(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source)
+        return ast.parse(source, feature_version=OLDEST_PYTHON)
     except (SyntaxError, ValueError):
-        return None  # some packages ship files for other Python versions
+        return None  # some packages ship templates or files for other Python versions
 
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -153,9 +102,9 @@ def _documented(tree: ast.Module) -> Iterator[Documented]:
     return (node for node in ast.walk(tree) if isinstance(node, Documented))
 
 
-def _prose(path: Path) -> str:
-    """All docstrings of a module that say something, a blank line between them."""
-    tree = _parse(_read(path))
+def docstrings(source: str) -> str:
+    """All docstrings of a module that are not too short, a blank line between them."""
+    tree = _parse(source)
     if tree is None:
         return ""
     found = (ast.get_docstring(node) or "" for node in _documented(tree))
@@ -163,7 +112,7 @@ def _prose(path: Path) -> str:
 
 
 def without_docstrings(source: str) -> str:
-    """`source` with its docstrings' lines taken out; "" where it can not be parsed."""
+    """`source` with its docstrings' lines taken out; "" where it cannot be parsed."""
     tree = _parse(source)
     if tree is None:
         return ""
@@ -175,6 +124,22 @@ def without_docstrings(source: str) -> str:
     lines = source.splitlines()
     return "\n".join(line for number, line in enumerate(lines, 1) if number not in dropped).strip()
 
+
+DOMAINS = {
+    "general": Domain(
+        ("accelerate", "datasets", "huggingface_hub", "matplotlib", "pandas", "pydantic"),
+        docstrings,
+        5_000_000,
+    ),
+    "math": Domain(("mpmath", "sympy"), docstrings, 2_500_000),
+    "code": Domain(
+        ("_pytest", "botocore", "fsspec", "huggingface_hub", "kopf", "pydantic", "rich"),
+        without_docstrings,
+        2_500_000,
+    ),
+}
+PRETRAINING = Domain(("torch", "transformers"), docstrings, 1_500_000)
+"""What the demo's checkpoint is pre-trained on: none of it is in the sweep's corpus."""
 
 # ------------------------------------------------------------------------------------- files
 

@@ -1,6 +1,6 @@
-"""What the demo's user would have: a corpus, a tokenizer and a checkpoint in the object store.
+"""A corpus, a tokenizer and a checkpoint in the object store, as the demo's user would have them.
 
-Each is made once; an object written last says that it is whole.
+Each is made once; a marker object, written last, says that it is complete.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ CORPUS = "corpus"
 TOKENIZER = "tokenizer"
 CHECKPOINT = "checkpoints/base"
 WHOLE = "complete"
-"""Names of the markers start with it; beside the folders, where no glob of the sweep finds them."""
+"""Prefix of the markers' names. They are outside the folders, where no glob of the sweep matches."""
 
 Say = Callable[[str], None]
 
 
 def provide_corpus(store: Store, scratch: Path, say: Say) -> None:
-    """Gather the corpus, train the tokenizer on it, and upload both; nothing where they are there."""
+    """Collect the corpus, train the tokenizer on it and upload both, unless they exist."""
     if _is_whole(store, CORPUS):
         say("corpus and tokenizer: in the store")
         return
-    # Parsing thousands of files and these imports take seconds; a second run needs neither.
-    from demo.corpus import DOMAIN_BYTES, documents, write_corpus
+    # These imports and parsing thousands of files take seconds, which a second run saves.
+    from demo.corpus import DOMAINS, write_corpus
     from demo.tokenizer import train_tokenizer
 
     started = time.monotonic()
-    texts = {domain: documents(domain) for domain in DOMAIN_BYTES}
+    texts = {name: domain.documents() for name, domain in DOMAINS.items()}
     write_corpus(texts, scratch / CORPUS)
     train_tokenizer(list(texts.values()), scratch / TOKENIZER)
     for folder in (CORPUS, TOKENIZER):
@@ -42,7 +42,7 @@ def provide_corpus(store: Store, scratch: Path, say: Say) -> None:
 
 
 def provide_checkpoint(store: Store, scratch: Path, say: Say) -> None:
-    """Pre-train the checkpoint and upload it; nothing where it is there."""
+    """Pre-train the checkpoint and upload it, unless it exists."""
     if _is_whole(store, CHECKPOINT):
         say("checkpoint: in the store")
         return
@@ -64,7 +64,7 @@ def provide_checkpoint(store: Store, scratch: Path, say: Say) -> None:
 
 
 def checkpoint_uri() -> str:
-    """Where the checkpoint lies."""
+    """Location of the checkpoint."""
     return f"{places.STORE}/{CHECKPOINT}"
 
 

@@ -1,4 +1,4 @@
-"""kubectl as a user would call it, with the cluster's own kubeconfig."""
+"""kubectl as a user would call it, with the cluster's kubeconfig."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CALL_SECONDS = 60
 
 
 class KubectlError(RuntimeError):
-    """kubectl refused; the message is its own."""
+    """kubectl failed; the message is kubectl's."""
 
 
 class Kubectl:
@@ -51,7 +51,7 @@ class Kubectl:
         self.run("apply", *manager, "-f", file, *options, stdin=stdin)
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
-        """One object; {} where it is not there."""
+        """One object; {} if it does not exist."""
         text = self.run("get", kind, name, "-n", namespace, "--ignore-not-found", "-o", "json")
         found: dict[str, Any] = json.loads(text) if text.strip() else {}
         return found

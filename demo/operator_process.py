@@ -1,4 +1,4 @@
-"""The operator as a local process, with the rights of the chart's role and not one more."""
+"""The operator as a local process, with the rights of the chart's role and no others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from devcluster.ports import free_ports
 
 START_SECONDS = 60
 STOP_SECONDS = 25
-"""The operator lets passes under way end; see its own drain time."""
+"""The operator finishes running passes first, within its drain time."""
 
 
 class OperatorProcess:
-    """A detached process, found again by its files under `folder`."""
+    """A background process, identified by files under `folder`."""
 
     def __init__(self, folder: Path) -> None:
         """Nothing is started yet."""
@@ -38,13 +38,13 @@ class OperatorProcess:
         return f"http://127.0.0.1:{(self._folder / 'port').read_text()}"
 
     def is_running(self) -> bool:
-        """Whether it lives."""
+        """Whether it is running."""
         return self._daemon.pid() is not None
 
     def start(self, kubeconfig: Path, storage: Mapping[str, str]) -> None:
-        """Start it anew, with a fresh token in `kubeconfig`; returns when it watches.
+        """Restart it with a new token in `kubeconfig`; returns when it is ready.
 
-        Raises RuntimeError with the end of its log where it does not come up.
+        Raises RuntimeError with the end of its log if it does not become ready.
         """
         self.stop()
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class OperatorProcess:
         self._daemon.wait_until(self._is_ready, START_SECONDS)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop it gracefully."""
         self._daemon.stop(STOP_SECONDS)
 
     def log_tail(self) -> str:
@@ -74,13 +74,13 @@ class OperatorProcess:
             **storage,
             "ISOLOSS_NAMESPACES": places.NAMESPACE,
             "ISOLOSS_ALLOWED_STORAGE": json.dumps({places.NAMESPACE: [places.STORE]}),
-            # The process node runs commands, not images: the name is never pulled.
+            # The process node runs commands, not images: this is never pulled.
             "ISOLOSS_TRAINER_IMAGE": "isoloss/trainer:dev",
             "ISOLOSS_LEASE_NAME": places.OPERATOR_ACCOUNT,
             "ISOLOSS_LEASE_NAMESPACE": places.OPERATOR_NAMESPACE,
             "ISOLOSS_HTTP_ADDRESS": "127.0.0.1",
             "ISOLOSS_HTTP_PORT": (self._folder / "port").read_text(),
-            # Kubernetes counts a SIGKILLed operator's lease as held for this long.
+            # A killed operator's lease stays held for this long, so a restart waits for it.
             "ISOLOSS_LEASE_SECONDS": "6",
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "4",
             "ISOLOSS_RENEW_PERIOD_SECONDS": "1",

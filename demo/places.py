@@ -1,4 +1,4 @@
-"""Where the demo keeps things, and what it calls them."""
+"""Paths and names of the demo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 STATE = REPOSITORY / ".demo"
-"""Everything the demo makes, but for the compiled tools, which lie in the user's cache."""
+"""Everything the demo makes, except for the compiled tools, which are in the user's cache."""
 EXAMPLES = REPOSITORY / "crds" / "examples"
 
 NAMESPACE = "research"

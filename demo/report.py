@@ -1,4 +1,4 @@
-"""The demo's report: the laws with the prediction placed on them, by isoloss' own command line."""
+"""The demo's report, written by the isoloss command line: the laws and the prediction on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Resource = Mapping[str, Any]
 def report_arguments(
     sweep: Resource, prediction: Resource, evaluation: EvaluationResult
 ) -> list[str]:
-    """`isoloss report` with the very question that the prediction resource asks."""
+    """Arguments of `isoloss report` for the question that the prediction resource asks."""
     spec = prediction["spec"]
     return [
         "report",
@@ -33,15 +33,15 @@ def report_arguments(
 
 
 def read_evaluation(store: Store, prediction: Resource) -> EvaluationResult:
-    """The loss of the checkpoint, from where the prediction's status says it lies."""
+    """The loss of the checkpoint, read from the location in the prediction's status."""
     key = str(prediction["status"]["evaluationUri"]).removeprefix(f"{store.uri}/")
     return store.read_record(key, EvaluationResult)
 
 
 def write_report(arguments: Sequence[str], page: Path) -> None:
-    """Run the command line; the store's credentials are in the environment.
+    """Run the command line, with the store's credentials from the environment.
 
-    Raises DemoFailed with the command's own words.
+    Raises DemoFailed with the command's message.
     """
     done = subprocess.run(
         [sys.executable, "-m", "isoloss", *arguments, f"--out={page}"],

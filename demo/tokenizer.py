@@ -11,13 +11,13 @@ from transformers import PreTrainedTokenizerFast
 VOCABULARY = 1024
 END = "<|end|>"
 SAMPLE_BYTES = 1_500_000
-"""Text of each domain that merges are learnt from: more changes few of so few merges."""
+"""Text of each domain that merges are learned from: with so few merges, more changes little."""
 
 
 def train_tokenizer(domains: Sequence[Sequence[str]], folder: Path) -> None:
     """Train on a sample of each domain and save to `folder` in Hugging Face format.
 
-    The same texts give the same file: merges are chosen by count, ties by order.
+    Deterministic: merges are chosen by count, ties by order.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -35,6 +35,6 @@ def train_tokenizer(domains: Sequence[Sequence[str]], folder: Path) -> None:
 
 
 def _sample(texts: Sequence[str]) -> list[str]:
-    """Texts from all over the domain, SAMPLE_BYTES or a little more in all."""
+    """Texts from the whole domain, SAMPLE_BYTES or slightly more in total."""
     stride = max(1, sum(map(len, texts)) // SAMPLE_BYTES)
     return list(texts[::stride])

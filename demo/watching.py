@@ -1,6 +1,6 @@
-"""Watches the sweep and the prediction, shows how far they are, and says how it ended.
+"""Watches the sweep and the prediction, and shows their progress.
 
-On a terminal a live table; elsewhere a plain line whenever something moved.
+On a terminal as a live table, elsewhere as a line for each change.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from demo.kubectl import Kubectl
 POLL_SECONDS = 2.0
 LINE_SECONDS = 10.0
 STILL_SECONDS = 600.0
-"""Nothing moved for this long: something is wrong that nobody reported."""
+"""Without any change for this long, something is wrong that no condition reports."""
 
 Json = dict[str, Any]
 
 
 class DemoFailed(RuntimeError):
-    """The demo can not reach its end; the message says what happened."""
+    """The demo cannot finish; the message says why."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Both resources as read at one time."""
+    """Both resources, read together."""
 
     sweep: Json
     prediction: Json
 
     def condition(self, which: Json, name: str) -> Json:
-        """A condition that speaks of the present spec, or {}."""
+        """A condition observed for the current generation, or {}."""
         generation = which.get("metadata", {}).get("generation")
         for condition in which.get("status", {}).get("conditions", ()):
             if condition["type"] == name and condition.get("observedGeneration") == generation:
@@ -48,19 +48,19 @@ class View:
         return {}
 
     def is_true(self, which: Json, name: str) -> bool:
-        """Whether a condition of the present spec is True."""
+        """Whether a condition is True for the current generation."""
         return self.condition(which, name).get("status") == "True"
 
     @property
     def is_ready(self) -> bool:
-        """Whether the prediction stands, on the laws of a finished sweep."""
+        """Whether sweep and prediction are ready, and the prediction is not stale."""
         stale = self.is_true(self.prediction, "Stale")
         ready = self.is_true(self.prediction, "Ready") and self.is_true(self.sweep, "Ready")
         return ready and not stale
 
     @property
     def stalled(self) -> Json:
-        """The condition that says that nothing more will happen by itself, or {}."""
+        """The condition that says that only the user can help, or {}."""
         for which in (self.sweep, self.prediction):
             if self.is_true(which, "Stalled"):
                 return self.condition(which, "Stalled")
@@ -68,7 +68,7 @@ class View:
 
     @property
     def state(self) -> Json:
-        """What must move for the demo to be alive."""
+        """What changes as long as the demo makes progress."""
         return {"sweep": self.sweep.get("status"), "prediction": self.prediction.get("status")}
 
 
@@ -81,9 +81,9 @@ def read_view(kubectl: Kubectl) -> View:
 
 
 def watch(kubectl: Kubectl, check: Callable[[], None]) -> View:
-    """Show progress until the prediction is ready. `check` raises where a process is gone.
+    """Show progress until the prediction is ready. `check` raises if a process has ended.
 
-    Raises DemoFailed where a resource stalls or nothing moves any more.
+    Raises DemoFailed if a resource stalls or nothing changes for STILL_SECONDS.
     """
     console = Console()
     if not console.is_terminal:
@@ -105,7 +105,7 @@ def _follow(kubectl: Kubectl, check: Callable[[], None], show: Callable[[View], 
         if view.state != last:
             moved, last = time.monotonic(), view.state
         if time.monotonic() - moved > STILL_SECONDS:
-            raise DemoFailed(f"nothing has moved for {STILL_SECONDS:.0f} s")
+            raise DemoFailed(f"nothing has changed for {STILL_SECONDS:.0f} s")
         time.sleep(POLL_SECONDS)
 
 
@@ -113,7 +113,7 @@ def _follow(kubectl: Kubectl, check: Callable[[], None], show: Callable[[View], 
 
 
 def headline(view: View) -> str:
-    """One line: what happens now."""
+    """The current state in one line."""
     status = view.sweep.get("status", {})
     points = status.get("points", {})
     total = points.get("total", 0)
@@ -121,16 +121,16 @@ def headline(view: View) -> str:
     ready = view.condition(view.sweep, "Ready")
     if ready.get("status") == "True":
         answer = view.condition(view.prediction, "Ready")
-        return f"points {done}/{total}, laws fitted; prediction: {answer.get('reason', 'waits')}"
+        return f"points {done}/{total}, laws fitted; prediction: {answer.get('reason', 'waiting')}"
     if not total:
-        return f"sweep: {ready.get('reason', 'waits for the operator')}"
+        return f"sweep: {ready.get('reason', 'waiting for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
     active = points.get("active", 0)
     return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
 
 
 def active_points(view: View) -> list[tuple[str, str, str]]:
-    """Name, tokens and loss of the points that train."""
+    """Name, tokens and loss of the points that are training."""
     found = view.sweep.get("status", {}).get("active", ())
     return [(p["name"], f"{p.get('tokens', 0):,}", p.get("loss", "")) for p in found]
 
@@ -147,7 +147,7 @@ def _time_left(completion: str) -> str:
 
 
 def _print_lines() -> Callable[[View], None]:
-    """A printer that repeats itself only every LINE_SECONDS, and only what changed."""
+    """A printer of changes, at most one line every LINE_SECONDS."""
     due, last = 0.0, ""
 
     def show(view: View) -> None:
@@ -157,7 +157,7 @@ def _print_lines() -> Callable[[View], None]:
             for name, tokens, loss in active_points(view)
         )
         line = headline(view) + (f" [{points}]" if points else "")
-        # The time left alone is no news.
+        # A change of the time left alone is not printed.
         news = f"{headline(view).partition(', about')[0]} {points}"
         if news != last and (time.monotonic() >= due or view.is_ready):
             due, last = time.monotonic() + LINE_SECONDS, news

@@ -1,4 +1,4 @@
-"""The administrator's few calls while the plane starts, without the Kubernetes client's slow import."""
+"""The administrator's few calls during start-up, without the slow import of the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ CALL_SECONDS = 10
 
 @dataclass(frozen=True)
 class AdminApi:
-    """An API server and a token of its administrator."""
+    """An API server and an administrator's token."""
 
     url: str
     ca: Path
     token: str
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """Make one call and return its JSON, or its bytes where it has none.
+        """Make one call and return its JSON, or its bytes if it is not JSON.
 
-        Raises OSError (urllib.error.HTTPError and URLError are) where it does not succeed.
+        Raises OSError (of which urllib.error.HTTPError and URLError are subclasses) if it fails.
         """
         request = urllib.request.Request(
             self.url + path,

@@ -1,7 +1,7 @@
-"""Builds the pinned Go programs of the development cluster, each once, into the user's cache.
+"""Builds the pinned Go programs of the development cluster into the user's cache, once each.
 
-The wrappers under tools/ hold no Go source: their go.mod names the programs and their go.sum pins
-every byte. Standard library only, so that this runs before anything is installed.
+The wrappers under tools/ contain no Go source: go.mod names the programs and go.sum pins every byte.
+Only the standard library is imported, so that this runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from devcluster.locking import exclusive
 from devcluster.toolchain import TOOLS_FOLDER, cache_folder, find_go
 
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l -dwarf=false")
-"""Nobody debugs these programs, and a cluster of tests does little: compiled without debugging data and
-inlining they take a third less of the minutes that a new machine waits for."""
+"""Without debugging data and inlining, compiling takes a third less of the minutes that a new machine
+waits. Nobody debugs these programs, and a cluster for tests has little to do."""
 STRIP = "-s -w"
 PROGRESS_SECONDS = 10
+GO_MESSAGE = "go: "
+STALE_PACKAGES = '{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}'
 
 Report = Callable[[str], None]
+Progress = Callable[[Sequence[str]], str]
+"""Says how far a go command is, from the lines it has written."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One program: where its pin lives and about how long it takes from cold on two cores."""
+    """One program, and the wrapper whose go.mod pins it."""
 
     name: str
     wrapper: str
     package: str
     version_flags: str
-    seconds: int
 
     @property
     def folder(self) -> Path:
@@ -60,15 +63,21 @@ class Tool:
 
     @property
     def linker_flags(self) -> str:
-        """Strips symbols and writes the version in, which Go leaves out for a dependency."""
+        """Strip symbols and set the version, which Go leaves out for a dependency."""
         version = self.version
         major, minor = version.removeprefix("v").split(".")[:2]
         flags = self.version_flags.format(version=version, major=major, minor=minor)
         return f"{STRIP} {flags}".strip()
 
     @property
+    def executable(self) -> str:
+        """The file name that `go build` chooses: the package's last element that is no version."""
+        *_, parent, last = self.package.split("/")
+        return parent if re.fullmatch(r"v\d+", last) else last
+
+    @property
     def path(self) -> Path:
-        """Where the program lies once built."""
+        """Where the program is once built."""
         return cache_folder() / self._digest() / "bin" / self.name
 
     def _digest(self) -> str:
@@ -88,41 +97,40 @@ _KUBERNETES_VERSION = " ".join(
 )
 
 
-def _kubernetes(name: str, seconds: int) -> Tool:
-    return Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VERSION, seconds)
+def _kubernetes(name: str) -> Tool:
+    return Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VERSION)
 
 
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", "", 30),
+        _kubernetes("kube-apiserver"),
+        _kubernetes("kube-controller-manager"),
+        _kubernetes("kube-scheduler"),
+        _kubernetes("kubectl"),
+        Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", ""),
         Tool(
             "versitygw",
             "versitygw",
             "github.com/versity/versitygw/cmd/versitygw",
             "-X main.Version={version}",
-            45,
         ),
-        _kubernetes("kube-apiserver", 150),
-        _kubernetes("kube-controller-manager", 50),
-        _kubernetes("kube-scheduler", 20),
-        _kubernetes("kubectl", 40),
+        # For `make test-images` only.
+        _kubernetes("kubelet"),
         Tool(
             "helm",
             "helm",
             "helm.sh/helm/v4/cmd/helm",
             "-X helm.sh/helm/v4/internal/version.version={version}",
-            90,
         ),
         Tool(
             "kubeconform",
             "kubeconform",
             "github.com/yannh/kubeconform/cmd/kubeconform",
             "-X main.version={version}",
-            5,
         ),
-        # Asked for by `make test-gs` alone.
-        Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", "", 110),
+        # For `make test-gs` only.
+        Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", ""),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -130,7 +138,7 @@ DEFAULT = (*CONTROL_PLANE, "versitygw")
 
 
 def print_line(line: str) -> None:
-    """Report progress on standard output at once, also through a pipe."""
+    """Report progress on standard output, unbuffered even through a pipe."""
     print(line, flush=True)
 
 
@@ -142,29 +150,20 @@ def build(names: Iterable[str] = DEFAULT, report: Report = print_line) -> dict[s
     tools = [TOOLS[name] for name in names]
     missing = [tool for tool in tools if not tool.path.exists()]
     if missing:
-        total = sum(tool.seconds for tool in missing)
         listed = ", ".join(tool.name for tool in missing)
-        report(f"building {listed}: about {total} s from cold on two cores, once per machine")
+        report(f"building {listed} from source: once per machine, minutes on two cores")
         find_go(report)
         _build_wrappers(missing, report)
     return {tool.name: tool.path for tool in tools}
 
 
 def _build_wrappers(tools: Sequence[Tool], report: Report) -> None:
-    """Build two wrappers at a time: while one downloads or links, another compiles.
-
-    Tools of one wrapper share most packages, so they follow one another.
-    """
-    wrappers = dict.fromkeys(tool.wrapper for tool in tools)
-    groups = [[tool for tool in tools if tool.wrapper == wrapper] for wrapper in wrappers]
-    groups.sort(key=lambda group: -sum(tool.seconds for tool in group))
-
-    def build_group(group: Sequence[Tool]) -> None:
-        for tool in group:
-            _build_once(tool, report)
-
+    """Build two wrappers at a time: while one downloads or links, another compiles."""
+    groups: dict[str, list[Tool]] = {}
+    for tool in sorted(tools, key=list(TOOLS.values()).index):  # the longest first
+        groups.setdefault(tool.wrapper, []).append(tool)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(build_group, groups))
+        list(pool.map(lambda group: _build_once(group, report), groups.values()))
 
 
 def tool_path(name: str) -> Path:
@@ -174,12 +173,19 @@ def tool_path(name: str) -> Path:
 
 @functools.cache
 def kubectl_path() -> Path:
-    """Find a kubectl within one minor version of the server: the machine's own, else built."""
+    """A kubectl within one minor version of the server: the machine's own, else built."""
+    return _kubectl_on_path() or tool_path("kubectl")
+
+
+def client_tools() -> tuple[str, ...]:
+    """Names of what `kubectl_path` would build: to be built with the server, which shares most of it."""
+    return () if _kubectl_on_path() else ("kubectl",)
+
+
+def _kubectl_on_path() -> Path | None:
     on_path = shutil.which("kubectl")
     served = int(TOOLS["kube-apiserver"].version.split(".")[1])
-    if on_path and abs(_kubectl_minor(on_path) - served) <= 1:
-        return Path(on_path)
-    return tool_path("kubectl")
+    return Path(on_path) if on_path and abs(_kubectl_minor(on_path) - served) <= 1 else None
 
 
 def _kubectl_minor(kubectl: str) -> int:
@@ -189,43 +195,84 @@ def _kubectl_minor(kubectl: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _build_once(tool: Tool, report: Report) -> None:
-    with exclusive(cache_folder() / f"{tool.name}.lock"):
-        if tool.path.exists():
+def _build_once(tools: Sequence[Tool], report: Report) -> None:
+    """Build tools of one wrapper together, unless another process has built them by now."""
+    wrapper = tools[0].wrapper
+    with exclusive(cache_folder() / f"{wrapper}.lock"):
+        missing = [tool for tool in tools if not tool.path.exists()]
+        if not missing:
             return
-        go = find_go(report)
-        tool.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=tool.path.parent) as scratch:
-            output = Path(scratch) / tool.name
-            started = time.monotonic()
-            _compile(tool, go, output, report)
-            output.rename(tool.path)
-        report(f"{tool.name} {tool.version}: built in {time.monotonic() - started:.0f} s")
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+            Compilation(find_go(report), missing, report).run(Path(scratch))
+            for tool in missing:
+                tool.path.parent.mkdir(parents=True, exist_ok=True)
+                Path(scratch, tool.executable).rename(tool.path)
+        report(f"{wrapper} {tools[0].version}: built in {time.monotonic() - started:.0f} s")
 
 
-def _compile(tool: Tool, go: Path, output: Path, report: Report) -> None:
-    command = [str(go), "build", *FLAGS, "-ldflags", tool.linker_flags]
-    command += ["-o", str(output), tool.package]
-    # GOFLAGS and GOWORK of the machine must not change what the digest stands for.
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-    environment |= {"GOFLAGS": "", "GOWORK": "off"}
-    started = time.monotonic()
-    with tempfile.TemporaryFile("w+") as log:
-        compiler = subprocess.Popen(
-            command, cwd=tool.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
-        while True:
-            try:
-                compiler.wait(PROGRESS_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                elapsed = time.monotonic() - started
-                report(f"{tool.name} {tool.version}: {elapsed:.0f} s of about {tool.seconds} s")
-            except BaseException:
-                compiler.terminate()
-                compiler.wait()
-                raise
-        if compiler.returncode:
-            log.seek(0)
-            message = f"building {tool.name} failed:\n{log.read()[-4000:]}"
-            raise RuntimeError(message)
+class Compilation:
+    """The Go compiler at work on tools of one wrapper, with progress that is counted."""
+
+    def __init__(self, go: Path, tools: Sequence[Tool], report: Report) -> None:
+        """`tools` share their go.mod and linker flags, and so most of their packages."""
+        self._go = go
+        self._tools = tools
+        self._report = report
+
+    def run(self, folder: Path) -> None:
+        """Write the executables to `folder`. Raises RuntimeError with the compiler's messages."""
+        listed = self._run_go(_count_downloads, "list", "-deps", "-f", STALE_PACKAGES)
+        stale = {line for line in listed if line and not line.startswith(GO_MESSAGE)}
+
+        def count_packages(lines: Sequence[str]) -> str:
+            done = len(stale.intersection(lines))
+            return (
+                f"{done:,} of {len(stale):,} packages compiled" if done < len(stale) else "linking"
+            )
+
+        # With -v the compiler names each package that it compiles.
+        options = ("-v", "-ldflags", self._tools[0].linker_flags, "-o", f"{folder}/")
+        self._run_go(count_packages, "build", *options)
+
+    def _run_go(self, progress: Progress, verb: str, *options: str) -> list[str]:
+        """Lines that a go command wrote; reports progress every PROGRESS_SECONDS."""
+        packages = [tool.package for tool in self._tools]
+        tool = self._tools[0]
+        # GOFLAGS and GOWORK of the machine must not change what the digest stands for.
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+        environment |= {"GOFLAGS": "", "GOWORK": "off"}
+        command = [str(self._go), verb, *FLAGS, *options, *packages]
+        with tempfile.NamedTemporaryFile("w") as log:
+            written = Path(log.name)
+            compiler = subprocess.Popen(
+                command, cwd=tool.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+            while not _ended_within(compiler, PROGRESS_SECONDS):
+                self._report(f"{tool.wrapper} {tool.version}: {progress(_lines(written))}")
+            if compiler.returncode:
+                message = f"building {', '.join(t.name for t in self._tools)} failed:\n"
+                raise RuntimeError(message + written.read_text()[-4000:])
+            return _lines(written)
+
+
+def _count_downloads(lines: Sequence[str]) -> str:
+    count = sum(line.startswith("go: downloading ") for line in lines)
+    return f"{count} modules downloaded" if count else "looking for what to compile"
+
+
+def _lines(written: Path) -> list[str]:
+    return written.read_text().splitlines()
+
+
+def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether a process has ended; an interrupt ends it."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    return True

@@ -1,6 +1,6 @@
 """The command line of the development cluster.
 
-Heavy imports wait until they are needed, so that `build` runs on a bare Python.
+Other packages are imported where they are needed, so that `build` runs on a bare Python.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m devcluster", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    command = commands.add_parser("build", help="build the programs, each once per machine")
+    command = commands.add_parser("build", help="build the programs, once per machine")
     command.add_argument("tools", nargs="*", choices=[[], *TOOLS], metavar="TOOL")
     command.set_defaults(run=_build)
 
     for name, run, text in (
         ("up", _up, "start control plane, S3 server and a process node, or resume them"),
-        ("down", _down, "stop all of it; the state stays in the folder"),
-        ("status", _status, "say what runs"),
-        ("env", _env, "print the environment of clients as shell `export` lines"),
+        ("down", _down, "stop everything; the state is kept in the folder"),
+        ("status", _status, "show what is running"),
+        ("env", _env, "print the clients' environment as shell `export` lines"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("--directory", type=Path, default=DEFAULT_FOLDER)
         command.set_defaults(run=run)
 
-    command = commands.add_parser("node", help="be a process node (started by `up`)")
+    command = commands.add_parser("node", help="run a process node (started by `up`)")
     command.add_argument("directory", type=Path)
     command.set_defaults(run=_node)
 

@@ -24,7 +24,7 @@ from devcluster.process_node import (
 
 NODE = "process-node"
 OWNER_FILE = "owner.json"
-"""Names the process that the whole folder is to go with."""
+"""Identifies the process whose end stops the cluster and removes the folder."""
 
 
 class DevCluster:
@@ -37,21 +37,21 @@ class DevCluster:
         self.object_storage = ObjectStorage(self.directory / "s3")
 
     def start(self, report: Report = print_line) -> None:
-        """Build and start control plane and S3 server, or what of them does not run."""
+        """Build and start control plane and S3 server, unless they are running."""
         build(DEFAULT, report)
         self.control_plane.start(report)
         self.object_storage.start()
 
     def node(self, name: str = NODE, options: NodeOptions | None = None) -> ProcessNode:
-        """Make a node of this cluster, not started yet."""
+        """A node of this cluster, not started yet."""
         return ProcessNode(self.control_plane, self.directory / "nodes" / name, name, options)
 
     def stop(self) -> None:
-        """Stop whatever runs: nodes first, so that they can still report what became of pods."""
+        """Stop everything: nodes first, so that they can still report their pods' status."""
         if self._reaper.pid() != os.getpid():
             self._reaper.stop()
         for daemon in self._agents():
-            daemon.signal(signal.SIGCONT)  # one that a test has frozen could not end
+            daemon.signal(signal.SIGCONT)  # one that a test has frozen ignores SIGTERM
             daemon.stop(STOP_SECONDS)
         for folder in self._node_folders():
             kill_processes(folder)
@@ -59,20 +59,20 @@ class DevCluster:
         self.object_storage.stop()
 
     def status(self) -> dict[str, int | None]:
-        """Pid of each part, None for one that is stopped."""
+        """Pid of each component, None if it is stopped."""
         daemons = [self.control_plane.component(name) for name in CONTROL_PLANE]
         daemons.append(self.object_storage.daemon)
         states = {daemon.name: daemon.pid() for daemon in daemons}
         return states | {f"node {d.folder.name}": d.pid() for d in self._agents()}
 
     def environment(self) -> dict[str, str]:
-        """What kubectl and S3 clients need in their environment."""
+        """Environment for kubectl and S3 clients."""
         paths = {"KUBECONFIG": str(self.control_plane.admin_kubeconfig)}
         paths["KUBECTL"] = str(kubectl_path())
         return paths | self.object_storage.environment()
 
     def stop_with(self, owner: int, *, remove: bool = False) -> None:
-        """Have everything stopped, and the folder removed if asked, once a process has ended."""
+        """Stop everything, and remove the folder if asked, when a process ends."""
         if remove:
             save_identity(self.directory / OWNER_FILE, owner)
         command = [sys.executable, "-m", "devcluster", "reap", "--owner", str(owner)]
@@ -81,12 +81,12 @@ class DevCluster:
         self._reaper.start(command, environment)
 
     def is_abandoned(self) -> bool:
-        """Whether it was to go with an owner that has ended, and nobody is left to see to it."""
+        """Whether its owner has ended and no reaper is left to remove it."""
         try:
             found = self.directory.lstat()
         except FileNotFoundError:
             return False
-        # A folder that another user put there could name processes for us to kill.
+        # A folder made by another user could name any process for us to kill.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             return False
         owner = self.directory / OWNER_FILE
@@ -104,10 +104,10 @@ class DevCluster:
 
 
 def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
-    """Stop and remove the clusters below `parent` whose owner has ended, and whose reaper with it.
+    """Stop and remove the clusters below `parent` whose owner and reaper have both ended.
 
-    That is, where all was killed at once. Left alone is every folder that is not ours, that names no
-    owner (`stop_with`), or whose owner or reaper lives. Returns what was removed.
+    That happens when everything is killed at once. Folders of other users, without an owner
+    (`stop_with`), or whose owner or reaper is running are left alone. Returns what was removed.
     """
     removed = []
     for folder in sorted(parent.glob(f"{prefix}*")):
@@ -120,7 +120,7 @@ def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
 
 
 def reap(owner: int, directory: Path, *, remove: bool) -> None:
-    """Wait for the end of a process, then stop the cluster of a folder."""
+    """Wait for a process to end, then stop the cluster of a folder."""
     try:
         descriptor = os.pidfd_open(owner)
     except ProcessLookupError:

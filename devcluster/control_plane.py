@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on 127.0.0.1: etcd, API server, controller manager, scheduler.
 
-Its state lies in one folder, so that it can be stopped and resumed. It has no node; pods run once
-a ProcessNode joins.
+Its state is in one folder, so that it can be stopped and resumed. It has no node; pods run once a
+ProcessNode joins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 NODE_GROUP = "devcluster:nodes"
-CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs some 16 Jobs a second
+CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs about 16 Jobs a second
 START_SECONDS = 90
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "devcluster:node")
 
@@ -40,10 +40,10 @@ class _Settings:
 
 
 class ControlPlane:
-    """A control plane whose every file lies under `directory`.
+    """A control plane with all its files under `directory`.
 
-    `node_grace_seconds` is how long a silent node counts as alive, `eviction_seconds` how long
-    pods are then left on it; Kubernetes' own defaults are 50 and 300.
+    `node_grace_seconds`: time without a heartbeat until a node is not ready; `eviction_seconds`: time
+    until its pods are then evicted. Kubernetes' defaults are 50 and 300.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ControlPlane:
         self._daemons = {name: Daemon(name, self.directory) for name in CONTROL_PLANE}
 
     def start(self, report: Report = print_line) -> None:
-        """Start what does not run yet; returns when Jobs and service accounts work."""
+        """Start what is not running; returns when Jobs and service accounts work."""
         build(CONTROL_PLANE, report)
         self.keys.ensure()
         self._write_configuration(self._settings_for_start())
@@ -67,12 +67,12 @@ class ControlPlane:
         self._daemons["kube-controller-manager"].wait_until(self._controllers_work, START_SECONDS)
 
     def stop(self) -> None:
-        """Stop everything, clients of the API server first; the state stays on disk."""
+        """Stop everything, clients of the API server first; the state is kept."""
         for name in reversed(CONTROL_PLANE):
             self._daemons[name].stop()
 
     def is_running(self) -> bool:
-        """Whether all four components live."""
+        """Whether all four components are running."""
         return all(daemon.pid() is not None for daemon in self._daemons.values())
 
     def component(self, name: str) -> Daemon:
@@ -80,7 +80,7 @@ class ControlPlane:
         return self._daemons[name]
 
     def start_component(self, name: str) -> None:
-        """Start one component that was stopped or killed; returns when it is ready."""
+        """Start one component; returns when it is ready."""
         daemon = self._daemons[name]
         program = build([name])[name]
         environment = {"PATH": os.defpath, "HOME": str(self.directory)}
@@ -102,7 +102,7 @@ class ControlPlane:
 
     @property
     def node_kubeconfig(self) -> Path:
-        """Kubeconfig with the rights of Kubernetes' own role `system:node`."""
+        """Kubeconfig with the rights of the built-in role `system:node`."""
         return self._kubeconfig_path("devcluster:node")
 
     def api_client(self) -> ApiClient:
@@ -110,13 +110,13 @@ class ControlPlane:
         from kubernetes import config
 
         path = str(self.admin_kubeconfig)
-        client: ApiClient = config.new_client_from_config(config_file=path)  # type: ignore[no-untyped-call]
+        client: ApiClient = config.new_client_from_config(config_file=path)
         return client
 
     def kubeconfig_for_service_account(self, namespace: str, name: str, hours: int = 24) -> Path:
-        """Kubeconfig with a fresh token of a service account, and so with its rights alone.
+        """Kubeconfig with a new token of a service account, and so with only its rights.
 
-        Raises urllib.error.HTTPError (404) where the account does not exist.
+        Raises urllib.error.HTTPError (404) if the account does not exist.
         """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         body = {"spec": {"expirationSeconds": hours * 3600}}
@@ -127,12 +127,22 @@ class ControlPlane:
         )
 
     def delete_node(self, name: str) -> None:
-        """Delete a Node object; one that is gone is fine."""
+        """Delete a Node object if it exists."""
         try:
             self._admin().request("DELETE", f"/api/v1/nodes/{name}")
         except urllib.error.HTTPError as error:
             if error.code != NOT_FOUND:
                 raise
+
+    def node_is_ready(self, name: str) -> bool:
+        """Whether a Node exists and its condition Ready is true."""
+        try:
+            conditions = self._admin().request("GET", f"/api/v1/nodes/{name}")["status"][
+                "conditions"
+            ]
+        except (OSError, KeyError):
+            return False
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def _flags(self, name: str) -> list[str]:
         flags = {
@@ -154,7 +164,7 @@ class ControlPlane:
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
             "initial-cluster": f"default={peer}",
-            "unsafe-no-fsync": "true",  # a power cut may cost the state, and it starts in a second
+            "unsafe-no-fsync": "true",  # starts within a second, at the risk of losing the state in a power cut
             "log-level": "warn",
         }
 
@@ -175,7 +185,7 @@ class ControlPlane:
             "service-cluster-ip-range": "10.96.0.0/16",
             "endpoint-reconciler-type": "none",
             "allow-privileged": "true",
-            # A namespace can pin its pods to its own node, so that tests share a control plane.
+            # Lets a namespace pin its pods to its own node, so that tests can share a control plane.
             "enable-admission-plugins": "PodNodeSelector",
             "default-not-ready-toleration-seconds": self._eviction_seconds,
             "default-unreachable-toleration-seconds": self._eviction_seconds,
@@ -242,7 +252,7 @@ class ControlPlane:
         return _Settings(**json.loads((self.directory / "settings.json").read_text()))
 
     def _settings_for_start(self) -> _Settings:
-        """The kept settings, with other ports only where somebody else took ours meanwhile."""
+        """The saved settings, with new ports only if another process has taken ours."""
         path = self.directory / "settings.json"
         saved = self._settings() if path.exists() else None
         if saved and self._ports_are_ours(saved):
@@ -273,7 +283,7 @@ class ControlPlane:
         return self._admin().answers("/readyz")
 
     def _controllers_work(self) -> bool:
-        """True once the controllers made the objects that every pod needs."""
+        """Whether the controllers have created the objects that every pod needs."""
         made = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
         return all(self._admin().answers(f"/api/v1/namespaces/default/{path}") for path in made)
 

@@ -1,7 +1,7 @@
 """Background processes that outlive the command that started them, found again by a file.
 
-A pid alone may have been given to another process since; pid and start time together name one
-process for good, so that nothing foreign is ever signalled.
+A pid alone may have been reused since; pid and start time together identify one process, so that
+no other process is ever signalled.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 POLL_SECONDS = 0.02
 STATE, START_TIME = 0, 19  # fields of /proc/PID/stat after the command's name (proc(5): 3 and 22)
 
-# Children of this process must be reaped by it, or they stay as zombies.
+# This process must reap its children, or they stay as zombies.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def start_time(pid: int) -> str | None:
-    """Kernel start time of a live process in clock ticks since boot; None for a dead one."""
+    """Start time of a live process in clock ticks since boot; None if it is dead."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         return None
@@ -35,7 +35,7 @@ def start_time(pid: int) -> str | None:
 
 
 def save_identity(path: Path, pid: int) -> None:
-    """Write down a process so that it can not be taken for a later one with its pid."""
+    """Record a process so that a later one with the same pid is not mistaken for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
     scratch.write_text(json.dumps({"pid": pid, "start_time": start_time(pid)}))
@@ -43,7 +43,7 @@ def save_identity(path: Path, pid: int) -> None:
 
 
 def live_pid(identity: Path) -> int | None:
-    """Pid of the process that was written down, while it lives."""
+    """Pid of the recorded process; None if it has ended."""
     try:
         saved = json.loads(identity.read_text())
     except (OSError, ValueError):
@@ -61,20 +61,20 @@ class Daemon:
 
     @property
     def log(self) -> Path:
-        """Standard output and error, of all its starts."""
+        """Standard output and error of every start."""
         return self.folder / "logs" / f"{self.name}.log"
 
     @property
     def identity(self) -> Path:
-        """Pid and start time of the latest start."""
+        """Pid and start time of the most recent start."""
         return self.folder / "run" / f"{self.name}.json"
 
     def pid(self) -> int | None:
-        """Its pid while it lives."""
+        """Its pid; None if it is not running."""
         return live_pid(self.identity)
 
     def start(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
-        """Start it in a session of its own, unless it runs already."""
+        """Start it in its own session, unless it is running."""
         if self.pid() is not None:
             return
         for folder in (self.log.parent, self.identity.parent):
@@ -92,24 +92,24 @@ class Daemon:
         save_identity(self.identity, child.pid)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal if it lives."""
+        """Send a signal if it is running."""
         pid = self.pid()
         if pid is not None:
             os.kill(pid, number)
 
     def stop(self, seconds: float = 10) -> None:
-        """SIGTERM, then after `seconds` SIGKILL; returns when it is gone."""
+        """SIGTERM, then SIGKILL after `seconds`; returns when it has ended."""
         self.signal(signal.SIGTERM)
         if not self._gone_within(seconds):
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone."""
+        """SIGKILL; returns when it has ended."""
         self.signal(signal.SIGKILL)
         self._gone_within(10)
 
     def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
-        """Wait for readiness; RuntimeError with the log's end when it dies or takes too long."""
+        """Wait until ready. Raises RuntimeError with the end of the log if it ends or takes too long."""
         deadline = time.monotonic() + seconds
         while not is_ready():
             if self.pid() is None:

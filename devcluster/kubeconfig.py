@@ -1,4 +1,4 @@
-"""Kubeconfig files, written as JSON, which every YAML reader takes."""
+"""Kubeconfig files, written as JSON, which is valid YAML."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ class _Settings:
 class ObjectStorage:
     """An S3 server on 127.0.0.1 whose buckets are the folders under `directory`/buckets.
 
-    Port and credentials are drawn at the first start and kept, so that a stopped server comes
-    back where its clients expect it.
+    Port and credentials are chosen at the first start and kept, so that clients find a restarted
+    server again.
 
-    Note: an object named like a folder of others (`a` beside `a/b`) cannot exist in it.
+    Note: objects are files, so `a` and `a/b` cannot both exist.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,7 +41,7 @@ class ObjectStorage:
         self.daemon = Daemon("versitygw", self.directory)
 
     def start(self) -> None:
-        """Start it, or keep it running; returns when it answers."""
+        """Start it unless it is running; returns when it answers."""
         program = tool_path("versitygw")
         settings = self._settings_for_start()
         self.buckets.mkdir(parents=True, exist_ok=True)
@@ -57,16 +57,16 @@ class ObjectStorage:
         self.daemon.wait_until(self._answers, START_SECONDS)
 
     def stop(self) -> None:
-        """Stop it; buckets, port and credentials stay."""
+        """Stop it; buckets, port and credentials are kept."""
         self.daemon.stop()
 
     def is_running(self) -> bool:
-        """Whether the server process lives."""
+        """Whether the server process is running."""
         return self.daemon.pid() is not None
 
     @property
     def buckets(self) -> Path:
-        """The folder whose folders are the buckets: look inside, but write through S3."""
+        """The folder that holds one folder per bucket: read it, but write through S3."""
         return self.directory / "buckets"
 
     @property
@@ -75,7 +75,7 @@ class ObjectStorage:
         return f"http://127.0.0.1:{self._settings().port}"
 
     def environment(self) -> dict[str, str]:
-        """What a client needs in its environment (botocore, s3fs and the AWS tools honour it)."""
+        """Environment of a client (read by botocore, s3fs and the AWS tools)."""
         settings = self._settings()
         return {
             "AWS_ACCESS_KEY_ID": settings.access_key,
@@ -86,8 +86,8 @@ class ObjectStorage:
         }
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket; one that is there already is fine."""
-        # Heavy, and absent where tools are only built.
+        """Create a bucket unless it exists."""
+        # Slow to import, and not installed where tools are only built.
         import botocore.session  # type: ignore[import-untyped]
 
         settings = self._settings()
@@ -106,7 +106,7 @@ class ObjectStorage:
             client.close()
 
     def _attribute_options(self) -> list[str | Path]:
-        """Where objects' attributes go if the file system has no extended attributes."""
+        """Store objects' attributes elsewhere if the file system has no extended attributes."""
         try:
             os.setxattr(self.buckets, "user.devcluster", b"1")
         except OSError:
@@ -123,7 +123,7 @@ class ObjectStorage:
         return self._save(settings)
 
     def _settings_for_start(self) -> _Settings:
-        """The kept settings, with another port only where somebody else took ours meanwhile."""
+        """The saved settings, with a new port only if another process has taken ours."""
         settings = self._settings()
         if self.is_running() or is_free(settings.port):
             return settings

@@ -14,18 +14,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = datetime.timedelta(days=3650)
 DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-ADDRESSES = ("127.0.0.1", "10.96.0.1")
+ADDRESSES = ("127.0.0.1", "10.96.0.1", "10.231.0.1")
 
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """Where the files lie."""
+    """The paths of the files."""
 
     folder: Path
 
     @property
     def ca(self) -> Path:
-        """Certificate of the authority that clients trust."""
+        """Certificate of the CA that clients trust."""
         return self.folder / "ca.crt"
 
     @property
@@ -49,7 +49,7 @@ class KeyFiles:
         return self.folder / "service-account.pub"
 
     def ensure(self) -> None:
-        """Create what a first start needs; the last file written marks the set complete."""
+        """Create the files unless they exist; the last one written marks the set as complete."""
         if self.service_account_public_key.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

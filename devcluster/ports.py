@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import socket
 
-# Below Linux's ephemeral range (32768 and up): a client that keeps dialling a port of that range
-# while its server is away may be given that very port and connect to itself, and then the server
-# cannot come back.
+# Below Linux's ephemeral range (32768 and up). A client that keeps dialling a port in that range
+# while its server is down may get the same port as its source port and connect to itself; then the
+# server cannot bind it again.
 RANGE = range(20000, 32000)
 
 
@@ -23,9 +23,9 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """That many different free ports, drawn at random so that two sessions rarely meet.
+    """`count` different free ports, chosen at random so that two sessions rarely collide.
 
-    Raises RuntimeError where the range is used up.
+    Raises RuntimeError if the range is exhausted.
     """
     found: list[int] = []
     for port in random.sample(RANGE, len(RANGE)):

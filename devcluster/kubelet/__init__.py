@@ -1,5 +1,5 @@
 """The process node's agent: a test double of a kubelet that runs containers as local processes.
 
-It speaks to a real API server as a kubelet does (node, lease, pod status, deletion), but it has no
-images, no isolation and no limits. README.md lists what it does and does not do.
+It talks to a real API server as a kubelet does (node, lease, pod status, deletion), but has no
+images, isolation or limits. README.md lists what it does and does not do.
 """

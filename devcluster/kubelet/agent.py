@@ -1,4 +1,4 @@
-"""The node agent: registers the node, keeps its lease, and gives every pod bound to it a worker."""
+"""The node agent: registers the node, renews its lease, and runs a worker for every pod bound to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("process-node")
 
 
 class Agent:
-    """One node; `folder` keeps what must survive the agent."""
+    """One node; `folder` holds what must survive a restart of the agent."""
 
     def __init__(self, api: Api, settings: NodeSettings, folder: Path) -> None:
         """Nothing happens before `run`."""
@@ -46,7 +46,7 @@ class Agent:
         self._log_port = 0
 
     async def run(self) -> None:
-        """Be a node until SIGTERM, then end the pods as a node that is shut down does."""
+        """Run the node until SIGTERM, then terminate its pods as a node shutdown does."""
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,7 +61,7 @@ class Agent:
         await asyncio.wait((*duties, ended), return_when=asyncio.FIRST_COMPLETED)
         for duty in duties:
             if duty.done():
-                duty.result()  # a duty ends only by a bug: let it be seen
+                duty.result()  # only a bug ends a duty: raise it
             duty.cancel()
         await self._shut_down()
         await server.cleanup()
@@ -94,7 +94,7 @@ class Agent:
         (self._folder / READY_FILE).touch()
 
     async def _heartbeat(self) -> None:
-        """Renew the lease and report ready; a missed beat is caught up by the next."""
+        """Renew the lease and report readiness."""
         beat = 0
         while True:
             await self._renew_lease()
@@ -166,7 +166,7 @@ class Agent:
     # The pods.
 
     async def _follow_pods(self) -> None:
-        """List, then watch, for ever; after any trouble list again."""
+        """List, then watch, forever; after any error list again."""
         path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={self._settings.name}')}"
         while True:
             listed = await self._api.call("GET", path)
@@ -226,7 +226,7 @@ class Agent:
 
 
 def _kill_leftovers(folder: Path) -> None:
-    """End the processes of a pod that was removed while no agent was there."""
+    """Kill the processes of a pod that was removed while no agent was running."""
     kill_runs(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -254,6 +254,6 @@ async def _run(folder: Path) -> None:
 
 
 def run_agent(folder: Path) -> None:
-    """Be the node whose settings lie in `folder`; returns after SIGTERM."""
+    """Run the node whose settings are in `folder`; returns after SIGTERM."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     asyncio.run(_run(folder.absolute()))

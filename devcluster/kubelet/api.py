@@ -1,4 +1,4 @@
-"""The few API calls of a node agent, over aiohttp: raw JSON, outages waited out."""
+"""The few API calls of a node agent, over aiohttp: raw JSON, retried during outages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 NOT_FOUND, CONFLICT = 404, 409
-# An API server that has just started knows no roles for a moment and refuses everybody (401, 403);
-# 429 is its request to slow down.
+# An API server that has just started has no roles in its caches and refuses every client (401, 403);
+# 429 asks clients to slow down.
 PASSING = (401, 403, 429)
 READ_BYTES = 1 << 20
 CALL_SECONDS = 30
@@ -29,7 +29,7 @@ class ApiError(Exception):
     """The API server refused; `code` is its HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
-        """Keep the status beside its message."""
+        """Keep the status with its message."""
         super().__init__(f"{code}: {message}")
         self.code = code
 
@@ -89,18 +89,18 @@ class Api:
     async def call(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Json:
-        """Make one call, again and again while the server is away; raises ApiError alone."""
+        """Make one call, retried while the server is down; raises only ApiError."""
         return await self.once(method, path, body, content_type)
 
     async def watch(self, path: str, version: str) -> AsyncIterator[Json]:
-        """Yield the events of a list path (its query included) from a resource version on.
+        """Yield the events of a list path (which may have a query) from a resource version on.
 
         Ends when the server ends it, and raises as `once` does; an expired version is ApiError 410.
         """
         options = f"watch=1&allowWatchBookmarks=1&timeoutSeconds={WATCH_SECONDS}"
         joined = f"{path}{'&' if '?' in path else '?'}{options}&resourceVersion={version}"
-        # A server that died without closing the connection is noticed by its silence:
-        # bookmarks come about once a minute.
+        # Bookmarks come about once a minute, so a longer silence means a server that died without
+        # closing the connection.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=90)
         async with self._session.get(joined, timeout=timeout) as answer:
             if answer.status >= 400:

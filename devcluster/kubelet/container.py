@@ -1,7 +1,7 @@
 """One run of one container as a group of local processes that outlives the agent.
 
-A small shell stands between agent and command: it writes its pid before the command starts and
-the exit code after, so that an agent that was killed finds both again when it comes back.
+A small shell runs between agent and command: it writes its pid before the command starts and the
+exit code after it, so that a restarted agent finds both.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from devcluster.kubelet.status import (
     cut_message,
 )
 
-# Creating the pid file fails if it exists (noclobber): of two shells for one run only one goes on.
-# A trap that does something is reset in the command, which therefore still sees SIGTERM.
+# Creating the pid file fails if it exists (noclobber): of two shells for one run only one continues.
+# A trap that is not empty is reset in the command, which therefore still gets SIGTERM.
 SHELL = """
 trap : TERM INT HUP
 d=$1; shift
@@ -43,7 +43,7 @@ RUNS = "containers"
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, everything in this machine's terms; `message` is the termination log."""
+    """What to run, with paths of this machine; `message` is the termination message's file."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -80,7 +80,7 @@ class ContainerRun:
         return None
 
     def was_started(self) -> bool:
-        """Whether it runs or has run, perhaps under an earlier agent."""
+        """Whether it is running or has run, possibly under an earlier agent."""
         return (
             self.pid() is not None or self.has_failed_to_start() or str(self.folder) in _children
         )
@@ -90,7 +90,7 @@ class ContainerRun:
         return self._start_failure.exists()
 
     def start(self, command: Command) -> None:
-        """Start it. A command that does not exist ends it at once, as a runtime would."""
+        """Start it. If the command does not exist, it fails immediately, as in a container runtime."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if command.message != self.termination_log:
             self.termination_log.symlink_to(command.message)
@@ -111,27 +111,27 @@ class ContainerRun:
         )
 
     async def wait(self) -> None:
-        """Wait until it has ended, whoever started it, and kill what it left behind."""
+        """Wait until it has ended, whichever agent started it, and kill what is left of its group."""
         await self.settle()
         pid = self.pid()
         if pid is not None:
             await _wait_for_end(pid, str(self.folder))
 
     async def settle(self) -> None:
-        """Wait until a start under way has come so far that signals arrive."""
+        """Wait until a process that is starting can receive signals."""
         child = _children.get(str(self.folder))
         while self.pid() is None and child is not None and child.poll() is None:
             await asyncio.sleep(0.002)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all its processes, if it runs."""
+        """Send a signal to all its processes, if it is running."""
         pid = self.pid()
         if pid is not None and _is_ours(pid, str(self.folder)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, number)
 
     def kill_for_memory(self) -> None:
-        """Do as the kernel does when a container exceeds its memory."""
+        """Kill it as the kernel does when a container exceeds its memory limit."""
         (self.folder / "oom-killed").touch()
         self.signal(signal.SIGKILL)
 
@@ -157,7 +157,7 @@ class ContainerRun:
         return self._time_of("pid")
 
     def _finished(self) -> float:
-        """When it ended; if the shell was killed too, the last that was heard of it."""
+        """When it ended; if the shell was killed too, the time of its last sign of life."""
         return max(self._time_of(name) for name in ("exit", "log", "pid"))
 
     def _time_of(self, name: str) -> float:
@@ -174,7 +174,7 @@ class ContainerRun:
         return self.folder / "start-error"
 
 
-# The shells this agent started, by their run's folder, so that they are reaped.
+# The shells that this agent started, by their run's folder: it has to reap them.
 _children: dict[str, subprocess.Popen[bytes]] = {}
 
 
@@ -194,7 +194,7 @@ def _end_of(log: Path) -> str:
 
 
 def _is_ours(pid: int, folder: str) -> bool:
-    """Whether the process is this run's shell and not one that was given its pid since."""
+    """Whether the process is this run's shell, not another that has reused its pid."""
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -203,7 +203,7 @@ def _is_ours(pid: int, folder: str) -> bool:
 
 
 async def _wait_for_end(pid: int, folder: str) -> None:
-    """Wait for the end of a process that need not be our child."""
+    """Wait for the end of a process that may not be our child."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -215,7 +215,7 @@ async def _wait_for_end(pid: int, folder: str) -> None:
             loop.add_reader(descriptor, ended.set_result, None)
             await ended
             loop.remove_reader(descriptor)
-            # Before the shell is reaped, so that its pid still names our group.
+            # Before the shell is reaped, while its pid still identifies our group.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
     finally:
@@ -227,6 +227,6 @@ async def _wait_for_end(pid: int, folder: str) -> None:
 
 
 def kill_runs(pod: Path) -> None:
-    """SIGKILL all processes of the pod whose folder this is."""
+    """SIGKILL all processes in a pod's folder."""
     for pid_file in (pod / RUNS).glob("*/*/pid"):
         ContainerRun(pid_file.parent).signal(signal.SIGKILL)

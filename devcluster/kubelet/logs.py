@@ -1,4 +1,4 @@
-"""The log endpoint of a kubelet, as far as `kubectl logs` needs it."""
+"""The part of a kubelet's log endpoint that `kubectl logs` uses."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ async def _answer(request: web.Request, find: FindLog) -> web.StreamResponse:
     previous = request.query.get("previous") == "true"
     found = find(where["namespace"], where["pod"], where["container"], previous)
     if found is None:
-        raise web.HTTPNotFound(text="no log of such a container on this node")
+        raise web.HTTPNotFound(text="no log of that container on this node")
     log, may_grow = found
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
     position = _start_of_tail(log, request.query.get("tailLines"))
     while True:
-        growing = may_grow()  # asked before the read, so that the last lines are not lost
+        growing = may_grow()  # checked before the read, so that the last lines are not lost
         piece = _read(log, position)
         position += len(piece)
         await response.write(piece)

@@ -1,4 +1,4 @@
-"""What the API server is told about one pod."""
+"""Reports one pod's status to the API server."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 class PodReport:
     """The states of a pod's containers and the status that follows from them.
 
-    Strategic merge leaves what others own in the status, such as the scheduler's condition; the
-    uid keeps a report about one pod from reaching the next of its name.
+    A strategic merge leaves what others own in the status, such as the scheduler's condition. The uid
+    prevents a report about one pod from reaching a later pod of the same name.
     """
 
     def __init__(self, api: Api, pod: Json) -> None:
-        """Take over what was reported before, perhaps by an earlier agent."""
+        """Start from what was reported before, possibly by an earlier agent."""
         self._api = api
         metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
         self._uid = metadata["uid"]
@@ -47,7 +47,7 @@ class PodReport:
         return [*self.init, *self.main]
 
     async def post(self, stop: Stop | None = None) -> None:
-        """Write the status, waiting out an API server that is away."""
+        """Write the status, retrying while the API server is down."""
         if stop is None:
             phase = phase_of(self.restart_policy, self.init, self.main)
         else:
@@ -56,7 +56,7 @@ class PodReport:
         try:
             await self._api.call("PATCH", f"{self.path}/status", body, STRATEGIC)
         except ApiError as error:
-            # Gone, or another pod of that name by now: the watch will say so.
+            # Deleted, or replaced by another pod of that name: the watch will report it.
             if error.code not in (NOT_FOUND, CONFLICT):
                 raise
 

@@ -1,7 +1,7 @@
 """The life of one pod on the process node, from its binding to its removal.
 
-One asyncio task per pod. What is known of containers lies on disk (ContainerRun), so that a
-worker of a restarted agent goes on where the one before it was killed.
+One asyncio task per pod. The containers' state is on disk (ContainerRun), so that a worker of a
+restarted agent resumes where the previous one was killed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ MESSAGE_PATH = "/dev/termination-log"
 
 
 class PodWorker:
-    """Runs one pod; `update`, `vanish` and `shut_down` tell it what happened to it."""
+    """Runs one pod; the agent calls `update`, `vanish` and `shut_down`."""
 
     def __init__(self, api: Api, settings: NodeSettings, pods: Path, pod: Json) -> None:
-        """`pods` is the folder under which the pod gets its own."""
+        """`pods` is the folder under which the pod's own is made."""
         self.pod = pod
         self._api = api
         self._settings = settings
@@ -62,20 +62,20 @@ class PodWorker:
         self._runs: dict[str, ContainerRun] = {}
         self._report = PodReport(api, pod)
 
-    # What the agent tells the worker.
+    # Called by the agent.
 
     def update(self, pod: Json) -> None:
-        """Take in a newer version of the pod."""
+        """Take a newer version of the pod."""
         self.pod = pod
         self._changed.set()
 
     def vanish(self) -> None:
-        """Learn that the pod is gone from the API server: its processes must die at once."""
+        """The pod is gone from the API server: kill its processes at once."""
         self._vanished = True
         self._changed.set()
 
     def shut_down(self) -> None:
-        """Learn that the node goes down."""
+        """The node is shutting down."""
         self._shutting_down = True
         self._changed.set()
 
@@ -92,9 +92,9 @@ class PodWorker:
     # The life of the pod.
 
     async def run(self) -> None:
-        """Live the whole life; returns when pod and processes are gone, or the node is down."""
+        """Run the pod to its end; returns when pod and processes are gone or the node is down."""
         if self.pod["status"].get("phase") in ("Succeeded", "Failed"):
-            kill_runs(self.folder)  # somebody else ended it while no agent was there
+            kill_runs(self.folder)  # its phase was set while no agent was running
         else:
             await self._live()
         while not (self._is_deleted or self._vanished or self._shutting_down):
@@ -139,7 +139,7 @@ class PodWorker:
     async def _run_container(
         self, container: Json, state: ContainerState, *, always: bool
     ) -> None:
-        """Run one container, again as long as the restart policy asks for it."""
+        """Run one container, restarting it as the restart policy requires."""
         delay = self._settings.restart_seconds
         while True:
             ended = await self._run_once(container, state)
@@ -183,7 +183,7 @@ class PodWorker:
             await run.wait()
 
     async def _prepare(self, container: Json, run: ContainerRun) -> Command:
-        """Everything about the container in this machine's terms; raises NotYet."""
+        """The container's command, with paths of this machine; raises NotYet."""
         variables = await Sources(self._api, self.pod).environment(container)
         mounts = mounts_of(container, self._volumes, variables)
         message_path = container.get("terminationMessagePath") or MESSAGE_PATH
@@ -222,7 +222,7 @@ class PodWorker:
             await self._next_change(left)
 
     async def _end_processes(self) -> None:
-        """SIGTERM, the grace period (which a later deletion may shorten), SIGKILL."""
+        """SIGTERM, then SIGKILL after the grace period, which a later deletion may shorten."""
         started = time.monotonic()
         runs = list(self._runs.values())
         for run in runs:
@@ -263,7 +263,7 @@ class PodWorker:
                 state.state = Terminated(KILLED, now, now, "ContainerStatusUnknown")
 
     async def _remove(self) -> None:
-        """Remove the object: the last thing a kubelet does for a pod."""
+        """Delete the object, as a kubelet does once a pod has ended."""
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod["metadata"]["uid"]}}
         try:
             await self._api.call("DELETE", self._report.path, body)
@@ -272,7 +272,7 @@ class PodWorker:
                 raise
 
     def _clean_up(self) -> None:
-        """Delete the pod's folder, keeping its logs for whoever looks for them afterwards."""
+        """Delete the pod's folder, but keep its logs."""
         kept = self.folder.parent.parent / "logs"
         kept.mkdir(exist_ok=True)
         metadata = self.pod["metadata"]
@@ -282,12 +282,12 @@ class PodWorker:
                 log.replace(kept / name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # What it asks itself.
+    # Internal state.
 
     async def _until_available(
         self, attempt: Callable[[], Awaitable[Answer]], state: ContainerState | None = None
     ) -> Answer:
-        """Try until nothing is missing any more, saying in the status what is."""
+        """Retry until nothing is missing, with what is missing in the status."""
         waiting_for = None
         while True:
             try:

@@ -24,7 +24,7 @@ SUFFIXES = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Read a quantity; raises decimal.InvalidOperation for what is none."""
+    """Parse a quantity; raises decimal.InvalidOperation for anything else."""
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if text.endswith(suffix):
             return Decimal(text.removesuffix(suffix)) * SUFFIXES[suffix]

@@ -1,4 +1,4 @@
-"""What a container would see at a mount path, said in the paths of this machine.
+"""Translates mount paths of a container to paths of this machine.
 
 A plain process has no mounts of its own, so its arguments and environment are rewritten instead.
 """
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
-# What may stand before a path in a value or argument: a scheme, or an option's or variable's name.
+# What may precede a path in a value or argument: a scheme, or the name of an option or variable.
 PREFIX = re.compile(r"file://(?=/)|[A-Za-z_-][\w.-]*=(?:file://)?(?=/)")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One path of the container and the file or folder of this machine that stands for it."""
+    """A path in the container and the corresponding file or folder of this machine."""
 
     path: str
     real: Path
 
     def rewrite(self, text: str) -> str | None:
-        """The real path where `text` is the mount path or lies below it, else None."""
+        """The real path if `text` is the mount path or a path below it, else None."""
         path = self.path.rstrip("/")
         if text == path or text.startswith(f"{path}/"):
             return f"{self.real}{text.removeprefix(path)}"
@@ -33,8 +33,8 @@ class Mount:
 def rewrite_path(text: str, mounts: tuple[Mount, ...]) -> str:
     """Rewrite a value that is, or starts with, a mount path; the longest mount path wins.
 
-    `file://` and one `name=` may stand before the path. Paths further inside a text, say within
-    a shell script, stay as they are.
+    `file://` and one `name=` may precede the path. Paths further inside a text, such as a shell
+    script, are not rewritten.
     """
     match = PREFIX.match(text)
     prefix = match[0] if match else ""

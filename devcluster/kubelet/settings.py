@@ -1,4 +1,4 @@
-"""What a process node is told when it starts."""
+"""The settings of a process node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 READY_FILE = "ready"
-"""Made in the node's folder once the node is registered."""
+"""Created in the node's folder once the node is registered."""
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,20 @@ class NodeSettings:
     capacity: dict[str, str]
     labels: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    """Environment of every process beside PATH, HOME and LANG."""
+    """Environment of every process, in addition to PATH, HOME and LANG."""
     path: str = ""
     """PATH of every process."""
     entrypoint: tuple[str, ...] = ()
-    """Stands for the image's entry point where a container names no command."""
+    """Used instead of the image's entry point where a container names no command."""
     certificate: str = ""
     key: str = ""
     heartbeat_seconds: float = 2
     retry_seconds: float = 0.5
-    """How long to wait before looking again for a missing Secret or ConfigMap."""
+    """Delay between checks for a missing Secret or ConfigMap."""
     restart_seconds: float = 10
-    """First delay before a container is restarted; doubles up to 300, as a kubelet's does."""
+    """Initial delay before a container is restarted; doubles up to 300, as in a kubelet."""
     shutdown_seconds: float = 5
-    """Longest grace for pods when the node itself is shut down."""
+    """Maximum grace period of pods when the node is shut down."""
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""

@@ -18,20 +18,20 @@ ADDRESS = "127.0.0.1"
 
 
 class NotYet(Exception):
-    """Something the pod needs is not there; it waits, and is tried again.
+    """Something the pod needs is missing; the pod waits and tries again.
 
     `reason` is the one of the container's waiting state.
     """
 
     def __init__(self, reason: str, message: str) -> None:
-        """Keep the reason beside its message."""
+        """Keep the reason with its message."""
         super().__init__(message)
         self.reason = reason
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Reads Secrets and ConfigMaps of the pod's namespace, always afresh."""
+    """Reads Secrets and ConfigMaps of the pod's namespace, without a cache."""
 
     api: Api
     pod: Json
@@ -61,7 +61,7 @@ class Sources:
         return variables
 
     async def make_volume(self, volume: Json, folder: Path) -> Path:
-        """Make a volume and return the file or folder that stands for it.
+        """Make a volume and return its file or folder.
 
         Raises NotYet (ContainerCreating, as a kubelet reports it) while its source is missing.
         """
@@ -82,10 +82,10 @@ class Sources:
             items = source["downwardAPI"].get("items", ())
             return {item["path"]: self._field(item["fieldRef"]).encode() for item in items}
         if "serviceAccountToken" in source or "clusterTrustBundle" in source:
-            return {}  # pods get no rights here
+            return {}  # pods get no API credentials here
         kind = "secret" if "secret" in source else "configMap"
         if kind not in source:
-            message = f"the process node knows no volume of this kind: {sorted(source)}"
+            message = f"the process node does not support volumes of this kind: {sorted(source)}"
             raise NotYet("ContainerCreating", message)
         reference = source[kind]
         name = reference.get("secretName") or reference.get("name")
@@ -103,7 +103,7 @@ class Sources:
         return {i["path"]: values[i["key"]] for i in reference["items"] if i["key"] in values}
 
     async def _claimed(self, name: str) -> Path:
-        """The folder behind a claim; only volumes with a hostPath are known here."""
+        """The folder behind a claim; only volumes with a hostPath are supported."""
         path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}"
         claim = await self._get(path)
         volume = claim.get("spec", {}).get("volumeName")
@@ -203,12 +203,12 @@ def mounts_of(
 def process_environment(
     variables: dict[str, str], base: dict[str, str], mounts: tuple[Mount, ...]
 ) -> dict[str, str]:
-    """The environment of the process: the node's few variables, then the container's."""
-    # Programs find /tmp without being told; this is the one mount they must be told of.
+    """The environment of the process: the node's variables, then the container's."""
+    # Programs use /tmp without having its path in an argument, so it cannot be rewritten there.
     temporary = rewrite_path("/tmp", mounts)
-    told = {} if temporary == "/tmp" else {"TMPDIR": temporary}
+    redirected = {} if temporary == "/tmp" else {"TMPDIR": temporary}
     own = {name: rewrite_path(value, mounts) for name, value in variables.items()}
-    return base | told | own
+    return base | redirected | own
 
 
 def _host_path(source: Json) -> Path:

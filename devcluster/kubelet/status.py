@@ -53,7 +53,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Terminated:
-    """Ended, or never to be started; times in seconds since 1970."""
+    """Ended, or will never start; times in seconds since 1970."""
 
     exit_code: int
     started: float
@@ -78,7 +78,7 @@ State = Waiting | Running | Terminated
 
 @dataclass
 class ContainerState:
-    """What is known of one container; the worker of its pod keeps it current."""
+    """The state of one container, updated by its pod's worker."""
 
     name: str
     image: str
@@ -110,18 +110,18 @@ class ContainerState:
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a pod is ended before its containers end by themselves."""
+    """Why a pod is terminated before its containers end."""
 
     reason: str | None = None
     message: str | None = None
     disruption: str | None = None
-    """Reason of the condition DisruptionTarget, where the node itself interrupts."""
+    """Reason of the condition DisruptionTarget, if the node itself terminates the pod."""
 
 
 def phase_of(
     restart_policy: str, init: Sequence[ContainerState], main: Sequence[ContainerState]
 ) -> Phase:
-    """The phase by the rules of the API documentation, for a pod that nobody stops."""
+    """The phase, by the rules in the API documentation, of a pod that is not being terminated."""
     if not all(container.has_succeeded for container in init):
         failed = any(
             isinstance(container.state, Terminated) and not container.has_succeeded
@@ -140,7 +140,7 @@ def phase_of(
 
 
 def stopped_phase(containers: Sequence[ContainerState], stop: Stop) -> Phase:
-    """The phase of a pod that was stopped and whose processes are gone."""
+    """The phase of a pod that was terminated and whose processes have ended."""
     if stop.reason is None and all(container.has_succeeded for container in containers):
         return "Succeeded"
     return "Failed"

@@ -1,1 +1,86 @@
-"""isoloss, the core: resources, decisions, laws and predictions. Knows no cluster and no GPU."""
+"""Learning rates and batch sizes for continued pre-training, from iso-loss scaling laws.
+
+The names below are the library; docs/guides/library.md walks through them. They are imported on first
+use, so that `import isoloss` costs nothing and matplotlib is loaded only to draw.
+
+Units: losses in nats per token, batch sizes in sequences, compute in FLOPs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isoloss.errors import BadInput
+    from isoloss.laws import (
+        FitOptions,
+        Interval,
+        Laws,
+        Prediction,
+        PredictionQuery,
+        Refusal,
+        RefusalReason,
+        Refused,
+        Run,
+        fit_laws,
+        predict,
+    )
+    from isoloss.laws_files import read_laws, write_laws
+    from isoloss.published import PUBLISHED, PublishedLaw, published_law, published_opinions
+    from isoloss.report import draw_figures, render_report
+    from isoloss.run_sources import RunSet, read_runs
+    from isoloss.savings import SearchCost, iso_loss_savings, search_cost
+
+_HOMES = {
+    "errors": ("BadInput",),
+    "laws": (
+        *("FitOptions", "Interval", "Laws", "Prediction", "PredictionQuery", "Refusal"),
+        *("RefusalReason", "Refused", "Run", "fit_laws", "predict"),
+    ),
+    "laws_files": ("read_laws", "write_laws"),
+    "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
+    "report": ("draw_figures", "render_report"),
+    "run_sources": ("RunSet", "read_runs"),
+    "savings": ("SearchCost", "iso_loss_savings", "search_cost"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "PUBLISHED",
+    "BadInput",
+    "FitOptions",
+    "Interval",
+    "Laws",
+    "Prediction",
+    "PredictionQuery",
+    "PublishedLaw",
+    "Refusal",
+    "RefusalReason",
+    "Refused",
+    "Run",
+    "RunSet",
+    "SearchCost",
+    "draw_figures",
+    "fit_laws",
+    "iso_loss_savings",
+    "predict",
+    "published_law",
+    "published_opinions",
+    "read_laws",
+    "read_runs",
+    "render_report",
+    "search_cost",
+    "write_laws",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

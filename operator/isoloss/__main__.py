@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoloss.cli import main
+from isoloss.cli.application import main
 
 __all__ = ["main"]
 

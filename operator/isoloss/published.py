@@ -1,10 +1,10 @@
-"""Published laws of the optimal learning rate and batch size, known by name, units converted.
+"""Published laws of the optimal learning rate and batch size, by name.
 
-Second opinions beside a user's own laws, and a first guess where there is no sweep yet. Every law was
-published as a bare formula: none carries a covariance, so none gives an interval here.
+They are second opinions next to fitted laws, and a first guess without a sweep. Each was published as
+a bare formula without a covariance, so none gives an interval.
 
-Units differ from source to source (sequences or tokens, compute or parameters): `evaluate` takes FLOPs and
-active parameters and always answers with a batch size in tokens, so that sequences of any length follow.
+Units differ between sources (sequences or tokens, compute or parameters). `evaluate` takes FLOPs and
+active parameters and gives the batch size in tokens, which converts to sequences of any length.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from isoloss.errors import BadInput
+
 PREFIX = "published:"
 USABLE_LEARNING_RATES = (1e-7, 1e-1)
-"""A formula that leaves this range has left the regime of AdamW training, whatever it was fitted on."""
+"""Outside this range a formula has left the regime of AdamW training, whatever it was fitted to."""
 
 
-class UnknownLaw(LookupError):
-    """No published law has that name; the message lists those that exist."""
+class UnknownLaw(BadInput):
+    """No published law has that name; the message lists the known ones."""
 
 
 class NotApplicable(ValueError):
-    """The law has no answer for these inputs; the message says why and what would help."""
+    """The law does not apply to these inputs; the message says why and what would help."""
 
 
 class MissingParams(NotApplicable):
@@ -33,7 +35,7 @@ class MissingParams(NotApplicable):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a law is asked about: total compute, and active parameters where they are known."""
+    """The inputs of a law: total compute and, if known, active parameters."""
 
     total_flops: float
     params: float | None = None
@@ -41,7 +43,7 @@ class Setting:
 
     @property
     def tokens(self) -> float:
-        """D = C / (6 N). Raises MissingParams without parameters."""
+        """D = C / (6 N). Raises MissingParams if the parameters are unknown."""
         if self.params is None:
             raise MissingParams("this law depends on the model's size: give its active parameters")
         return self.total_flops / (self.flops_per_token_per_param * self.params)
@@ -49,7 +51,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PublishedOptimum:
-    """One law's answer. `batch_size_tokens` divided by a sequence length gives sequences."""
+    """The optimum of one law. Divide `batch_size_tokens` by a sequence length for sequences."""
 
     name: str
     learning_rate: float
@@ -63,7 +65,7 @@ class PublishedOptimum:
 
 @dataclass(frozen=True)
 class PublishedLaw(ABC):
-    """A formula with its source. `sequence_length` is the one it was fitted with."""
+    """A formula with its source. `sequence_length` is that of the runs it was fitted to."""
 
     name: str
     title: str
@@ -85,8 +87,8 @@ class PublishedLaw(ABC):
     def evaluate(self, *, total_flops: float, params: float | None = None) -> PublishedOptimum:
         """The law's optimum at `total_flops` (FLOPs) for a model of `params` active parameters.
 
-        Raises NotApplicable where the formula needs a quantity that is not given, or gives a value
-        that no training run could use.
+        Raises NotApplicable if the formula needs a quantity that is not given, or gives values that
+        no training run could use.
         """
         if not (math.isfinite(total_flops) and total_flops > 0):
             raise NotApplicable(f"total compute must be positive and finite, not {total_flops:g}")
@@ -107,7 +109,7 @@ class PublishedLaw(ABC):
         raise NotApplicable(
             f"{self.name} gives learning rate {learning_rate:.3g} and batch size {sequences:.3g} sequences "
             f"of {self.sequence_length} tokens at {setting.total_flops:.3g} FLOPs, which no run could use: "
-            "the compute lies outside the range where the formula means anything"
+            "the compute is outside the range in which the formula is meaningful"
         )
 
 
@@ -139,8 +141,8 @@ class CptRegression(PublishedLaw):
             ),
         )
         return tuple(
-            f"{self.name}: {what} {value:.4g} lies outside the grid of the proxies behind the law "
-            f"({low:g} to {high:g}): an extrapolation"
+            f"{self.name}: {what} {value:.4g} is an extrapolation: the proxies behind the law were "
+            f"trained with {low:g} to {high:g}"
             for what, value, (low, high) in values
             if not low <= value <= high
         )
@@ -181,7 +183,7 @@ class PorianLaw(PublishedLaw):
         if setting.params is None:
             size = self._ladder_params(setting)
             return (
-                f"{self.name}: no parameters given; evaluated for {size:.3g}, at 20 tokens each",
+                f"{self.name}: no parameters given; evaluated for {size:.3g}, at 20 tokens per parameter",
             )
         per_param = setting.tokens / setting.params
         if 10 <= per_param <= 40:
@@ -199,8 +201,8 @@ _CPT_UNITS = (
     "C total effective FLOPs (equivalent pre-training plus planned); B sequences of 8192 tokens"
 )
 _CPT_CAVEATS = (
-    "the irreducible loss, alpha and gamma of L(C) are not published: an initial loss can not be placed on the curve",
-    "B is linear in ln C here, although the paper's method section states a power law of the loss",
+    "the irreducible loss, alpha and gamma of L(C) are not published: an initial loss cannot be placed on the curve",
+    "B is linear in ln C here, whereas the paper's method section states a power law of the loss",
 )
 
 _LAWS: tuple[PublishedLaw, ...] = (
@@ -232,7 +234,7 @@ _LAWS: tuple[PublishedLaw, ...] = (
         needs_params=False,
         caveats=(
             *_CPT_CAVEATS,
-            "not consistent with the paper's own table: at 1.87e21 FLOPs this gives B = 1378, the table 1600 [1495, 1929]",
+            "inconsistent with the paper's own table: at 1.87e21 FLOPs this gives B = 1378, the table 1600 [1495, 1929]",
         ),
         learning_rate_slope=-2.0137,
         learning_rate_intercept=29.9737,
@@ -292,14 +294,14 @@ def published_law(name: str) -> PublishedLaw:
     law = PUBLISHED.get(name.removeprefix(PREFIX))
     if law is None:
         known = ", ".join(PREFIX + known for known in PUBLISHED)
-        raise UnknownLaw(f"no published law is called {name!r}; known: {known}")
+        raise UnknownLaw(f"no published law is called {name!r}; known laws: {known}")
     return law
 
 
 def published_opinions(
     *, total_flops: float, params: float | None
 ) -> tuple[tuple[PublishedOptimum, ...], tuple[str, ...]]:
-    """Every published law's answer, and a sentence for each that has none."""
+    """The optimum of every published law that applies, and a sentence for each that does not."""
     opinions: list[PublishedOptimum] = []
     silent: list[str] = []
     for law in PUBLISHED.values():

@@ -1,6 +1,6 @@
-"""From a trained point to a run of the law engine: which evaluations count, and in which weights.
+"""From a trained point to a run of the law engine: which evaluations count, and for which weights.
 
-Pure: the operator calls it with what it read from the store, the command line with the same records.
+Pure: operator and command line call it with the records that they read from the store.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-from isoloss.laws.model import Run
-from isoloss_contract.records import ParameterCounts, PointConfig, TrajectoryRow
+from isoloss.laws import Run
+from isoloss_contract.records import WARMUP_MULTIPLE, ParameterCounts, PointConfig, TrajectoryRow
 
 Weights = Literal["averaged", "raw"]
-WARMUP_MULTIPLE = 2
-"""Evaluations up to this multiple of the warm-up are left out: the learning rate was not yet the run's own."""
 
 
 class BadTrajectory(ValueError):
-    """A trajectory contradicts itself; the message names the run and the row."""
+    """A trajectory is inconsistent; the message names the run and the row."""
 
 
 def run_from_point(
@@ -38,9 +36,10 @@ def run_from_point(
 ) -> Run:
     """The law engine's view of one point: N active matrix parameters, B in sequences, loss over tokens.
 
-    Evaluations during warm-up (tokens <= 2 x warm-up tokens) and those without a finite loss in the
-    chosen weights are left out; raw losses never stand in for averaged ones. `flops_per_token` None
-    means 6 N; `tokenizer` is a digest, where it is known. Raises BadTrajectory where tokens do not increase or a loss is not positive.
+    Evaluations during warm-up (tokens <= 2 x warm-up tokens) and those without a finite loss of the
+    chosen weights are left out; raw losses never replace averaged ones. `flops_per_token` None means
+    6 N; `tokenizer` is a digest, if known. Raises BadTrajectory if tokens do not increase or a loss is
+    not positive.
     """
     _check(name, trajectory)
     start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
@@ -63,7 +62,7 @@ def run_from_point(
         learning_rate=config.learning_rate,
         tokens=np.array([tokens for tokens, _, _ in counted], dtype=np.float64),
         losses=np.array([loss for _, loss, _ in counted], dtype=np.float64),
-        # All or nothing: a partly known error would weigh some evaluations and not others.
+        # All or none: errors known in part would weight some evaluations and not others.
         loss_standard_errors=np.array(known) if known and len(known) == len(errors) else None,
         flops_per_token=flops_per_token,
         bytes_per_token=bytes_per_token,
@@ -84,5 +83,5 @@ def _check(name: str, trajectory: Sequence[TrajectoryRow]) -> None:
     for number, (before, after) in enumerate(pairwise(trajectory), start=2):
         if after.tokens <= before.tokens:
             raise BadTrajectory(
-                f"{name}: row {number}: {after.tokens} tokens do not come after {before.tokens}"
+                f"{name}: row {number}: {after.tokens} tokens after {before.tokens}: tokens must increase"
             )

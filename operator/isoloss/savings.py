@@ -1,6 +1,6 @@
-"""What a sweep saves: search cost against a direct grid on the target, and compute to an equal loss.
+"""What a sweep saves: its cost against a grid on the target, and compute to the same loss.
 
-Both are ratios of FLOPs counted under one convention; mixing conventions would invent a saving.
+Both are ratios of FLOPs under one convention; mixing conventions would produce a false saving.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.results import Contour, Laws, Optimum
+from isoloss.laws import Contour, Laws, Optimum
 
 
 @dataclass(frozen=True)
 class SearchCost:
-    """FLOPs of a search by proxies beside a direct grid on the target model."""
+    """FLOPs of a search with proxies and of a direct grid on the target model."""
 
     direct_flops: float
     proxy_flops: float
@@ -28,7 +28,7 @@ class SearchCost:
 
     @property
     def saving(self) -> float:
-        """1 - proxies / direct. Negative where the proxies cost more than the grid they replace."""
+        """1 - proxies / direct. Negative if the proxies cost more than the grid they replace."""
         return 1 - self.proxy_flops / self.direct_flops
 
     @property
@@ -37,16 +37,20 @@ class SearchCost:
         return self.direct_flops / self.proxy_flops
 
 
-def direct_grid_cost(*, points: int, flops_per_token: float, tokens: float) -> float:
-    """FLOPs of `points` runs of the target, `tokens` tokens each."""
-    return float(points) * float(flops_per_token) * float(tokens)
+def search_cost(*, sweep_flops: float, direct_runs: int, run_flops: float) -> SearchCost:
+    """A sweep beside `direct_runs` runs of the target of `run_flops` each.
+
+    A search on the target itself would take as many runs as the sweep's largest grid has points. Raises
+    ValueError where a number is not positive and finite.
+    """
+    return SearchCost(direct_flops=direct_runs * run_flops, proxy_flops=sweep_flops)
 
 
 PAPER_COSTS: Mapping[str, SearchCost] = {
     "dense-8b": SearchCost(direct_flops=1.02e22, proxy_flops=8.15e20),
     "moe-3b": SearchCost(direct_flops=3.03e21, proxy_flops=8.15e20),
 }
-"""Zhou et al., comparison of search costs: nine runs of the target against the proxies' grids."""
+"""Zhou et al., comparison of search costs: nine runs of the target against the grids of the proxies."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,12 @@ class IsoLossSaving:
 
     @property
     def saving(self) -> float:
-        """Share of the reference's compute that the optimum does not need; negative if it needs more."""
+        """Share of the reference's compute that the optimum saves; negative if it needs more."""
         return 1 - self.optimal_flops / self.reference_flops
 
 
 def iso_loss_saving(*, loss: float, reference_flops: float, optimal_flops: float) -> IsoLossSaving:
-    """What training at the optimum saves against a reference on the way to the same loss (nats per token)."""
+    """What training at the optimum saves against a reference that reaches the same loss (nats per token)."""
     for name, flops in (("reference", reference_flops), ("optimal", optimal_flops)):
         if not (math.isfinite(flops) and flops > 0):
             raise ValueError(f"{name} FLOPs must be positive and finite, not {flops}")
@@ -74,8 +78,8 @@ def iso_loss_saving(*, loss: float, reference_flops: float, optimal_flops: float
 def iso_loss_savings(laws: Laws) -> tuple[IsoLossSaving, ...]:
     """Per size and loss level, from high loss to low: the optimum against the grid's median run.
 
-    Runs that never reached the level count with the tokens they had: the median is then too low
-    rather than too high, and the saving is never overstated.
+    Runs that never reached the level count with the tokens they had. That can only lower the median,
+    so that the saving is never overstated.
     """
     found = [_at_level(optimum, laws.contours) for optimum in laws.optima]
     known = [saving for saving in found if saving is not None]

@@ -1,7 +1,6 @@
-"""A sweep as it lies in the store, for the command line: its ledger, its runs, its laws.
+"""A sweep in the store, found by the URI that a person types: its ledger, runs and laws.
 
-The operator reads the same records by their keys; here they are found from a URI that a person types.
-Everything read is untrusted and parsed strictly.
+The operator reads the same records by their keys. Everything read is untrusted and parsed strictly.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isoloss.laws.model import Run
+from isoloss.errors import BadInput
+from isoloss.laws import Run
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
@@ -22,13 +22,11 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import BadStoreUri, NotFound, Store, StoreError, parse_record_lines
 
-SWEEPS = "sweeps"
-LEDGER = "ledger.json"
 MAX_LAWS_BYTES = 64 * 2**20
 
 
-class BadSweep(ValueError):
-    """A sweep's URI or what lies behind it can not be used; the message names the URI."""
+class BadSweep(BadInput):
+    """A sweep's URI, or a record behind it, cannot be used; the message names the URI."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +35,18 @@ class StoredSweep:
 
     store: Store
     folder: str
-    """Under sweeps/: name-uid."""
+    """sweeps/NAME-UID"""
     ledger: Ledger
 
     @property
     def uri(self) -> str:
         """The folder's full URI."""
-        return self.store.location(f"{SWEEPS}/{self.folder}")
+        return self.store.location(self.folder)
 
 
 @dataclass(frozen=True)
 class SweepRuns:
-    """The runs of a sweep's points, and what took no part."""
+    """The runs of a sweep's points, and a warning for each point without one."""
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...]
@@ -60,66 +58,60 @@ def is_sweep_uri(source: str) -> bool:
 
 
 def open_sweep(uri: str) -> StoredSweep:
-    """The sweep behind STORAGE/sweeps/NAME-UID, STORAGE/sweeps/NAME or STORAGE with one sweep in it.
+    """The sweep at STORAGE/sweeps/NAME-UID, STORAGE/sweeps/NAME, or STORAGE if it holds one sweep.
 
-    Raises BadSweep where there is none, or more than one.
+    Raises BadSweep if there is none or more than one, or if the extra `store` is not installed.
     """
-    head, separator, name = uri.rstrip("/").rpartition(f"/{SWEEPS}/")
+    head, separator, name = uri.rstrip("/").rpartition(f"/{layout.SWEEPS}/")
     storage, wanted = (head, name) if separator else (uri.rstrip("/"), "")
     if "/" in wanted:
-        raise BadSweep(f"{uri}: give STORAGE/{SWEEPS}/NAME, not a file inside it")
+        raise BadSweep(f"{uri}: give STORAGE/{layout.SWEEPS}/NAME, not a file inside it")
     try:
         store = Store(storage)
-        exact = _ledger(store, wanted) if wanted else None
-        if exact is not None:
-            return StoredSweep(store, wanted, exact)
-        return _only_sweep(uri, _sweeps_named(store, wanted))
+        exact = _sweep(store, wanted) if wanted else None
+        return exact or _only_sweep(uri, _sweeps_named(store, wanted))
     except (BadStoreUri, StoreError) as error:
         raise BadSweep(str(error)) from error
 
 
 def _sweeps_named(store: Store, wanted: str) -> list[StoredSweep]:
-    folders = [name for name in store.names(SWEEPS) if name.startswith(wanted)]
-    ledgers = [(folder, _ledger(store, folder)) for folder in folders]
-    return [
-        StoredSweep(store, folder, ledger)
-        for folder, ledger in ledgers
-        if ledger is not None and wanted in ("", ledger.sweep)
-    ]
+    """Sweeps of that name; all of them for an empty one."""
+    names = [name for name in store.names(layout.SWEEPS) if name.startswith(wanted)]
+    found = [sweep for name in names if (sweep := _sweep(store, name)) is not None]
+    return [sweep for sweep in found if wanted in ("", sweep.ledger.sweep)]
 
 
-def _ledger(store: Store, folder: str) -> Ledger | None:
+def _sweep(store: Store, name: str) -> StoredSweep | None:
+    folder = f"{layout.SWEEPS}/{name}"
     try:
-        return store.read_record(f"{SWEEPS}/{folder}/{LEDGER}", Ledger)
+        return StoredSweep(store, folder, store.read_record(layout.ledger_in(folder), Ledger))
     except NotFound:
         return None
 
 
 def _only_sweep(uri: str, found: list[StoredSweep]) -> StoredSweep:
     if not found:
-        raise BadSweep(f"{uri}: no sweep there (looked for {SWEEPS}/NAME-UID/{LEDGER})")
+        raise BadSweep(
+            f"{uri}: no sweep there (looked for {layout.ledger_in(f'{layout.SWEEPS}/NAME-UID')})"
+        )
     if len(found) > 1:
-        names = ", ".join(f"{SWEEPS}/{sweep.folder}" for sweep in found[:10])
+        names = ", ".join(sweep.folder for sweep in found[:10])
         raise BadSweep(f"{uri}: several sweeps there, name one of {names}")
     return found[0]
 
 
 def laws_document(sweep: StoredSweep) -> str:
-    """The text of the sweep's laws.json. Raises BadSweep where it is not there yet."""
+    """The text of the sweep's laws.json. Raises BadSweep if there is none yet."""
     try:
-        return sweep.store.read(
-            f"{SWEEPS}/{sweep.folder}/laws.json", max_bytes=MAX_LAWS_BYTES
-        ).decode()
+        return sweep.store.read(layout.laws_in(sweep.folder), max_bytes=MAX_LAWS_BYTES).decode()
     except NotFound as error:
-        raise BadSweep(
-            f"{sweep.uri}: no laws yet; isoloss fit makes them from its runs"
-        ) from error
+        raise BadSweep(f"{sweep.uri}: no laws yet; fit its runs with isoloss fit") from error
     except (StoreError, UnicodeDecodeError) as error:
         raise BadSweep(f"{sweep.uri}: laws.json: {error}") from error
 
 
 def sweep_runs(sweep: StoredSweep, weights: Weights = "averaged") -> SweepRuns:
-    """Every point that has a trajectory as a run; unfinished ones are marked so. Raises BadSweep."""
+    """Every point with a trajectory as a run, finished or not. Raises BadSweep."""
     counts = _known_counts(sweep)
     tokenizer = _tokenizer(sweep)
     runs: list[Run] = []
@@ -134,7 +126,7 @@ def sweep_runs(sweep: StoredSweep, weights: Weights = "averaged") -> SweepRuns:
 
 
 def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
-    """A finished point of each proxy: it tells the parameters of those that still train."""
+    """Results by point key, and one by proxy: it gives the parameters of points still training."""
     paths = {
         layout.point_result(point.key): point
         for point in sweep.ledger.points
@@ -145,7 +137,7 @@ def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
         if isinstance(result, StoreError):
             raise BadSweep(str(result))
         if result.key != paths[path].key:
-            raise BadSweep(f"{sweep.store.location(path)}: is the result of another point")
+            raise BadSweep(f"{sweep.store.location(path)}: the result of another point")
         known[paths[path].proxy] = result
         known[paths[path].key] = result
     return known
@@ -170,30 +162,30 @@ def _point_run(
     tokenizer: str | None,
     weights: Weights,
 ) -> Run | str:
-    """The point's run, or in words why it has none."""
+    """The point's run, or why it has none."""
     result = known.get(point.key)
-    like = result or known.get(point.proxy)
+    same_size = result or known.get(point.proxy)
     if point.state is PointState.OUT_OF_MEMORY:
         return "ran out of memory"
-    if like is None:
-        return "not finished, and no finished point of its size tells the parameters"
+    if same_size is None:
+        return "not finished, and no finished point of its size gives the parameter counts"
     try:
         config = sweep.store.read_record(layout.point_config(point.key), PointConfig)
         rows = _trajectory(sweep, point, result)
         return run_from_point(
             point.name,
             config,
-            like.parameters,
+            same_size.parameters,
             rows,
             weights=weights,
-            bytes_per_token=like.bytes_per_token,
+            bytes_per_token=same_size.bytes_per_token,
             diverged=point.state is PointState.DIVERGED,
             finished=result is not None,
             tokenizer=tokenizer,
         )
     except NotFound:
         if result is not None:
-            raise BadSweep(f"{sweep.uri}: {point.name}: its trajectory is missing") from None
+            raise BadSweep(f"{sweep.uri}: {point.name}: trajectory missing") from None
         return "not started"
     except (StoreError, BadTrajectory) as error:
         raise BadSweep(str(error)) from error
@@ -206,5 +198,7 @@ def _trajectory(
     content = sweep.store.read(path)
     source = sweep.store.location(path)
     if result is not None and hashlib.sha256(content).hexdigest() != result.trajectory_sha256:
-        raise BadSweep(f"{source}: does not match the digest in its result: changed or truncated")
+        raise BadSweep(
+            f"{source}: does not match the digest in the point's result: changed or truncated"
+        )
     return parse_record_lines(content, TrajectoryRow, source)

@@ -1,1 +1,1 @@
-"""What operator, trainer and command line agree on: records, store layout, the store, the ledger's format."""
+"""What operator, trainer and command line agree on: records, store layout, object storage, ledger format."""

@@ -1,77 +1,91 @@
-"""Where things lie in the store (DESIGN section 3). Pure: paths relative to the store's URI."""
+"""The layout of the store: paths relative to its URI."""
 
 from __future__ import annotations
 
 
 def data_folder(prepare_key: str) -> str:
-    """Everything of one prepared corpus."""
+    """Folder of one prepared corpus."""
     return f"data/{prepare_key}"
 
 
 def data_manifest(prepare_key: str) -> str:
-    """contract.DataManifest, written last."""
+    """records.DataManifest, written last: its presence means that the corpus is complete."""
     return f"{data_folder(prepare_key)}/manifest.json"
 
 
 POINTS = "points"
-"""Folder of all points, shared by every sweep of the store."""
+"""Folder of all points, shared by every sweep in the store."""
 
 
 def point_folder(key: str) -> str:
-    """Everything of one point."""
+    """Folder of one point."""
     return f"{POINTS}/{key}"
 
 
 def point_config(key: str) -> str:
-    """contract.PointConfig, written first."""
+    """records.PointConfig, written first."""
     return f"{point_folder(key)}/config.json"
 
 
 def point_claim(key: str) -> str:
-    """Who works on the point now (contract.Claimant plus a time)."""
+    """Who holds the point now: records.Claimant and a time."""
     return f"{point_folder(key)}/claim.json"
 
 
 def point_progress(key: str) -> str:
-    """contract.PointProgress, overwritten while the point trains."""
+    """records.PointProgress, overwritten while the point trains."""
     return f"{point_folder(key)}/progress.json"
 
 
 def point_trajectory(key: str) -> str:
-    """JSON lines, one contract.TrajectoryRow each."""
+    """JSON lines, one records.TrajectoryRow each."""
     return f"{point_folder(key)}/trajectory.jsonl"
 
 
 def point_result(key: str) -> str:
-    """contract.PointResult, written last."""
+    """records.PointResult, written last: its presence means that the point is finished."""
     return f"{point_folder(key)}/result.json"
 
 
 def point_checkpoints(key: str) -> str:
-    """Training states, newest last by step."""
+    """Folder of training states; the one with the highest step is the newest."""
     return f"{point_folder(key)}/checkpoints"
 
 
 def evaluation_result(key: str) -> str:
-    """contract.EvaluationResult of one checkpoint."""
+    """records.EvaluationResult of one checkpoint."""
     return f"evaluations/{key}/result.json"
 
 
+SWEEPS = "sweeps"
+"""Folder of all sweeps, each in a folder NAME-UID."""
+
+
 def sweep_folder(name: str, uid: str) -> str:
-    """What the operator keeps of one sweep."""
-    return f"sweeps/{name}-{uid}"
+    """Folder of one sweep, written by the operator."""
+    return f"{SWEEPS}/{name}-{uid}"
+
+
+def ledger_in(folder: str) -> str:
+    """ledger.Ledger of the sweep in `folder`: the records of all points."""
+    return f"{folder}/ledger.json"
+
+
+def laws_in(folder: str) -> str:
+    """The fitted laws of the sweep in `folder`."""
+    return f"{folder}/laws.json"
 
 
 def sweep_ledger(name: str, uid: str) -> str:
-    """ledger.Ledger: every point's record."""
-    return f"{sweep_folder(name, uid)}/ledger.json"
+    """The sweep's ledger."""
+    return ledger_in(sweep_folder(name, uid))
 
 
 def sweep_laws(name: str, uid: str) -> str:
-    """The fitted laws."""
-    return f"{sweep_folder(name, uid)}/laws.json"
+    """The sweep's fitted laws."""
+    return laws_in(sweep_folder(name, uid))
 
 
 def sweep_report(name: str, uid: str) -> str:
-    """The report page."""
+    """The sweep's report page."""
     return f"{sweep_folder(name, uid)}/report.html"

@@ -8,17 +8,27 @@ anything else finds the same world again.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, ClassVar, Literal, TypedDict, Unpack
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from isoloss_contract.records import Digest, Finite, Name, PositiveFinite, Record, Tokens
 
 MAX_FAILURES_KEPT = 2
-"""Failed attempts kept in words per point, newest last; the counts are never cut. Ten thousand points
-with long last words still make a ledger that can be read back (store.MAX_RECORD_BYTES)."""
+"""Failed attempts of a point whose messages are kept, newest last; the counts are never cut. Ten thousand
+points with long messages still make a ledger that can be read back (store.MAX_RECORD_BYTES)."""
 MAX_FAILURE_MESSAGE = 120
+MAX_VERSIONS = 32
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Word = Annotated[str, Field(max_length=64)]
+
+# Attempts and points are dataclasses, not models: mypy checks each name and type in
+# dataclasses.replace, and nothing checks those in a model's model_copy(update=...).
+_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class PointState(StrEnum):
@@ -35,6 +45,7 @@ class PointState(StrEnum):
 
 DONE = frozenset({PointState.SUCCEEDED, PointState.DIVERGED})
 """States with a result that the fit uses."""
+FAILED_FOR_GOOD = frozenset({PointState.OUT_OF_MEMORY, PointState.FAILED})
 
 
 class FailureRecord(Record):
@@ -43,48 +54,54 @@ class FailureRecord(Record):
     attempt: int = Field(ge=1)
     job_uid: str = Field(max_length=64)
     failure: str = Field(max_length=64)
-    """Class, see outcomes.FailureClass."""
+    """The operator's FailureClass."""
     message: str = Field(max_length=MAX_FAILURE_MESSAGE)
 
 
-class Attempts(Record):
+@dataclass(frozen=True)
+class Attempts:
     """What became of the Jobs of one task so far."""
 
-    ended: int = Field(default=0, ge=0)
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    ended: Count = 0
     """Number of the last attempt that ended; the next has one more."""
-    last_failure: str = Field(default="", max_length=64)
+    last_failure: Word = ""
     """Why the last attempt ended without a result; empty after a result."""
-    last_code: str = Field(default="", max_length=64)
+    last_code: Word = ""
     """The trainer's own code for it, such as TextFieldMissing, where it gave one."""
-    last_message: str = Field(default="", max_length=1000)
-    """Its last words whole, kept for the preparation alone: the points' are in `failures`."""
-    last_ended_at: str = Field(default="", max_length=40)
+    last_message: Annotated[str, Field(max_length=1000)] = ""
+    """Its whole message, kept for the preparation alone: those of the points are in `failures`."""
+    last_ended_at: Annotated[str, Field(max_length=40)] = ""
     """RFC 3339, UTC: when the operator saw it."""
-    interruptions: int = Field(default=0, ge=0)
+    interruptions: Count = 0
     """Attempts that ended through no fault of the task; never charged."""
-    idle_interruptions: int = Field(default=0, ge=0)
-    """The last so many attempts were interrupted before they could do much: slows the next start."""
-    vanished: int = Field(default=0, ge=0)
-    """Attempts whose pod was gone before anyone could ask it."""
-    accelerator_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Of all attempts that ended, whatever came of them, as their pods' start and end show."""
-    template: str = Field(default="", max_length=64)
-    """Digest of the pod template that charges and halvings belong to: a changed one starts anew."""
-    charged: dict[str, int] = Field(default_factory=dict)
+    idle_interruptions: Count = 0
+    """How many of the newest attempts in a row were interrupted before they did much work."""
+    vanished: Count = 0
+    """Attempts whose pod was gone before its exit code could be read."""
+    accelerator_seconds: Amount = 0.0
+    """Of all attempts that ended, successful or not, as their pods' start and end show."""
+    template: Word = ""
+    """Digest of the pod template that charges and halvings belong to: under another one they start at zero."""
+    charged: dict[str, int] = field(default_factory=dict)
     """Charged failures by class, under `template` alone."""
-    micro_batch_halvings: int = Field(default=0, ge=0, le=20)
+    micro_batch_halvings: Annotated[int, Field(ge=0, le=20)] = 0
     """How often the host killed an attempt for its memory, under `template` alone."""
-    failures: tuple[FailureRecord, ...] = Field(default=(), max_length=MAX_FAILURES_KEPT)
+    failures: Annotated[tuple[FailureRecord, ...], Field(max_length=MAX_FAILURES_KEPT)] = ()
     """The last charged failures, newest last."""
 
 
-class PointRecord(Record):
+@dataclass(frozen=True)
+class PointRecord:
     """One planned point and what is known of it."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
     key: Digest
-    name: str = Field(max_length=128)
+    name: Annotated[str, Field(max_length=128)]
     proxy: Name
-    batch_size: int = Field(ge=1)
+    batch_size: Annotated[int, Field(ge=1)]
     learning_rate: PositiveFinite
     wanted_tokens: Tokens
     state: PointState = PointState.PENDING
@@ -95,20 +112,22 @@ class PointRecord(Record):
     loss: Finite | None = None
     """Last evaluation of the raw weights, nats per token, where it is known."""
     averaged_loss: Finite | None = None
-    flops: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    flops: Amount = 0.0
     """Of the result: 6 * active parameters * tokens."""
-    unfinished_flops: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Of the farthest attempt that ended without a result, by its last report. A checkpoint may hold
+    unfinished_flops: Amount = 0.0
+    """Of the attempt without a result that got furthest, by its last report. A checkpoint may hold
     that work, so it is not added to the result's."""
-    accelerator_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    accelerator_seconds: Amount = 0.0
     """As the result states it, for all attempts that its checkpoints carried on."""
-    trajectory_sha256: str = Field(default="", max_length=64)
+    trajectory_sha256: Word = ""
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
-    taken_back: int = Field(default=0, ge=0)
-    """How often a fit found the trajectory of a result unreadable: part of what a fit depends on, since
-    the repeated run writes the very same bytes."""
-    attempts: Attempts = Field(default_factory=Attempts)  # a plain default is copied deeply
+    versions: Count | None = None
+    """Index in Ledger.versions of what trained the result, where that is recorded."""
+    taken_back: Count = 0
+    """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
+    the repeated run writes the same bytes, and an old complaint must not hit them again."""
+    attempts: Attempts = Attempts()
 
     @property
     def spent_flops(self) -> float:
@@ -134,6 +153,17 @@ class ConfigurationError(Record):
     message: str = Field(max_length=1024)
 
 
+class _Changes(TypedDict, total=False):
+    """What may change in a ledger."""
+
+    data_digest: str
+    prepare_key: str
+    preparation: Attempts
+    configuration_error: ConfigurationError | None
+    points: tuple[PointRecord, ...]
+    versions: tuple[dict[str, str], ...]
+
+
 class Ledger(Record):
     """All that a sweep knows of its points."""
 
@@ -149,6 +179,13 @@ class Ledger(Record):
     configuration_error: ConfigurationError | None = None
     points: tuple[PointRecord, ...] = ()
     """Planned points in planned order."""
+    versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
+    """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
+    share a few."""
+
+    def replace(self, **changes: Unpack[_Changes]) -> Ledger:
+        """A copy with these fields changed and validated."""
+        return type(self)(**{**dict(self), **changes})
 
     @property
     def digest(self) -> str:
@@ -156,5 +193,5 @@ class Ledger(Record):
         return hashlib.sha256(self.document()).hexdigest()
 
     def document(self) -> bytes:
-        """The bytes that lie in the store: `digest` is their SHA-256."""
+        """The bytes in the store: `digest` is their SHA-256."""
         return self.model_dump_json().encode()

@@ -1,8 +1,11 @@
-"""Object storage through fsspec, the same for operator, trainer and command line.
+"""Object storage through fsspec, shared by operator, trainer and command line.
 
-What comes from the store is untrusted: reads are bounded in size and parsed strictly. Errors are
-of three kinds, so that callers can decide without looking at a library's exceptions: absent
-(`NotFound`), unreadable content (`BadRecord`), and everything else (`StoreUnavailable`).
+Objects are untrusted: reads are bounded in size and parsed strictly. Callers distinguish three
+kinds of errors without looking at a library's exceptions: absent (`NotFound`), unreadable
+(`BadRecord`) and everything else (`StoreUnavailable`).
+
+fsspec and tenacity come with the extra `store` and are imported when a `Store` is made, so that the
+library reads local tables without them.
 """
 
 from __future__ import annotations
@@ -10,53 +13,61 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import fsspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from isoloss_contract.shared_folders import create_folders
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
 
 SCHEMES = ("s3", "gs", "file")
 MAX_RECORD_BYTES = 16 * 2**20
-"""No record that isoloss writes comes near this size."""
+"""Far more than any record that isoloss writes."""
 MAX_OBJECT_BYTES = 2**20
-"""Of a JSON object that others wrote, such as a model's config.json."""
+"""Limit for a JSON object written by others, such as a model's config.json."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Answer = TypeVar("Answer")
 
 
 class StoreError(Exception):
-    """Base of what can go wrong with the store; the message names the URI."""
+    """Base class of the store's errors; the message names the URI."""
 
 
 class NotFound(StoreError):
-    """Nothing lies at that URI."""
+    """There is no object at that URI."""
 
 
 class BadRecord(StoreError):
-    """Something lies there, but it is not what it should be."""
+    """There is an object, but its content is not what it should be."""
 
 
 class StoreUnavailable(StoreError):
-    """The store could not be asked: network, credentials, rights, missing bucket."""
+    """The store did not answer: network, credentials, permissions, missing bucket."""
 
 
 class BadStoreUri(StoreError):
-    """The URI itself can not be used."""
+    """The URI itself cannot be used."""
+
+
+class StoreNotInstalled(StoreError):
+    """The packages that reach the store are not installed; the message names the extra."""
 
 
 def check_uri(uri: str) -> str:
-    """Return `uri` without a trailing slash; BadStoreUri where scheme or bucket is unusable."""
+    """Return `uri` without a trailing slash. Raises BadStoreUri for an unusable scheme or bucket."""
     parts = urlsplit(uri)
     if parts.scheme not in SCHEMES:
         raise BadStoreUri(
             f"{uri}: the scheme must be one of {', '.join(s + '://' for s in SCHEMES)}"
         )
     if parts.scheme != "file" and not parts.netloc:
-        raise BadStoreUri(f"{uri}: names no bucket")
+        raise BadStoreUri(f"{uri}: no bucket")
     if ".." in parts.path.split("/"):
         raise BadStoreUri(f"{uri}: '..' is not allowed")
     return uri.rstrip("/")
@@ -66,15 +77,24 @@ class Store:
     """A folder in object storage. Thread-safe; paths are relative to the folder."""
 
     def __init__(self, uri: str, *, attempts: int = 4) -> None:
+        """Raises BadStoreUri, or StoreNotInstalled without the extra `store`."""
         self.uri = check_uri(uri)
-        self._attempts = attempts
-        # No listing cache: the operator must see what pods wrote a moment ago.
+        # No listing cache: the operator must see what pods have just written.
         options: dict[str, Any] = {"use_listings_cache": False}
         if self.uri.startswith("s3://"):
             options["config_kwargs"] = {"connect_timeout": 10, "read_timeout": 60}
         elif self.uri.startswith("file://"):
-            options = {"auto_mkdir": True}
-        self.filesystem, self._root = fsspec.core.url_to_fs(self.uri, **options)
+            options = {}
+        try:
+            from fsspec.core import url_to_fs
+
+            self.filesystem, self._root = url_to_fs(self.uri, **options)
+            self._retrying = _retrying(attempts)
+        except ImportError as error:
+            raise StoreNotInstalled(
+                f"{uri}: object storage needs the extra 'store': pip install 'isoloss[store]' "
+                f"({error})"
+            ) from error
 
     def location(self, path: str) -> str:
         """The full URI of `path`."""
@@ -85,27 +105,21 @@ class Store:
 
     def _ask(self, path: str, call: Callable[[], Answer]) -> Answer:
         """Run `call` with retries; library exceptions become ours here and nowhere else."""
-        retrying = Retrying(
-            stop=stop_after_attempt(self._attempts),
-            wait=wait_exponential_jitter(multiplier=0.2, max=5),
-            retry=retry_if_exception(_is_passing),
-            reraise=True,
-        )
         try:
-            return retrying(call)
+            return self._retrying(call)
         except FileNotFoundError as error:
             raise NotFound(f"{self.location(path)}: not found") from error
         except Exception as error:
-            # botocore, aiohttp and gcsfs share no base class; anything here means "could not ask".
+            # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
             detail = str(error) or type(error).__name__
             raise StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
 
     def read(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> bytes:
-        """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord where larger than `max_bytes`."""
+        """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord if larger than `max_bytes`."""
 
         def call() -> bytes:
             with self.filesystem.open(self._path(path), "rb", cache_type="none") as file:
-                # Local files allocate what is asked for, however little there is to read.
+                # A local read allocates the size requested, however small the file.
                 size = getattr(file, "size", None)
                 limit = max_bytes if size is None else min(max_bytes, size)
                 content: bytes = file.read(limit + 1)
@@ -117,13 +131,14 @@ class Store:
         return content
 
     def write(self, path: str, content: bytes) -> None:
-        """Write an object whole. On a file system by rename, so that no reader sees half of it."""
+        """Write an object atomically; on a file system by renaming."""
 
         def call() -> None:
             target = self._path(path)
             if not self.uri.startswith("file://"):
                 self.filesystem.pipe_file(target, content)
                 return
+            create_folders(Path(target).parent)
             temporary = f"{target}.partial"
             self.filesystem.pipe_file(temporary, content)
             self.filesystem.mv(temporary, target)
@@ -131,11 +146,11 @@ class Store:
         self._ask(path, call)
 
     def read_record(self, path: str, model: type[Model]) -> Model:
-        """Parse the JSON record at `path`. BadRecord names file and field."""
+        """The record at `path`. Raises NotFound, StoreUnavailable, or BadRecord naming file and field."""
         return parse_record(self.read(path), model, self.location(path))
 
     def read_json_object(self, path: str) -> dict[str, Any]:
-        """The JSON object at `path`, whatever its keys. Raises NotFound, StoreUnavailable, BadRecord."""
+        """The JSON object at `path`, with any keys. Raises NotFound, StoreUnavailable, BadRecord."""
         content = self.read(path, max_bytes=MAX_OBJECT_BYTES)
         return parse_json_object(content, self.location(path))
 
@@ -144,11 +159,11 @@ class Store:
         self.write(path, record.model_dump_json(indent=1).encode())
 
     def exists(self, path: str) -> bool:
-        """Whether an object lies at `path`."""
+        """Whether there is an object at `path`."""
         return self._ask(path, lambda: bool(self.filesystem.exists(self._path(path))))
 
     def names(self, path: str) -> list[str]:
-        """Names of the objects and folders directly under `path`, sorted; [] where nothing is there."""
+        """Sorted names of the objects and folders directly under `path`; [] if there are none."""
         try:
             entries = self._ask(path, lambda: self.filesystem.ls(self._path(path), detail=False))
         except NotFound:
@@ -158,7 +173,7 @@ class Store:
         return sorted(names - {""})
 
     def remove(self, path: str) -> None:
-        """Remove an object or folder; nothing happens where nothing is there."""
+        """Remove an object or folder, if it exists."""
         try:
             self._ask(path, lambda: self.filesystem.rm(self._path(path), recursive=True))
         except NotFound:
@@ -167,7 +182,7 @@ class Store:
     def read_many(
         self, paths: Iterable[str], model: type[Model], *, workers: int = 16
     ) -> dict[str, Model | StoreError]:
-        """Read records in parallel; a path's error is its value."""
+        """Read records in parallel. The value of a path that fails is its error."""
 
         def read_one(path: str) -> Model | StoreError:
             try:
@@ -181,7 +196,7 @@ class Store:
 
 
 def parse_record(content: bytes, model: type[Model], source: str) -> Model:
-    """Parse JSON strictly into `model`; BadRecord names `source` and the first wrong field."""
+    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field."""
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
@@ -191,7 +206,7 @@ def parse_record(content: bytes, model: type[Model], source: str) -> Model:
 
 
 def parse_json_object(content: bytes, source: str) -> dict[str, Any]:
-    """Parse one JSON object, without NaN and Infinity; BadRecord names `source`."""
+    """Parse one JSON object without NaN or Infinity. Raises BadRecord naming `source`."""
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
@@ -202,7 +217,7 @@ def parse_json_object(content: bytes, source: str) -> dict[str, Any]:
 
 
 def parse_record_lines(content: bytes, model: type[Model], source: str) -> list[Model]:
-    """Parse JSON lines strictly; BadRecord names `source`, the line and the field."""
+    """Parse JSON lines strictly. Raises BadRecord naming `source`, line and field."""
     lines = content.split(b"\n")
     if lines and lines[-1] == b"":
         lines.pop()
@@ -211,8 +226,25 @@ def parse_record_lines(content: bytes, model: type[Model], source: str) -> list[
     ]
 
 
-def _is_passing(error: BaseException) -> bool:
-    """Whether trying again may help: not for absence, refused rights or a missing bucket."""
+def _retrying(attempts: int) -> Retrying:
+    """Retries with backoff; one object serves all threads."""
+    from tenacity import (
+        Retrying,
+        retry_if_exception,
+        stop_after_attempt,
+        wait_exponential_jitter,
+    )
+
+    return Retrying(
+        stop=stop_after_attempt(attempts),
+        wait=wait_exponential_jitter(multiplier=0.2, max=5),
+        retry=retry_if_exception(_is_transient),
+        reraise=True,
+    )
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether a retry may help: not for absence, denied permissions or a missing bucket."""
     if isinstance(
         error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
     ):

@@ -1,6 +1,6 @@
-"""`isoloss-operator`: reads the environment and runs the operator until it is told to stop.
+"""`isoloss-operator`: reads the environment and runs the operator until SIGTERM.
 
-Imports lie inside functions: a fit's process starts by importing this module, and needs none of it.
+Imports are inside functions: the process of a fit starts by importing this module and needs none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NOT_INSTALLED = 3
 
 
 def run() -> int:
-    """Run the operator; the process' exit code."""
+    """Run the operator; returns the exit code."""
     from kubernetes.config import ConfigException
 
     from isoloss_operator.cluster.client import ClusterError
@@ -30,7 +30,7 @@ def run() -> int:
         print(error, file=sys.stderr)
         return BAD_SETTINGS
     logs.configure(settings.log_level)
-    # Until kopf takes over: as a container's first process it would otherwise not hear of it at all.
+    # Until kopf handles it: PID 1 of a container would otherwise ignore SIGTERM.
     signal.signal(signal.SIGTERM, _end)
     try:
         Operator(settings).run()
@@ -38,13 +38,13 @@ def run() -> int:
         logger.error("%s", error)
         return NOT_INSTALLED
     except ConfigException as error:
-        logger.error("No cluster to work for: %s", error)
+        logger.error("No cluster is configured: %s", error)
         return BAD_SETTINGS
     except ClusterError as error:
         logger.error("%s", error)
         return 1
     except Exception:
-        logger.exception("Ending because of an error")
+        logger.exception("Exiting because of an error")
         return 1
     return 0
 
@@ -58,9 +58,9 @@ def main() -> None:
     try:
         code = run()
     except SystemExit:
-        code = 0  # asked to stop before it led
+        code = 0  # SIGTERM before it led
     logging.shutdown()
-    # Threads of pools that wait for a hanging call must not keep an operator alive that has ended.
+    # Pool threads that wait for a hanging call must not keep the process alive.
     os._exit(code)
 
 

@@ -1,7 +1,7 @@
-"""What kopf is told to watch. Every handler puts a key into the queue and forgets what it saw.
+"""kopf's watches. Every handler adds a key to the queue and drops what it saw.
 
-Handlers of events only: no other kind leaves annotations or finalizers alone, retries, or reads
-the same on create, update, restart and resync (README.md, "Why so little of kopf").
+Event handlers only: kopf's other handlers write annotations or finalizers, retry by themselves, or behave
+differently on create, update, restart and resync (README.md, "Why so little of kopf").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, POD, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
-from isoloss_operator.decide.observation import LABEL_OWNER_UID
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
@@ -26,7 +26,7 @@ Object = Mapping[str, Any]
 
 
 class EventRouter:
-    """Turns what a watch delivers into keys."""
+    """Turns watch events into keys."""
 
     def __init__(
         self, queue: WorkQueue[ResourceKey], watchdog: WatchDog, metrics: Metrics
@@ -35,7 +35,7 @@ class EventRouter:
         self._watchdog = watchdog
         self._metrics = metrics
         self._predictions: defaultdict[ResourceKey, set[ResourceKey]] = defaultdict(set)
-        """Who to wake when a sweep changes. Only a hint: predictions look for themselves, too."""
+        """Predictions to queue when a sweep changes. Only a hint: predictions also requeue themselves."""
 
     def resource(self, kind: Kind, event: Object, body: Object) -> None:
         """A sweep or prediction was listed, added, changed or deleted."""
@@ -49,7 +49,7 @@ class EventRouter:
             self._queue.add(prediction)
 
     def child(self, kind: Kind, event: Object, body: Object) -> None:
-        """A Job or pod of ours was listed, added, changed or deleted: its resource is looked at."""
+        """A Job or pod of ours was listed, added, changed or deleted: queue its owner."""
         self._saw(kind, event, body)
         metadata = body["metadata"]
         owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
@@ -60,7 +60,7 @@ class EventRouter:
     def _saw(self, kind: Kind, event: Object, body: Object) -> None:
         metadata = body["metadata"]
         self._metrics.watch_event.labels(kind.kind).set(time.time())
-        if kind != POD:  # pods are not waited for: passes list them all the same
+        if kind != POD:  # passes list pods anyway, so a missed pod event does no harm
             gone = event.get("type") == "DELETED"
             self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
 
@@ -73,7 +73,7 @@ class EventRouter:
 
 
 def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
-    """The handlers, in a registry of their own so that two operators can live in one process."""
+    """The handlers, in a registry of their own: two operators can run in one process."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -88,7 +88,7 @@ def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
 
 
 def _watch(registry: kopf.OperatorRegistry, kind: Kind, route: Any) -> None:
-    # Async, so that kopf calls it in its loop: one thread per event would cost more than the work.
+    # Async, so that kopf calls it in its event loop: a thread per event would cost more than the work.
     async def handle(event: Any, body: Any, **_: Any) -> None:
         route(kind, event, body)
 
@@ -97,7 +97,7 @@ def _watch(registry: kopf.OperatorRegistry, kind: Kind, route: Any) -> None:
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Watch with timeouts everywhere, and write nothing anywhere."""
+    """Watch with timeouts, and write nothing."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.posting.enabled = False
@@ -108,13 +108,13 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = 330
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
-    # As long as kopf's own altogether, but back within 5 s of the API server instead of 21.
+    # In sum as long as kopf's default, but back within 5 s of the API server instead of 21.
     settings.networking.error_backoffs = (1, 1, 2, 3, *[5] * 10)
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 60
     for kind in (JOB, POD):
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = LABEL_OWNER_UID
-    # Defence in depth: should kopf ever write, then under our own name.
+    # kopf should never write. If it does, then under our own name.
     settings.persistence.finalizer = f"{api.GROUP}/finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
         prefix=api.GROUP, v1=False

@@ -1,4 +1,4 @@
-"""`isoloss plan`: what a sweep's manifest would train and cost, before anything is applied."""
+"""`isoloss plan`: what a sweep would train and cost, before it is applied."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from isoloss import formatting
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
-    BadInput,
     command,
     console,
     grid,
     print_document,
 )
-from isoloss.report import numbers
+from isoloss.errors import BadInput
 from isoloss.report.content import saving_sentence
-from isoloss.savings import SearchCost, direct_grid_cost
+from isoloss.savings import SearchCost, search_cost
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import API_VERSION, SWEEP_KIND, ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.points import PlannedPoint, plan_points
-from isoloss_operator.planning.presets import UnsupportedModel
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     like_checkpoints,
     parse_sweep_spec,
-    with_likenesses,
+    with_derived_proxies,
 )
 
 MAX_MANIFEST_BYTES = 4 * 2**20
@@ -54,7 +54,7 @@ class SizePlan:
     """Of all points."""
     flops: float
     executed_flops: float
-    """With attention scores: what the accelerators do, and what hours follow from."""
+    """Including attention scores: what the accelerators execute and hours are computed from."""
 
 
 @command
@@ -88,16 +88,16 @@ def plan(
     ):
         positive(option, value)
     if utilisation > 1:
-        raise BadInput(f"--utilisation: {utilisation:g} is more than everything")
+        raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
     if (target_params is None) != (target_tokens is None):
         raise BadInput("give --target-params and --target-tokens together")
     try:
-        spec = _with_likenesses(read_manifest(manifest))
+        spec = _with_derived_proxies(read_manifest(manifest))
         sizes = _sizes(spec)
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
     pace = _Pace(tokens_per_second, utilisation * peak_flops)
-    cost = _cost(sizes, target_params, target_tokens)
+    cost = _cost(spec, sizes, target_params, target_tokens)
     if as_json:
         print_document(_document(sizes, pace, cost))
     else:
@@ -108,14 +108,14 @@ def plan(
 def read_manifest(path: Path) -> ScalingSweepSpec:
     """The spec of the one ScalingSweep in a YAML file. Raises BadInput or InvalidSpec.
 
-    Models that are to be like a checkpoint stay open: nothing but the file is read.
+    Proxies with `like` are not derived yet: only the file is read.
     """
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
         documents = read_documents(path.read_text("utf-8"))
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or 'can not be read'}") from error
+        raise BadInput(f"{path}: {error.strerror or 'cannot be read'}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {error}") from error
     sweeps = [item for item in documents if isinstance(item, dict) and _is_sweep(item)]
@@ -129,10 +129,10 @@ def read_manifest(path: Path) -> ScalingSweepSpec:
     return parse_sweep_spec(spec)
 
 
-def _with_likenesses(spec: ScalingSweepSpec) -> ScalingSweepSpec:
-    """The spec with its models known; reads config.json of the checkpoints they are to be like."""
+def _with_derived_proxies(spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    """The spec with derived proxies; reads the config.json of their checkpoints."""
     uris = like_checkpoints(spec).values()
-    return with_likenesses(spec, {uri: _model_config(uri) for uri in uris})
+    return with_derived_proxies(spec, {uri: _model_config(uri) for uri in uris})
 
 
 def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
@@ -171,7 +171,7 @@ def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> Size
 
 @dataclass(frozen=True)
 class _Pace:
-    """How fast one accelerator trains."""
+    """Throughput of one accelerator."""
 
     tokens_per_second: float | None
     flops_per_second: float
@@ -184,22 +184,23 @@ class _Pace:
 
     def in_words(self) -> str:
         if self.tokens_per_second is not None:
-            return f"{numbers.digits(self.tokens_per_second)} tokens per second and accelerator"
-        return f"{numbers.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
+            return f"{formatting.number(self.tokens_per_second)} tokens per second and accelerator"
+        return f"{formatting.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
 
 
 def _cost(
-    sizes: list[SizePlan], target_params: float | None, target_tokens: float | None
+    spec: ScalingSweepSpec,
+    sizes: list[SizePlan],
+    target_params: float | None,
+    target_tokens: float | None,
 ) -> SearchCost | None:
-    """The sweep beside a grid of as many points on the target as the largest size has."""
     if target_params is None or target_tokens is None:
         return None
-    direct = direct_grid_cost(
-        points=max(size.points for size in sizes),
-        flops_per_token=6 * target_params,
-        tokens=target_tokens,
+    return search_cost(
+        sweep_flops=sum(size.flops for size in sizes),
+        direct_runs=spec.direct_runs,
+        run_flops=6 * target_params * target_tokens,
     )
-    return SearchCost(direct_flops=direct, proxy_flops=sum(size.flops for size in sizes))
 
 
 def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> dict[str, Any]:
@@ -232,16 +233,16 @@ def _print_plan(
     spec: ScalingSweepSpec, sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None
 ) -> None:
     terminal = console()
-    table = grid("size", "points", "active", "in all", "tokens", "FLOPs (6ND)", "GPU hours")
+    table = grid("size", "points", "active", "in all", "tokens", "FLOPs (6ND)", "accelerator h")
     for size in sizes:
         table.add_row(
             size.name,
             str(size.points),
-            numbers.count(size.params),
-            numbers.count(size.total_params),
-            numbers.count(size.tokens),
-            numbers.flops(size.flops),
-            numbers.digits(pace.hours(size)),
+            formatting.count(size.params),
+            formatting.count(size.total_params),
+            formatting.count(size.tokens),
+            formatting.flops(size.flops),
+            formatting.number(pace.hours(size)),
         )
     hours = sum(pace.hours(size) for size in sizes)
     flops = sum(size.flops for size in sizes)
@@ -252,18 +253,19 @@ def _print_plan(
         str(points),
         "",
         "",
-        numbers.count(tokens),
-        numbers.flops(flops),
-        numbers.digits(hours),
+        formatting.count(tokens),
+        formatting.flops(flops),
+        formatting.number(hours),
     )
     terminal.print(table)
-    terminal.print(f"\nGPU hours at {pace.in_words()}; the exhaustive grid, nothing pruned.")
+    terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
     if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
         terminal.print(
-            f"over the budget of {numbers.flops(float(spec.budget.flops))} FLOPs: some points would not start"
+            f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
         )
-    if spec.budget is not None and spec.budget.gpu_hours and hours > spec.budget.gpu_hours:
-        terminal.print(f"over the budget of {spec.budget.gpu_hours} GPU hours at this throughput")
+    limit = spec.budget.accelerator_hours if spec.budget is not None else None
+    if limit is not None and hours > limit:
+        terminal.print(f"over the budget of {limit} accelerator hours at this throughput")
     if cost is not None:
         terminal.print(saving_sentence(cost))
     else:

@@ -1,4 +1,4 @@
-"""One operator process: wires the parts, leads, watches, works, and ends in good order."""
+"""One operator process: wires the parts, acquires the lease, watches, works, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from isoloss_operator.store.storage import Storage
 KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
 START_RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 8.0
-"""With an API server that answers, but not as one with our CRDs and roles should."""
+"""For an API server that answers without our CRDs or roles."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
-"""Passes under way get this long to end; a Deployment's grace period is 30 s."""
+"""Time for running passes to end. The Deployment's grace period is 30 s."""
 
 logger = logging.getLogger(__name__)
 
 
 class NotInstalled(RuntimeError):
-    """The CRDs are not there; the message says what to do."""
+    """The CRDs are missing; the message says what to do."""
 
 
 class Operator:
-    """Everything of one process but the command line."""
+    """The operator's process without its command line."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises kubernetes.config.ConfigException where no cluster is configured."""
+        """Raises kubernetes.config.ConfigException if no cluster is configured."""
         self.settings = settings
         self.metrics = Metrics(per_object=settings.per_sweep_metrics)
         self.cluster = self._connect()
@@ -87,7 +87,7 @@ class Operator:
             metrics=self._metrics_page,
         )
         self._serving = threading.Event()
-        """kopf watches; what it ends with is the process' end."""
+        """Set while kopf watches."""
         self._waiting = False
         self._last_beat = time.monotonic()
 
@@ -110,14 +110,14 @@ class Operator:
             self._end(workers)
 
     def what_is_wrong(self) -> str:
-        """For /healthz: something that a restart would mend; empty: nothing."""
+        """For /healthz: a problem that a restart would solve; empty: none."""
         settings = self.settings
         if not self._serving.is_set():
             return ""
         if time.monotonic() - self._last_beat > LOOP_STUCK_SECONDS:
             return f"the event loop has not turned for {LOOP_STUCK_SECONDS:.0f} s"
         if (lag := self.watchdog.lag()) > settings.watch_stale_seconds:
-            return f"a watch has not delivered for {lag:.0f} s what a live read has shown"
+            return f"a watch has not delivered for {lag:.0f} s what a live read returned"
         if (seconds := self.queue.longest_run()) > settings.stuck_seconds:
             return f"one pass has taken {seconds:.0f} s"
         if (seconds := self.queue.longest_wait()) > settings.stuck_seconds:
@@ -151,7 +151,7 @@ class Operator:
 
         def fitted(key: ResourceKey, seconds: float, is_final: bool) -> None:
             metrics.fit_seconds.observe(seconds)
-            # One that was kept from its work is asked for again by the pass after its time is up.
+            # A fit that could not run is requested again by a pass after the retry delay.
             self.queue.add(key)
             logger.info("Fit of %s ended after %.1f s (final: %s)", key, seconds, is_final)
 
@@ -202,11 +202,10 @@ class Operator:
     # ---------------------------------------------------------------------------------- running
 
     def _await_installed(self) -> None:
-        """Wait for the API server, however long it is away: ending would only mean starting again.
+        """Wait for the API server, however long it is unavailable.
 
-        Raises NotInstalled where it answers and does not know our kinds, and ClusterError where it
-        refuses, for longer than PATIENCE_SECONDS: one that has just started knows neither custom
-        resources nor anybody's rights yet.
+        Raises NotInstalled if it answers without our kinds, and ClusterError if it refuses, for longer than
+        PATIENCE_SECONDS: an API server that has just started knows neither custom resources nor roles yet.
         """
         answers_since = math.inf
         while True:
@@ -253,14 +252,14 @@ class Operator:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _lost_lease(self) -> None:
-        """Another process may lead now: nothing more may be written, not even by this pass."""
-        logger.critical("Lost the lease; ending at once")
+        """Another process may lead now: write nothing more, not even from the running passes."""
+        logger.critical("Lost the lease; exiting")
         self.cluster.stop()
         os._exit(1)
 
     def _end(self, workers: Workers[ResourceKey]) -> None:
-        """Let passes under way end, then free the lease: never the other way round."""
-        logger.info("Ending")
+        """Let running passes end, then release the lease: never in the other order."""
+        logger.info("Shutting down")
         self.queue.close()
         if not workers.join(DRAIN_SECONDS):
             logger.warning("A pass did not end within %.0f s", DRAIN_SECONDS)
@@ -282,11 +281,12 @@ def _not_installed(missing: Sequence[str]) -> str:
 
 
 def pod_defaults(settings: Settings) -> PodDefaults:
-    """What the configuration says of every pod."""
+    """Settings of every pod from the configuration."""
     return PodDefaults(
         image=settings.trainer_image,
         command=settings.trainer_command,
         image_pull_policy=settings.image_pull_policy,
         grace_seconds=settings.termination_grace_seconds,
         enforce_restricted=settings.enforce_restricted_pods,
+        pod_template=settings.pod_template,
     )

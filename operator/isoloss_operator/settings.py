@@ -1,4 +1,4 @@
-"""The operator's configuration: environment variables, read once into a frozen value."""
+"""The operator's configuration: environment variables, read once."""
 
 from __future__ import annotations
 
@@ -21,70 +21,72 @@ EVERY_NAMESPACE = "*"
 
 
 class BadSettings(ValueError):
-    """The environment does not make a configuration; the message names the variable."""
+    """An invalid environment variable; the message names it."""
 
 
 class Settings(BaseModel):
-    """Each field is the environment variable `ISOLOSS_<FIELD>` in capitals. Durations in seconds."""
+    """Each field is read from the environment variable `ISOLOSS_<FIELD>`. Durations in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     namespaces: tuple[str, ...] = ()
-    """Comma-separated namespaces to serve; empty: all."""
+    """Comma-separated namespaces to watch; empty: all."""
     allowed_storage: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """JSON: namespace, or "*" for every namespace, to the URI prefixes its resources may name."""
+    """JSON: URI prefixes that resources may use, by namespace; "*" applies to all namespaces."""
     trainer_image: str = Field(min_length=1)
-    """Image of the pods."""
+    """Image of the trainer pods."""
     trainer_command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
     """JSON list; the subcommand (prepare, train, evaluate) is appended."""
+    pod_template: dict[str, Any] = Field(default_factory=dict)
+    """JSON: partial PodTemplateSpec merged into every pod before the templates of the resources."""
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
-    """Of the pods; empty: the cluster's default."""
+    """imagePullPolicy of the trainer pods; empty: the cluster's default."""
     enforce_restricted_pods: bool = True
-    """Refuse pod templates that leave the restricted Pod Security Standard."""
+    """Refuse pod templates that violate the restricted Pod Security Standard."""
     termination_grace_seconds: Annotated[int, Field(ge=1)] = 120
-    """Time a pod has between SIGTERM and SIGKILL to write its checkpoint."""
+    """Time between SIGTERM and SIGKILL, in which a pod writes its checkpoint."""
 
     http_port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """Serves /healthz, /readyz and /metrics; 0: any free port."""
+    """Port of /healthz, /readyz and /metrics; 0: any free port."""
     http_address: str = "0.0.0.0"
     """Address of that port."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     workers: Annotated[int, Field(ge=1, le=64)] = 4
-    """Sweeps and predictions reconciled at once."""
+    """Maximum number of resources reconciled at a time."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
-    """Jobs created or deleted at once, over all sweeps."""
+    """Maximum number of Jobs created or deleted at a time, over all resources."""
     store_readers: Annotated[int, Field(ge=1, le=128)] = 16
-    """Objects read from the store at once, over all sweeps."""
+    """Maximum number of objects read from the store at a time, over all resources."""
     fits: Annotated[int, Field(ge=1, le=16)] = 1
-    """Law fits at once, each in a process of its own."""
+    """Maximum number of fits at a time, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
-    """A fit that takes longer is given up."""
+    """Time limit of a fit."""
     minimum_interval_seconds: Annotated[float, Field(ge=0)] = 0.25
-    """Least time between two passes over one resource, however many events arrive."""
+    """Minimum time between two passes over one resource, however many events arrive."""
     status_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
-    """A status in which only numbers changed is not written more often."""
+    """Minimum time between two writes of a status in which only numbers changed."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """Each resource is looked at this often even without events."""
+    """Time between passes over a resource without events."""
 
     leader_election: bool = True
     lease_name: str = "isoloss-operator"
     lease_namespace: str = ""
     """Empty: the pod's own namespace."""
     lease_seconds: Annotated[float, Field(gt=0)] = 15.0
-    """A silent leader is replaced after this time."""
+    """A leader that does not renew is replaced after this time."""
     renew_deadline_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """A leader that could not renew for this long stops."""
+    """A leader that could not renew for this time stops."""
     renew_period_seconds: Annotated[float, Field(gt=0)] = 2.0
 
     watch_stale_seconds: Annotated[float, Field(gt=0)] = 180.0
-    """Unhealthy where a watch has not delivered for this long what a live read has shown."""
+    """Unhealthy if a watch has not delivered for this time what a live read returned."""
     stuck_seconds: Annotated[float, Field(gt=0)] = 900.0
-    """Unhealthy where one pass, or a key's wait for a worker, takes longer."""
+    """Unhealthy if one pass, or the wait for a worker, takes longer."""
     per_sweep_metrics: bool = True
-    """Publish gauges with namespace and name of each sweep."""
+    """Publish gauges with the namespace and name of each sweep and prediction."""
     identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
-    """Names this process in the Lease."""
+    """holderIdentity of this process in the Lease."""
 
     @field_validator("namespaces", mode="before")
     @classmethod
@@ -93,7 +95,7 @@ class Settings(BaseModel):
             return tuple(sorted({part.strip() for part in value.split(",")} - {""}))
         return value
 
-    @field_validator("allowed_storage", "trainer_command", mode="before")
+    @field_validator("allowed_storage", "pod_template", "trainer_command", mode="before")
     @classmethod
     def _parse_json(cls, value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value
@@ -109,19 +111,19 @@ class Settings(BaseModel):
         return value
 
     def storage_prefixes(self, namespace: str) -> tuple[str, ...]:
-        """The URI prefixes that resources of `namespace` may name."""
+        """The URI prefixes that resources of `namespace` may use."""
         own = self.allowed_storage.get(namespace, ())
         return (*own, *self.allowed_storage.get(EVERY_NAMESPACE, ()))
 
     def storage_refusal(self, namespace: str) -> str:
-        """What to tell a namespace whose resource names storage that it may not use."""
+        """The message for a resource that uses storage which its namespace may not."""
         allowed = self.storage_prefixes(namespace)
         if not allowed:
-            return f"the operator's configuration allows namespace {namespace} no storage at all"
+            return f"the operator's configuration allows no storage for namespace {namespace}"
         return f"namespace {namespace} may only use storage under {', '.join(allowed)}"
 
     def allows_storage(self, namespace: str, uri: str) -> bool:
-        """Whether `uri` lies at or under a prefix allowed for `namespace`, by whole path segments."""
+        """Whether `uri` is at or under a prefix allowed for `namespace`, by whole path segments."""
         try:
             wanted = normal_uri(uri)
         except BadStoreUri:
@@ -131,9 +133,9 @@ class Settings(BaseModel):
 
 
 def normal_uri(uri: str) -> str:
-    """One spelling per place, so that prefixes can be compared by whole path segments.
+    """The normal form of a URI, so that prefixes can be compared by whole path segments.
 
-    Raises BadStoreUri where the URI could be read in two ways: '..', escapes, globs, a query.
+    Raises BadStoreUri if the URI is ambiguous: '..', escapes, globs, a query.
     """
     parts = urlsplit(check_uri(uri))
     if parts.query or parts.fragment or "@" in parts.netloc:
@@ -148,7 +150,7 @@ def normal_uri(uri: str) -> str:
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from the environment. Raises BadSettings naming the first wrong variable."""
+    """Settings from the environment. Raises BadSettings for the first invalid variable."""
     values = {
         name: environment[PREFIX + name.upper()]
         for name in Settings.model_fields

@@ -24,7 +24,13 @@ EVERYTHING_ON: dict[str, Any] = {
     },
     "image": {"digest": "sha256:" + "0" * 64},
     "imagePullSecrets": [{"name": "registry"}],
-    "trainer": {"image": {"repository": "registry/trainer", "tag": "2", "pullPolicy": "Always"}},
+    "trainer": {
+        "image": {"repository": "registry/trainer", "tag": "2", "pullPolicy": "Always"},
+        "podTemplate": {
+            "metadata": {"labels": {"cost-centre": "research"}},
+            "spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
+        },
+    },
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}},
     "replicas": 2,
     "extraEnv": [{"name": "AWS_ENDPOINT_URL", "value": "https://s3.example.com"}],

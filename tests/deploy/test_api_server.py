@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
@@ -54,6 +54,8 @@ def test_the_api_server_fills_in_the_defaults_of_the_types(isoloss_api: client.A
     assert spec["optimizer"]["beta2"] == "0.95"
     assert spec["optimizer"]["epsilon"] == "1e-8"
     assert spec["failurePolicy"] == {"retriesPerPoint": 3, "maxFailedPoints": 2}
+    assert spec["jobs"] == {"ttlSecondsAfterFinished": {"succeeded": 600, "failed": 86_400}}
+    assert spec["fit"] == {"weights": "Averaged", "form": "PowerLawOfLoss"}
     assert spec["evaluation"] == {"firstTokens": 10_000, "perDecade": 24, "averagingTokens": 0}
 
 
@@ -82,21 +84,6 @@ def test_kubectl_is_told_to_quote_a_number(
     )
 
 
-def test_the_storage_of_a_sweep_can_not_change_and_its_grid_can(
-    isoloss_api: client.ApiClient, namespace: str
-) -> None:
-    create(isoloss_api, namespace, sweep())
-
-    def patch(spec: dict[str, Any]) -> None:
-        client.CustomObjectsApi(isoloss_api).patch_namespaced_custom_object(
-            GROUP, VERSION, namespace, SWEEP_PLURAL, "sweep", {"spec": spec}
-        )
-
-    patch({"grid": {"batchSizes": [2, 4, 8, 16]}})
-    with pytest.raises(client.ApiException, match="can not change: make a new sweep"):
-        patch({"storage": {"uri": "s3://bucket/other"}})
-
-
 def test_two_owners_can_each_apply_a_proxy(isoloss_api: client.ApiClient, namespace: str) -> None:
     """Proxies are a list by name, so that server-side apply does not replace it whole."""
     create(isoloss_api, namespace, sweep())
@@ -119,7 +106,20 @@ def test_the_status_is_written_apart_from_the_spec(
     isoloss_api: client.ApiClient, namespace: str
 ) -> None:
     manifest = sweep() | {"status": {"progress": "9/9"}}
-    assert "status" not in create(isoloss_api, namespace, manifest)
+    assert create(isoloss_api, namespace, manifest)["status"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize("plural", [SWEEP_PLURAL, PREDICTION_PLURAL])
+def test_a_resource_that_no_operator_has_seen_is_not_current(
+    isoloss_api: client.ApiClient, namespace: str, plural: str
+) -> None:
+    """kstatus takes an observedGeneration that equals the generation for a finished reconciliation."""
+    manifest = sweep(name="new") if plural == SWEEP_PLURAL else prediction(name="new")
+    create(isoloss_api, namespace, manifest)
+    found: Any = client.CustomObjectsApi(isoloss_api).get_namespaced_custom_object(
+        GROUP, VERSION, namespace, plural, "new"
+    )
+    assert found["status"] == {"observedGeneration": -1}
 
 
 def test_the_columns_show_the_status(
@@ -129,7 +129,7 @@ def test_the_columns_show_the_status(
     create(isoloss_api, namespace, prediction())
     set_status(isoloss_api, namespace, "scalingsweeps", "sweep", SWEEP_STATUS)
     set_status(isoloss_api, namespace, "hyperparampredictions", "prediction", PREDICTION_STATUS)
-    sweeps = kubectl("get", "sweep", "-n", namespace).stdout.splitlines()
+    sweeps = kubectl("get", "ssweep", "-n", namespace).stdout.splitlines()
     assert re.split(r"\s{2,}", sweeps[0])[1:] == [
         "POINTS",
         "FAILED",
@@ -140,8 +140,24 @@ def test_the_columns_show_the_status(
     ]
     assert sweeps[1].split()[:6] == ["sweep", "17/18", "1", "True", "False", "PointsRunning"]
     predictions = kubectl("get", "hpred", "-n", namespace).stdout.splitlines()
-    assert re.split(r"\s{2,}", predictions[0])[1:] == ["LR", "BATCH", "READY", "REASON", "AGE"]
-    assert predictions[1].split()[:5] == ["prediction", "1.2e-4", "512", "True", "Predicted"]
+    assert re.split(r"\s{2,}", predictions[0])[1:] == [
+        "LR",
+        "BATCH",
+        "STALE",
+        "READY",
+        "REASON",
+        "AGE",
+    ]
+    assert predictions[1].split()[:6] == [
+        "prediction",
+        "1.2e-4",
+        "512",
+        "True",
+        "True",
+        "Predicted",
+    ]
+    wide = kubectl("get", "hpred", "-n", namespace, "-o", "wide").stdout
+    assert "12.5" in wide
     wide = kubectl("get", "ssweep", "-n", namespace, "-o", "wide").stdout
     assert "3.5" in wide
     assert "2026-01-01T00:00:00Z" in wide
@@ -198,7 +214,11 @@ SWEEP_STATUS = {
 PREDICTION_STATUS = {
     "learningRate": {"value": "1.2e-4", "low": "1e-4", "high": "1.5e-4"},
     "batchSize": {"value": "512"},
-    "conditions": [condition("Ready", "True", "Predicted")],
+    "extrapolation": {"computeFactor": "12.5"},
+    "conditions": [
+        condition("Ready", "True", "Predicted"),
+        condition("Stale", "True", "SweepChanged"),
+    ],
 }
 
 

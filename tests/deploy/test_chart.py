@@ -94,6 +94,8 @@ def test_the_operator_understands_the_environment_it_is_given() -> None:
     assert not settings.allows_storage("products", "s3://lm-sweeps/dense")
     assert settings.trainer_image == "registry/trainer:2"
     assert settings.image_pull_policy == "Always"
+    assert settings.pod_template["metadata"] == {"labels": {"cost-centre": "research"}}
+    assert settings.pod_template["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert settings.lease_name == rbac.NAME
     assert settings.http_port == 8080
 
@@ -102,6 +104,7 @@ def test_the_operator_understands_the_defaults() -> None:
     settings = read_settings(environment())
     assert settings.namespaces == ()
     assert settings.allowed_storage == {}
+    assert settings.pod_template == {}
     assert settings.trainer_image == "isoloss/trainer:0.1.0"
 
 
@@ -185,6 +188,11 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             {"storage": {"allowedPrefixes": {"a": ["s3://b/*"]}}},
             "allowedPrefixes",
             id="a pattern",
+        ),
+        pytest.param(
+            {"trainer": {"podTemplate": {"nodeSelector": {"gpu": "h100"}}}},
+            "nodeSelector",
+            id="a pod field in the wrong place",
         ),
         pytest.param({"image": {"digest": "latest"}}, "digest", id="a digest that is none"),
         pytest.param({"logLevel": "info"}, "logLevel", id="an unknown log level"),

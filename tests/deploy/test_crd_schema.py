@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
 from isoloss_operator.api.crd_schema import QUOTED, UnstructuralError, structural_schema
-from isoloss_operator.api.fields import ApiType
+from isoloss_operator.api.fields import ApiType, Rule
 
 
 class Part(ApiType):
@@ -46,6 +46,16 @@ def test_a_reference_is_written_out_and_the_fields_own_description_wins() -> Non
 
 def test_a_reference_without_a_description_of_its_own_keeps_the_types() -> None:
     assert properties(Part)["description"] == "A part."
+
+
+def test_the_rules_of_a_field_join_those_of_its_type() -> None:
+    class Ruled(ApiType):
+        rules: ClassVar = (Rule("has(self.x)", "of the type"),)
+        x: int = 1
+
+    ruled = properties(Annotated[Ruled, Rule("self == oldSelf", "of the field")])
+    messages = [rule["message"] for rule in ruled["x-kubernetes-validations"]]
+    assert messages == ["of the type", "of the field"]
 
 
 def test_an_optional_field_is_one_that_may_be_absent_and_has_no_null_default() -> None:
@@ -119,7 +129,7 @@ def test_descriptions_are_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "complaint"),
+    ("annotation", "message"),
     [
         pytest.param(int | str, "a union of 2 types", id="a union"),
         pytest.param(tuple[int, str], "prefixItems has no structural form", id="a tuple of two"),
@@ -139,8 +149,8 @@ def test_descriptions_are_one_line() -> None:
     ],
 )
 def test_what_has_no_structural_form_is_refused_with_its_path(
-    annotation: Any, complaint: str
+    annotation: Any, message: str
 ) -> None:
-    with pytest.raises(UnstructuralError, match=complaint) as refusal:
+    with pytest.raises(UnstructuralError, match=message) as refusal:
         properties(annotation)
     assert str(refusal.value).startswith("Holder.x")

@@ -1,4 +1,4 @@
-"""Each program is built once, whole or not at all, from what its wrapper pins."""
+"""Each program is built once, completely or not at all, from what its wrapper pins."""
 
 import subprocess
 import sys
@@ -12,10 +12,13 @@ from devcluster.build import TOOLS
 PROJECT = Path(build.__file__).parents[1]
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go{version} linux/amd64"; exit; fi
+if [ "$1" = list ]; then printf 'go: downloading m v1\\nm/a\\nm/b\\n'; exit; fi
 echo run >> {folder}/runs
-sleep 0.3
+echo m/a
+sleep 0.5
 if [ -e {folder}/broken ]; then echo "x.go:1: syntax error"; exit 1; fi
-while [ $# -gt 0 ]; do [ "$1" = -o ] && echo built > "$2"; shift; done
+while [ $# -gt 1 ]; do [ "$1" = -o ] && folder=$2; shift; done
+echo built > "$folder${{1##*/}}"
 """
 
 
@@ -34,7 +37,7 @@ def write_go(folder: Path, version: str) -> None:
     go.chmod(0o755)
 
 
-def test_two_processes_that_ask_at_once_build_once(fake_go: Path) -> None:
+def test_concurrent_processes_build_once(fake_go: Path) -> None:
     command = [sys.executable, "-m", "devcluster", "build", "kubeconform"]
     asked = [subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) for _ in range(3)]
     answers = {process.communicate()[0].decode().splitlines()[-1] for process in asked}
@@ -49,10 +52,18 @@ def test_a_failed_build_shows_why_and_leaves_nothing(fake_go: Path) -> None:
     lines: list[str] = []
     with pytest.raises(RuntimeError, match=r"x\.go:1: syntax error"):
         build.build(["kubeconform"], lines.append)
-    assert list(TOOLS["kubeconform"].path.parent.iterdir()) == []
+    assert not list(TOOLS["kubeconform"].path.parent.glob("*"))
+    assert not list(toolchain.cache_folder().glob("tmp*"))
     (fake_go / "broken").unlink()
     assert build.build(["kubeconform"], lines.append)["kubeconform"].exists()
-    assert lines[0].startswith("building kubeconform: about")
+    assert lines[0].startswith("building kubeconform from source")
+
+
+def test_progress_is_counted_in_packages(fake_go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "PROGRESS_SECONDS", 0.2)
+    lines: list[str] = []
+    build.build(["kubeconform"], lines.append)
+    assert f"kubeconform {TOOLS['kubeconform'].version}: 1 of 2 packages compiled" in lines
 
 
 def test_an_old_go_is_not_used(fake_go: Path, monkeypatch: pytest.MonkeyPatch) -> None:

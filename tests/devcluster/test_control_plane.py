@@ -1,4 +1,4 @@
-"""The control plane survives what tests do to it, and nothing of it survives its owner."""
+"""The control plane survives killed components, and ends with its owner."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.support.pods import Workload, pod_spec
 pytestmark = pytest.mark.cluster
 
 
-def test_a_service_account_has_its_own_rights_alone(
+def test_a_service_account_has_only_its_own_rights(
     control_plane: ControlPlane, api_client: Any, namespace: str
 ) -> None:
     path = control_plane.kubeconfig_for_service_account(namespace, "default")
@@ -83,10 +83,10 @@ def test_everything_ends_with_its_owner(tmp_path: Path) -> None:
     assert not cluster.object_storage.is_running()
 
 
-def test_what_was_killed_with_its_owner_and_its_reaper_is_removed_by_the_next(
+def test_a_cluster_killed_with_its_owner_and_its_reaper_is_removed_by_the_next_session(
     tmp_path: Path,
 ) -> None:
-    """And nothing else: neither what lives, nor a folder that never named an owner."""
+    """Nothing else is removed: neither live clusters nor folders without an owner."""
     dead, alive = DevCluster(tmp_path / "x-dead"), DevCluster(tmp_path / "x-alive")
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     dead.object_storage.start()
@@ -106,7 +106,7 @@ def test_what_was_killed_with_its_owner_and_its_reaper_is_removed_by_the_next(
     assert foreign[0].exists()
 
 
-def test_a_cluster_whose_reaper_still_works_is_left_to_it(tmp_path: Path) -> None:
+def test_a_cluster_with_a_live_reaper_is_left_to_it(tmp_path: Path) -> None:
     cluster = DevCluster(tmp_path / "x-cluster")
     owner = subprocess.Popen(["sleep", "600"])
     cluster.stop_with(owner.pid, remove=True)
@@ -119,14 +119,14 @@ def test_a_cluster_whose_reaper_still_works_is_left_to_it(tmp_path: Path) -> Non
     wait_until(lambda: not cluster.directory.exists(), "the reaper to do its work")
 
 
-def test_a_daemon_is_not_taken_for_another_process_with_its_pid(tmp_path: Path) -> None:
+def test_a_daemon_is_not_confused_with_another_process_of_its_pid(tmp_path: Path) -> None:
     daemon = Daemon("sleeper", tmp_path)
     daemon.start(["sleep", "600"], {"PATH": os.defpath})
     pid = daemon.pid()
     assert pid is not None
     daemon.identity.write_text(f'{{"pid": {pid}, "start_time": "1"}}')
     assert daemon.pid() is None
-    daemon.stop()  # must not signal the stranger
+    daemon.stop()  # must not signal the other process
     os.kill(pid, 0)
     os.kill(pid, 9)
 

@@ -1,4 +1,4 @@
-"""The S3 server is a real one and comes back where it was."""
+"""A real S3 server, which restarts on the same port with the same objects."""
 
 import pytest
 import s3fs
@@ -32,7 +32,7 @@ def test_objects_are_put_read_listed_and_deleted(object_storage: ObjectStorage) 
     assert files.find("objects/a") == ["objects/a/b/two"]
 
 
-def test_the_environment_alone_is_enough_for_a_client(
+def test_the_environment_is_all_a_client_needs(
     object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in object_storage.environment().items():

@@ -85,7 +85,7 @@ def test_a_command_that_does_not_exist_is_a_start_error(workload: Workload) -> N
     assert "no-such-program" in end.message
 
 
-def test_a_deleted_pod_may_tidy_up_and_is_replaced_only_when_it_has_ended(
+def test_a_deleted_pod_may_clean_up_and_is_replaced_only_when_it_has_ended(
     workload: Workload, tmp_path: Path
 ) -> None:
     script = (
@@ -153,7 +153,7 @@ def test_a_missing_volume_source_holds_the_pod_and_it_can_still_be_deleted(
     wait_until(lambda: not workload.pods(), "the pod to go")
 
 
-def test_annotations_delay_the_start_and_exhaust_the_memory(workload: Workload) -> None:
+def test_annotations_delay_the_start_and_cause_an_oom_kill(workload: Workload) -> None:
     annotations = {START_DELAY: "1.5", OOM_KILL_AFTER: "0.2"}
     workload.create_pod(pod_spec(FOREVER), annotations=annotations)
     pod = workload.wait_for_phase("Failed")
@@ -162,7 +162,7 @@ def test_annotations_delay_the_start_and_exhaust_the_memory(workload: Workload) 
     assert (end.started_at - pod.status.start_time).total_seconds() >= 1
 
 
-def test_a_running_container_can_be_killed_for_its_memory(
+def test_a_running_container_can_be_oom_killed(
     workload: Workload, process_node: ProcessNode
 ) -> None:
     workload.create_pod(pod_spec(f"echo so far; {FOREVER}"))
@@ -172,7 +172,7 @@ def test_a_running_container_can_be_killed_for_its_memory(
     assert terminated(workload.wait_for_phase("Failed")).reason == "OOMKilled"
 
 
-def test_the_nodes_entry_point_stands_in_for_the_images(
+def test_the_nodes_entry_point_replaces_the_images(
     api_client: Any, namespace: str, make_node: NodeFactory
 ) -> None:
     make_node(entrypoint=["sh", "-c"], environment={"FROM_NODE": "3"})
@@ -284,7 +284,7 @@ def test_kubectl_reads_the_log(workload: Workload, control_plane: ControlPlane) 
 
 
 def counting_pod(tmp_path: Path, seconds: float) -> dict[str, Any]:
-    """A pod that leaves one line for each time it is run."""
+    """A pod that writes one line per run."""
     container = {
         "env": [{"name": "OUT", "value": "/out/starts"}],
         "volumeMounts": [{"name": "out", "mountPath": "/out"}],
@@ -294,10 +294,10 @@ def counting_pod(tmp_path: Path, seconds: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 4])
-def test_a_restarted_agent_takes_over_what_it_left_running(
+def test_a_restarted_agent_adopts_running_processes(
     workload: Workload, process_node: ProcessNode, tmp_path: Path, seconds: float
 ) -> None:
-    """It finds the exit code also of a process that ended while no agent was there."""
+    """It also finds the exit code of a process that ended while no agent was running."""
     workload.create_pod(counting_pod(tmp_path, seconds))
     wait_until((tmp_path / "starts").exists, "the pod to start")
     process_node.kill_agent()
@@ -321,7 +321,7 @@ def test_a_crashed_node_reports_its_pods_killed_when_it_is_back(
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_pods_removed_while_the_agent_was_away_do_not_go_on(
+def test_pods_removed_while_the_agent_was_down_are_killed(
     workload: Workload, process_node: ProcessNode, tmp_path: Path
 ) -> None:
     container = {
@@ -353,7 +353,7 @@ def test_a_node_that_is_shut_down_disrupts_its_pods(
 
 
 def node_is_ready(workload: Workload, name: str) -> bool:
-    """Whether the node lifecycle controller and the agent hold the node to be ready."""
+    """Whether both the node lifecycle controller and the agent report the node as ready."""
     conditions = workload.core.read_node(name).status.conditions
     return any(entry.type == "Ready" and entry.status == "True" for entry in conditions)
 
@@ -362,7 +362,7 @@ def node_is_ready(workload: Workload, name: str) -> bool:
 def test_a_frozen_node_loses_its_pods_and_a_thawed_one_is_back(
     workload: Workload, make_node: NodeFactory
 ) -> None:
-    """Two nodes, because nothing is evicted from a cluster all of whose nodes are silent."""
+    """Two nodes, because nothing is evicted while all nodes of a cluster are silent."""
     make_node()
     nodes = {node.name: node for node in make_node.made}
     workload.create_pod(pod_spec(FOREVER))

@@ -1,4 +1,4 @@
-"""Arguments and environment of a container are said in this machine's paths."""
+"""Arguments and environment of a container are translated to this machine's paths."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_references_expand_as_kubernetes_expands_them(text: str, expected: str) 
     assert expand(text, {"A": "1", "B": "2"}) == expected
 
 
-def test_a_mount_on_tmp_is_told_to_the_process() -> None:
+def test_a_mount_on_tmp_sets_tmpdir() -> None:
     mounts = (Mount("/tmp", Path("/real/tmp")),)
     environment = process_environment({"X": "/tmp/a"}, {"PATH": "/bin"}, mounts)
     assert environment == {"PATH": "/bin", "TMPDIR": "/real/tmp", "X": "/real/tmp/a"}

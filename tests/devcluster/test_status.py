@@ -56,7 +56,7 @@ def test_the_phase_follows_from_the_containers(
         ([GOOD], Stop("DeadlineExceeded"), "Failed"),
     ],
 )
-def test_a_stopped_pod_always_ends(main: list[State], stop: Stop, phase: str) -> None:
+def test_a_terminated_pod_always_ends(main: list[State], stop: Stop, phase: str) -> None:
     assert stopped_phase(states(*main), stop) == phase
 
 
@@ -67,7 +67,7 @@ def test_only_a_disruption_by_the_node_is_a_condition() -> None:
         assert [c["reason"] for c in listed if c["type"] == "DisruptionTarget"] == expected
 
 
-def test_a_condition_that_stays_keeps_its_time() -> None:
+def test_an_unchanged_condition_keeps_its_transition_time() -> None:
     old = conditions("Running", [], states(RUNS), None, now=0)
     new = conditions("Failed", [], states(BAD), None, now=60)
     times = {c["type"]: c["lastTransitionTime"] for c in keep_transition_times(new, old)}

@@ -1,4 +1,4 @@
-"""The real operator and the real trainer together, disturbed: an operator killed, a pod taken away."""
+"""The real operator with the real trainer; the operator is killed and a pod deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from demo.corpus import pieces, write_jsonl
+from demo.corpus import write_jsonl
 from demo.tokenizer import train_tokenizer
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
@@ -26,28 +26,28 @@ from isoloss_contract.store import Store
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds
 from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
+from tests.support.texts import text
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.slow]
 
 PARALLELISM = 2
 POINTS = 8
+CORPUS_CHARACTERS = 700_000
 VICTIM = "long-b1-lr1e-3"
-"""The point whose pod is taken away: one of the largest number of steps."""
+"""The point whose pod is deleted: one with the most steps."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 Json = dict[str, Any]
 
 
 @pytest.fixture
 def store(object_storage: ObjectStorage, tmp_path: Path, monkeypatch: Any) -> Store:
-    """A bucket with a corpus (Python's manual pages), its tokenizer and nothing else."""
+    """A bucket with a corpus, its tokenizer and nothing else."""
     for name, value in object_storage.environment().items():
         monkeypatch.setenv(name, value)
     bucket = f"test-{os.urandom(6).hex()}"
     object_storage.create_bucket(bucket)
     store = Store(f"s3://{bucket}")
-    from pydoc_data.topics import topics
-
-    texts = [piece for name in sorted(topics) for piece in pieces(topics[name])]
+    texts = text(CORPUS_CHARACTERS).splitlines()
     write_jsonl(texts, "text", tmp_path / "manual.jsonl")
     train_tokenizer([texts], tmp_path / "tokenizer")
     store.write("corpus/manual.jsonl", (tmp_path / "manual.jsonl").read_bytes())
@@ -58,7 +58,7 @@ def store(object_storage: ObjectStorage, tmp_path: Path, monkeypatch: Any) -> St
 
 @pytest.fixture
 def user(api_client: client.ApiClient, namespace: str, object_storage: ObjectStorage) -> User:
-    """A user whose namespace the operator may work in."""
+    """A user with a namespace that the operator watches."""
     install_crds(api_client)
     apply_account(api_client, namespace)
     user = User(api_client, namespace)
@@ -108,7 +108,7 @@ def sweep_manifest(store: Store) -> Json:
             "grid": {"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
             "optimizer": {"warmupTokens": 500},
             "evaluation": {"firstTokens": 1_000, "perDecade": 8},
-            "training": {"precision": "float32", "checkpointSeconds": 1},
+            "training": {"precision": "Float32", "checkpointSeconds": 1},
             "parallelism": PARALLELISM,
             "podTemplate": {"spec": {"containers": [container]}},
         },
@@ -147,7 +147,7 @@ def test_a_killed_operator_and_a_preempted_pod_change_no_result(
 
 
 def preempt(user: User, store: Store) -> None:
-    """Delete the victim's pod as soon as it has a checkpoint to go on from."""
+    """Delete the victim's pod as soon as it has a checkpoint to resume from."""
     core = client.CoreV1Api(user.api_client)
 
     def pod() -> Any:
@@ -171,7 +171,7 @@ def task_text(pod: Any) -> str:
 
 
 def wait_for_end(user: User) -> int:
-    """Wait until every point has its outcome; the most pods that ran at once."""
+    """Wait until every point has its outcome; returns the maximum number of concurrent pods."""
     most, deadline = 0, time.monotonic() + 240
     while time.monotonic() < deadline:
         running = [p for p in user.pods() if p.status.phase in ("Pending", "Running")]
@@ -198,7 +198,7 @@ def trajectory(store: Store, key: str) -> bytes:
 
 
 def undisturbed(store: Store, sweep: Json, key: str, scratch: Path) -> bytes:
-    """The trajectory of the same point, trained in one go in a store of its own."""
+    """The trajectory of the same point, trained without interruption in its own store."""
     point = store.read_record(f"sweep/{layout.point_config(key)}", PointConfig)
     elsewhere = f"file://{scratch}/undisturbed"
     task = TrainTask(

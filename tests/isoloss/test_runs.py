@@ -88,7 +88,7 @@ def test_an_empty_trajectory_is_a_run_without_evaluations() -> None:
 
 
 def test_tokens_that_go_back_are_refused_by_row() -> None:
-    with pytest.raises(BadTrajectory, match="a: row 3: 20 tokens do not come after 20"):
+    with pytest.raises(BadTrajectory, match="a: row 3: 20 tokens after 20"):
         run_from_point(
             "a",
             config(),

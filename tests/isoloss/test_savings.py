@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from isoloss.savings import PAPER_COSTS, SearchCost, direct_grid_cost, iso_loss_saving
+from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_saving, search_cost
 
 
 @pytest.mark.parametrize(("name", "percent"), [("dense-8b", 92.0), ("moe-3b", 73.1)])
@@ -19,8 +19,9 @@ def test_proxies_dearer_than_the_grid_are_a_negative_saving() -> None:
 
 
 def test_a_direct_grid_does_not_overflow_64_bit_integers() -> None:
-    cost = direct_grid_cost(points=9, flops_per_token=6 * 8_000_000_000, tokens=55_000_000_000)
-    assert cost == pytest.approx(9 * 6 * 8e9 * 55e9)
+    run_flops = 6 * 8_000_000_000 * 55_000_000_000
+    cost = search_cost(sweep_flops=1e20, direct_runs=9, run_flops=run_flops)
+    assert cost.direct_flops == pytest.approx(9 * 6 * 8e9 * 55e9)
 
 
 def test_iso_loss_saving_compares_compute_to_one_loss() -> None:

@@ -1,5 +1,6 @@
 """The store's promises on a real file system; tests/e2e and tests/isoloss_operator use a real S3 server."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from isoloss_contract.store import (
     BadStoreUri,
     NotFound,
     Store,
+    StoreNotInstalled,
     check_uri,
     parse_record_lines,
 )
@@ -128,3 +130,14 @@ def test_a_prepare_key_depends_on_every_field_that_matters() -> None:
     }
     other = {**base, "domains": (DomainSource(name="a", uri="s3://b/x", text_field="body"),)}
     assert PrepareConfig(**base).key != PrepareConfig(**other).key
+
+
+@pytest.mark.parametrize("package", ["fsspec.core", "tenacity"])
+def test_without_the_extra_the_store_names_it_and_the_command(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        StoreNotInstalled, match=r"s3://bucket/a: .*pip install 'isoloss\[store\]'"
+    ):
+        Store("s3://bucket/a")

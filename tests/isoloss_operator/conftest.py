@@ -60,7 +60,7 @@ class Place:
         return f"{self.uri}/traces"
 
     def ledger(self, sweep: dict[str, Any]) -> Ledger:
-        """The ledger of a sweep as it lies in the store."""
+        """The ledger of a sweep as stored."""
         metadata = sweep["metadata"]
         path = self.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}" / "ledger.json"
         return Ledger.model_validate_json(path.read_bytes())

@@ -78,7 +78,7 @@ def test_from_apply_to_prediction_and_then_silence(
     assert get(operator, "/healthz")[0] == get(operator, "/readyz")[0] == 200
     assert get(operator, "/nothing")[0] == 404
     shown = metrics(operator)
-    points = {labels["state"]: value for labels, value in shown["scalingsweep_points"]}
+    points = {labels["state"]: value for labels, value in shown["isoloss_scalingsweep_points"]}
     assert points == {"pending": 0, "active": 0, "succeeded": POINTS, "diverged": 0, "failed": 0}
     assert shown["isoloss_leader"] == [({}, 1.0)]
     ours = [labels for labels, _ in shown["isoloss_api_calls_total"]]
@@ -103,7 +103,9 @@ def test_from_apply_to_prediction_and_then_silence(
     assert user.sweep("dense")["status"] == status, "a restart changes nothing"
     assert len(place.traces.read("start")) == POINTS
     user.delete_sweep("dense")
-    wait_until(lambda: "scalingsweep_points" not in metrics(operator), "its gauges to vanish")
+    wait_until(
+        lambda: "isoloss_scalingsweep_points" not in metrics(operator), "its gauges to vanish"
+    )
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -163,7 +165,7 @@ def test_a_sweep_deleted_while_it_runs_takes_its_pods_along(
     assert resumed, "the checkpoints of the deleted sweep are used"
 
 
-def test_a_missing_secret_is_said_and_mended_by_creating_it(
+def test_a_missing_secret_is_said_and_fixed_by_creating_it(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
@@ -201,7 +203,7 @@ def test_storage_that_goes_away_is_said_and_the_sweep_goes_on_when_it_is_back(
             lambda: user.sweep("dense"), "Accepted", "False", "StorageUnreachable"
         )
         assert place.uri in conditions(said)["Accepted"]["message"]
-        assert get(operator, "/healthz")[0] == 200, "a restart would not mend the store"
+        assert get(operator, "/healthz")[0] == 200, "a restart would not fix the store"
         own_storage.start()
         assert finished(user)["status"]["points"]["succeeded"] == SMALL_POINTS
     finally:
@@ -220,7 +222,7 @@ def test_storage_that_the_namespace_may_not_use_is_refused(
     assert not Path(f"{place.folder}-of-another-team").exists()
 
 
-def test_a_bad_pod_template_is_refused_by_field_and_mended_by_the_next_apply(
+def test_a_bad_pod_template_is_refused_by_field_and_fixed_by_the_next_apply(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
@@ -298,15 +300,15 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     assert any(
         "99 GiB" in failure["message"] for failure in user.sweep("dense")["status"]["failures"]
     )
-    mended = sweep(
+    fixed = sweep(
         place, failurePolicy={"retriesPerPoint": 1, "maxFailedPoints": 2}, failures=failures
     )
-    user.apply_sweep(mended)
+    user.apply_sweep(fixed)
     ended = finished(user)
     assert ended["status"]["points"]["failed"] == 2
     recovered = [r for r in place.ledger(ended).points if r.state is PointState.SUCCEEDED]
     (crashed, *_) = [r for r in recovered if r.attempts.charged == {"Crashed": 1}]
-    assert crashed.attempts.accelerator_seconds >= 1, "paid for, too, though it came to nothing"
+    assert crashed.attempts.accelerator_seconds >= 1, "a failed attempt costs, too"
 
 
 def test_a_bad_configuration_stops_the_sweep_and_names_the_field(
@@ -326,7 +328,7 @@ def test_a_bad_configuration_stops_the_sweep_and_names_the_field(
     finished(user)
 
 
-def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_mended(
+def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_fixed(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
@@ -338,7 +340,7 @@ def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_mended(
     finished(user)
 
 
-def test_tampered_and_truncated_files_are_found_and_trained_anew(
+def test_tampered_and_truncated_files_are_found_and_trained_again(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
@@ -436,7 +438,7 @@ def test_a_checkpoint_that_is_no_model_is_said(
     user.apply_sweep(sweep(place))
     checkpoint = {"uri": "s3://models/not-a-model"}
     user.apply_prediction(prediction_manifest("target", "dense", checkpoint=checkpoint))
-    said = user.wait_for(lambda: user.prediction("target"), "Evaluated", "False", "NoModel")
+    said = user.wait_for(lambda: user.prediction("target"), "Evaluated", "False", "NotACheckpoint")
     assert "is no model" in conditions(said)["Evaluated"]["message"]
 
 

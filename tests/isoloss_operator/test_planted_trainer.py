@@ -7,7 +7,8 @@ import json
 import pytest
 
 from isoloss_contract.records import OptimizerConfig, PointConfig
-from isoloss_operator.planning.presets import parameter_counts, preset_config
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.presets import preset_config
 from tests.support import planted_trainer
 
 

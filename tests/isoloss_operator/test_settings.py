@@ -89,7 +89,7 @@ def test_a_namespace_has_its_own_prefixes_and_those_of_all() -> None:
 def test_without_configuration_no_storage_is_allowed() -> None:
     settings = read_settings(IMAGE)
     assert not settings.allows_storage("default", "s3://bucket/x")
-    assert "no storage at all" in settings.storage_refusal("default")
+    assert "allows no storage for namespace default" in settings.storage_refusal("default")
 
 
 def test_file_prefixes_work_by_whole_segments() -> None:

@@ -1,10 +1,9 @@
-"""Small corpora, tokenizers and tasks for the trainer's tests: real text, tiny models."""
+"""Small corpora, tokenizers and tasks for the trainer's tests."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,11 +34,13 @@ from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.world import World
+from tests.support.texts import text
 
 SEQUENCE_LENGTH = 32
 MIXTURE = {"code": 0.25, "prose": 0.75}
 END = "<|end|>"
 VOCABULARY = 384
+TEXT_CHARACTERS = 860_000
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -99,12 +100,10 @@ def quiet() -> Log:
 
 
 def documents(count: int) -> list[str]:
-    """Real text: stretches of the standard library's source."""
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    names = ("argparse", "inspect", "tarfile", "typing", "datetime", "doctest", "pickle", "ast")
-    text = "\n".join((folder / f"{n}.py").read_text() for n in (*names, "shutil", "socket"))
-    size = len(text) // count
-    return [text[i * size : (i + 1) * size] for i in range(count)]
+    """Stretches of text that are the same on every machine."""
+    whole = text(TEXT_CHARACTERS)
+    size = len(whole) // count
+    return [whole[i * size : (i + 1) * size] for i in range(count)]
 
 
 def write_json_lines(path: Path, texts: list[str], field: str = "text") -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss_operator.planning.presets import PRESETS, parameter_counts, preset_config
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.model import LanguageModel, build_network, count_parameters, model_config

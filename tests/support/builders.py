@@ -19,10 +19,12 @@ from isoloss_contract.records import (
     Shard,
     TerminationMessage,
 )
-from isoloss_operator.decide.admission import store_label
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep, SweepPlan
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.jobs.requests import store_label
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
+from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.points import PlannedPoint, job_name, plan_points
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
 
 NOW = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 STORE = "s3://bucket/sweeps"
@@ -51,6 +53,14 @@ def sweep_spec(**changes: Any) -> dict[str, Any]:
         "parallelism": 3,
     }
     return {**spec, **changes}
+
+
+def parsed(raw: Mapping[str, Any]) -> ScalingSweepSpec | InvalidSpec:
+    """A spec as the shell hands it to the decision."""
+    try:
+        return parse_sweep_spec(raw)
+    except InvalidSpec as error:
+        return error
 
 
 def domain(name: str, **changes: Any) -> DomainData:
@@ -100,9 +110,10 @@ def observed(spec: Mapping[str, Any] | None = None, **changes: Any) -> ObservedS
         "uid": UID,
         "generation": 1,
         "now": NOW,
-        "spec": raw,
-        "manifest": manifest(raw) if "manifest" not in changes else None,
+        "spec": parsed(raw),
     }
+    if "manifest" not in changes:
+        fields["manifest"] = manifest(raw)
     return ObservedSweep(**{**fields, **changes})
 
 

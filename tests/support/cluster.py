@@ -172,5 +172,5 @@ def wait_until(holds: Callable[[], object], what: str, seconds: float = 60) -> N
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s in vain for {what}")
+            pytest.fail(f"waited {seconds:.0f} s for {what}, which did not come")
         time.sleep(0.1)

@@ -15,7 +15,7 @@ MANAGER = "isoloss-tests"
 
 
 def install_crds(api_client: client.ApiClient) -> None:
-    """Apply both CRDs and wait until their resources are served; may be done twice at once."""
+    """Apply both CRDs and wait until their resources are served; may run twice concurrently."""
     api = client.ApiextensionsV1Api(api_client)
     for crd in definitions():
         api.patch_custom_resource_definition(

@@ -13,21 +13,26 @@ from datetime import timedelta
 from typing import Any
 
 from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Read, Unreadable
 from isoloss_contract.records import ExitCode, PointResult
-from isoloss_contract.store import BadRecord, StoreError
-from isoloss_operator.decide.observation import (
-    FitOutcome,
-    FitRequest,
-    JobRequest,
-    ObservedJob,
-    ObservedPod,
-    ObservedSweep,
-    SweepPlan,
-)
-from isoloss_operator.decide.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass
-from isoloss_operator.decide.sweep import decide_sweep, sweep_reads
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, FailureClass
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
+from isoloss_operator.decide.plans import JobRequest, SweepPlan
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.points import PlannedPoint
-from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words
+from tests.support.builders import (
+    NOW,
+    UID,
+    job,
+    manifest,
+    parsed,
+    points,
+    result,
+    sweep_spec,
+    words,
+)
 
 CHARGED = {
     "crash": FailureClass.CRASHED,
@@ -56,9 +61,9 @@ class FakeWorld:
     """Probability that a finished point's trajectory gets damaged."""
     clock: float = 0.0
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
-    loose: list[str] = field(default_factory=list)
+    orphaned: list[str] = field(default_factory=list)
     """Keys of pods that still terminate although their Job is gone."""
-    results: dict[str, PointResult | StoreError] = field(default_factory=dict)
+    results: dict[str, Read[PointResult]] = field(default_factory=dict)
     ledger: Ledger | None = None
     status: dict[str, Any] = field(default_factory=dict)
     fit: FitOutcome | None = None
@@ -94,12 +99,12 @@ class FakeWorld:
             uid=UID,
             generation=1,
             now=NOW + timedelta(seconds=self.clock),
-            spec=self.spec,
+            spec=parsed(self.spec),
             status=self.status,
             jobs=tuple(self.jobs.values()),
-            loose_pods=tuple(self.loose),
+            orphaned_pods=tuple(self.orphaned),
             manifest=manifest(self.spec),
-            ledger=self.ledger,
+            ledger=ABSENT if self.ledger is None else self.ledger,
             fit=self.fit,
         )
         reads = sweep_reads(observed, frozenset(self.results))
@@ -150,7 +155,7 @@ class FakeWorld:
         assert request.name not in self.jobs, f"{request.name} is there already"
         found = self.results.get(point.key)
         assert not isinstance(found, PointResult), f"{point.name} is done and starts again"
-        busy = [j.key for j in self.jobs.values() if j.holds_a_slot] + self.loose
+        busy = [j.key for j in self.jobs.values() if j.holds_a_slot] + self.orphaned
         assert point.key not in busy, f"{point.name} has two pods at work"
         self.jobs[request.name] = job(
             point,
@@ -160,7 +165,7 @@ class FakeWorld:
             started=NOW + timedelta(seconds=self.clock),
         )
         assert self.jobs[request.name].name == request.name
-        active = sum(j.holds_a_slot for j in self.jobs.values()) + len(self.loose)
+        active = sum(j.holds_a_slot for j in self.jobs.values()) + len(self.orphaned)
         self.most_active = max(self.most_active, active)
         assert active <= self.spec["parallelism"], "more Jobs than spec.parallelism"
 
@@ -169,7 +174,7 @@ class FakeWorld:
     def let_time_pass(self, seconds: float) -> None:
         """Some pods end, finished Jobs whose time is up go, deleted ones too."""
         self.clock += seconds
-        self.loose = [key for key in self.loose if self.chance.random() < 0.5]
+        self.orphaned = [key for key in self.orphaned if self.chance.random() < 0.5]
         for name, observed in list(self.jobs.items()):
             if observed.deleting and self.chance.random() < 0.7:
                 del self.jobs[name]
@@ -193,12 +198,12 @@ class FakeWorld:
                 how = "preempted"
         if how == "deleted":
             del self.jobs[name]  # by hand: no trace is left but the pod, for a while
-            self.loose.append(observed.key)
+            self.orphaned.append(observed.key)
             return
         if how in CHARGED:
             self.injected[observed.key, str(CHARGED[how])] += 1
         if how == "bad result":
-            self.results[observed.key] = BadRecord("result.json: tokens: field required")
+            self.results[observed.key] = Unreadable("result.json: tokens: field required")
         if how in ("no result", "bad result"):
             self._finish(name, complete=True, pod=None)
         elif how == "vanished":

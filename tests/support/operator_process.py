@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parents[2]
 PLANTED_TRAINER = Path(__file__).parent / "planted_trainer.py"
 STORE_SECRET = "store"
 """Secret with the credentials of the store, in the user's namespace."""
-# As text: a path of its own would be rewritten where the checkout lies under a pod's /tmp.
+# As text: a path of its own would be rewritten if the checkout is under a pod's /tmp.
 PLANTED_COMMAND = [
     "python",
     "-S",
@@ -71,7 +71,7 @@ class OperatorProcess:
         return self.kubeconfig
 
     def start(self) -> None:
-        """Start it; returns at once."""
+        """Start it without waiting."""
         assert self.process is None or self.process.poll() is not None
         kubeconfig = self.log_in()
         self.starts += 1
@@ -211,7 +211,7 @@ class User:
 
     def events(self, *names: str) -> list[str]:
         """Reasons of the events about objects of these names."""
-        # Through the core group: the client can not parse others' events of events.k8s.io.
+        # Through the core group: the client cannot parse others' events of events.k8s.io.
         listed = client.CoreV1Api(self.api_client).list_namespaced_event(self.namespace).items
         return [str(event.reason) for event in listed if event.involved_object.name in names]
 
@@ -272,7 +272,7 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
             ],
             "grid": {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3", "8e-3"]},
             "evaluation": {"firstTokens": 100_000, "perDecade": 24},
-            "training": {"precision": "float32"},
+            "training": {"precision": "Float32"},
             "parallelism": 6,
             "failurePolicy": {"retriesPerPoint": 1, "maxFailedPoints": 0},
             **spec,

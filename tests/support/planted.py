@@ -82,17 +82,17 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Straying:
-    """A surface whose optima stray from their laws, size by size, as those of published sweeps do."""
+class Deviating:
+    """A surface whose optima deviate from their laws, size by size, as those of published sweeps do."""
 
     base: Surface
     seed: int
-    stray: float = 0.055
+    deviation: float = 0.055
     """Standard deviation of ln LR* and of ln B* over sizes."""
 
     def _factors(self, n: float) -> tuple[float, float]:
         rng = np.random.default_rng([self.seed, round(n)])
-        rate, batch = np.exp(self.stray * rng.standard_normal(2))
+        rate, batch = np.exp(self.deviation * rng.standard_normal(2))
         return float(rate), float(batch)
 
     def rate(self, n: float, d: float) -> float:

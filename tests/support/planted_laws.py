@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from isoloss.laws import fit_laws
-from isoloss.laws.model import FitOptions
-from isoloss.laws.results import Laws
+from isoloss.laws import FitOptions, Laws, fit_laws
 from tests.support.planted_runs import planted_runs
 
 

@@ -129,7 +129,7 @@ def point_key(point: Json) -> str:
 
 
 def end(code: int, name: str, message: str, field: str = "") -> None:
-    """Leave last words and end with an exit code."""
+    """Leave a termination message and end with an exit code."""
     words = {"code": name, "message": message, "field": field}
     Path(os.environ["ISOLOSS_TERMINATION_LOG"]).write_text(json.dumps(words))
     sys.exit(code)
@@ -310,7 +310,12 @@ def evaluate(task: Json) -> None:
     key = canonical_key(config)
     name = config["checkpoint"].rstrip("/").rpartition("/")[2]
     if not name.startswith("loss-"):
-        end(BAD_DATA, "NoModel", f"{config['checkpoint']} is no model", "spec.checkpoint.uri")
+        end(
+            BAD_DATA,
+            "NotACheckpoint",
+            f"{config['checkpoint']} is no model",
+            "spec.checkpoint.uri",
+        )
     loss = float(name.removeprefix("loss-"))
     result = {
         "key": key,

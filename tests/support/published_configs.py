@@ -186,7 +186,7 @@ TOY_CHECKPOINT: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "vocab_size": 1024,
 }
-"""Nobody published this one: small enough to resemble at a few hundred thousand parameters."""
+"""Nobody published this one: small enough for proxies of a few hundred thousand parameters."""
 PUBLISHED: dict[str, dict[str, Any]] = {
     "Llama-3-8B": LLAMA_3_8B,
     "Mistral-7B": MISTRAL_7B,

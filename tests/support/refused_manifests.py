@@ -119,7 +119,12 @@ LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 GRIDS = (
     _sweep("a grid of one batch size", {"grid.batchSizes": [4]}, "at least 2 items"),
     _sweep("a grid of one learning rate", {"grid.learningRates": ["1e-3"]}, "at least 2 items"),
-    _sweep("no grid", {"grid": ABSENT}, "spec.grid: Required value", "Field required"),
+    _sweep("no grid", {"grid": ABSENT}, "set spec.grid, or a grid for every proxy"),
+    _sweep(
+        "no grid for one proxy of two",
+        {"grid": ABSENT, "proxies.0.grid": grid(2, 2)},
+        "set spec.grid, or a grid for every proxy",
+    ),
     _sweep("descending batch sizes", {"grid.batchSizes": [8, 4]}, "must ascend, each value once"),
     _sweep("a batch size given twice", {"grid.batchSizes": [4, 4, 8]}, "must ascend"),
     _sweep(
@@ -357,9 +362,27 @@ REST_OF_SWEEP = (
     _sweep(
         "an irreducible loss in words",
         {"fit.irreducibleLoss": "auto"},
-        "must be free, or a loss in nats per token below 100 in quotes",
+        "must be a loss in nats per token, from 0 to below 100",
+        "should match pattern",
     ),
-    _sweep("an empty budget", {"budget": {}}, "set flops, gpuHours or both"),
+    _sweep("an empty budget", {"budget": {}}, "set flops, acceleratorHours or both"),
+    _sweep(
+        "a precision in the trainer's words",
+        {"training.precision": "bf16"},
+        'supported values: "BFloat16", "Float32"',
+        "should be 'BFloat16' or 'Float32'",
+    ),
+    _sweep(
+        "a deadline of no time",
+        {"failurePolicy.attemptDeadlineSeconds": 0},
+        "should be greater than or equal to 60",
+    ),
+    _sweep(
+        "a finished Job that is removed before it ends",
+        {"jobs.ttlSecondsAfterFinished.failed": -1},
+        "should be greater than or equal to 0",
+    ),
+    _sweep("a queue without a name", {"queue": {}}, "localQueueName: Required", "Field required"),
     _sweep("a budget of no FLOPs", {"budget.flops": "0"}, "must be a positive number"),
     _sweep(
         "a parallelism of zero",
@@ -457,6 +480,9 @@ ACCEPTED = {
         {**_FIRST, "proxies": sweep()["spec"]["proxies"][:1], "grid": grid(100, 100)}
     ),
     "one proxy, for more to come": sweep({"proxies": sweep()["spec"]["proxies"][:1]}),
+    "a grid for every proxy and none for the sweep": sweep(
+        {"grid": ABSENT, "proxies.0.grid": grid(2, 2), "proxies.1.grid": grid(3, 4)}
+    ),
     "learning rates in different notations": sweep(
         {"grid.learningRates": ["0.0001", "2E-4", "1e-03"]}
     ),
@@ -474,7 +500,12 @@ ACCEPTED = {
     "an irreducible loss of one's own": sweep({"fit.irreducibleLoss": "1.69"}),
     "storage on a shared volume": sweep({"storage.uri": "file:///mnt/sweeps/dense"}),
     "a whole bucket as storage": sweep({"storage.uri": "gs://bucket"}),
+    "an irreducible loss of zero": sweep({"fit.irreducibleLoss": "0"}),
     "an empty pod template": sweep({"podTemplate": {}}),
+    "a pod template for the preparation": sweep({"data.podTemplate": {"spec": {"priority": 1}}}),
+    "a suspended prediction for longer sequences": prediction(
+        {"suspend": True, "targetSequenceLength": 32_768, "checkpoint.secretName": "models-s3"}
+    ),
     "a name of 63 characters": sweep(name="a" * 63),
     "an initial loss without a checkpoint": prediction(
         {"checkpoint": ABSENT, "initialLoss": "2.08"}

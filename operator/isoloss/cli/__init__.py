@@ -3,7 +3,3 @@
 With `--json` exactly one JSON object goes to standard output and nothing else. Exit codes: 0 answered,
 2 bad input, 3 refused (the input is fine, the data do not support an answer).
 """
-
-from isoloss.cli.application import main
-
-__all__ = ["main"]

@@ -1,53 +1,84 @@
-"""The commands under one name, and what happens when the command line itself can not be read."""
+"""The commands under one name, each imported only when it runs, and errors of the command line itself."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from importlib.metadata import version as installed_version
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
+import typer.main
 
-from isoloss.cli.fitting import fit
-from isoloss.cli.listing import laws
-from isoloss.cli.outcome import ANSWERED, BAD_INPUT, BadInput, command, console, print_document
-from isoloss.cli.predicting import predict
-from isoloss.cli.reporting import report
+from isoloss.cli.outcome import ANSWERED, print_error
+from isoloss.errors import BadInput
 
 INTERRUPTED = 130
+GROUP = "isoloss.commands"
+"""Entry points of packages that add a command."""
+
+OWN = {
+    name: EntryPoint(name, f"isoloss.cli.{module}:{name}", GROUP)
+    for name, module in (
+        ("fit", "fitting"),
+        ("predict", "predicting"),
+        ("report", "reporting"),
+        ("laws", "listing"),
+    )
+}
+SUMMARIES = {
+    "fit": "Fit the laws of learning rate, batch size and loss to training runs.",
+    "predict": "Predict the learning rate and batch size of a continued pre-training run.",
+    "report": "Write laws, evidence and a prediction to one HTML page.",
+    "laws": "List the published laws.",
+    "plan": "Show what a ScalingSweep manifest would train and cost (isoloss[operator]).",
+}
+"""One line per command, so that listing the commands imports none of them."""
+
+
+class _OnDemand(typer.core.TyperGroup):
+    """Commands by name; the one that runs is imported and parses its own options.
+
+    Importing them all would bring scipy, pyarrow and the operator: seconds before `--help`.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, _loaded(_commands()[name or ""]), rest
+
+
+@functools.cache
+def _commands() -> dict[str, EntryPoint]:
+    return {**OWN, **{entry.name: entry for entry in entry_points(group=GROUP)}}
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    """The command behind an entry point. Raises BadInput if its extra is not installed."""
+    try:
+        body = entry.load()
+    except ModuleNotFoundError as error:
+        package, missing = entry.module.partition(".")[0], error.name or ""
+        if missing.startswith("isoloss"):
+            raise  # a fault in our own code, which no extra repairs
+        extra = package.removeprefix("isoloss_")
+        raise BadInput(
+            f"isoloss {entry.name} needs {missing}, which is not installed: "
+            f"pip install 'isoloss[{extra}]'"
+        ) from error
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(entry.name)(body)
+    return typer.main.get_command(alone)
+
 
 application = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    cls=_OnDemand, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
-for body in (fit, predict, report, laws):
-    application.command()(body)
-
-
-def _of_an_extra(entry: EntryPoint) -> Callable[..., None]:
-    """A command that another package brings, or one that says which extra is missing."""
-    try:
-        loaded: Callable[..., None] = entry.load()
-    except ModuleNotFoundError as error:
-        missing = error.name
-        extra = entry.module.partition(".")[0].removeprefix("isoloss_")
-
-        @command
-        def absent() -> int:
-            raise BadInput(
-                f"isoloss {entry.name} needs {missing}, which is not installed: "
-                f"pip install 'isoloss[{extra}]'"
-            )
-
-        return absent
-    return loaded
-
-
-for entry in entry_points(group="isoloss.commands"):
-    application.command(
-        entry.name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
-    )(_of_an_extra(entry))
+for command_name in _commands():
+    # Listed in the help, never run: _OnDemand puts the real command in its place.
+    application.command(command_name, help=SUMMARIES.get(command_name, ""))(lambda: None)
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,13 +92,13 @@ def isoloss(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version."
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
     """Learning rates and batch sizes for continued pre-training, from iso-loss scaling laws.
 
-    Exit codes: 0 answered, 2 bad input, 3 refused: the data do not support an answer.
+    Exit codes: 0 answered, 2 bad input, 3 refused (the data do not support an answer).
     """
 
 
@@ -77,23 +108,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code."""
+    """Run a command line and return its exit code."""
+    as_json = "--json" in arguments
     try:
         code = application(args=list(arguments), prog_name="isoloss", standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED
+    except BadInput as error:
+        return print_error({"message": str(error)}, str(error), as_json=as_json)
     except Exception as error:
         # Usage errors have no public base class in typer; each knows its message.
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise
-        return _usage_error(format_message(), as_json="--json" in arguments)
+        message = format_message()
+        # Without any argument typer has already printed the help.
+        text = f"{message}\nTry 'isoloss --help'." if message else ""
+        return print_error({"message": message}, text, as_json=as_json)
     return code if isinstance(code, int) else ANSWERED
-
-
-def _usage_error(message: str, *, as_json: bool) -> int:
-    if as_json:
-        print_document({"error": {"message": message}})
-    if message:  # without any argument typer has shown the help already
-        console(stderr=True).print(f"isoloss: {message}\nisoloss --help tells more.")
-    return BAD_INPUT

@@ -1,4 +1,4 @@
-"""What `--json` prints: laws and predictions as plain dictionaries of finite numbers.
+"""What `--json` prints: laws and predictions as plain dictionaries.
 
 The keys are an interface for pipelines: only ever add to them. Losses are nats per token, batch sizes
 sequences, compute FLOPs.
@@ -6,38 +6,23 @@ sequences, compute FLOPs.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from isoloss.laws.model import Interval, Refusal
-from isoloss.laws.prediction import Extrapolation, Point, Prediction
-from isoloss.laws.results import HyperparameterLaw, Laws, LossComputeLaw, Optimum
+from isoloss.laws import (
+    Extrapolation,
+    HyperparameterLaw,
+    Interval,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Point,
+    Prediction,
+    Refusal,
+)
 from isoloss.published import PublishedLaw, PublishedOptimum
 
 Document = dict[str, Any]
-
-
-def dumps(document: Mapping[str, Any]) -> str:
-    """One JSON object; what is not finite becomes null, because JSON has no word for it."""
-    return json.dumps(_plain(document), indent=2, allow_nan=False, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def interval(value: Interval | None) -> Document | None:
@@ -48,7 +33,7 @@ def interval(value: Interval | None) -> Document | None:
 
 
 def refusals(found: Sequence[Refusal], warnings: Sequence[str] = ()) -> Document:
-    """Why there is no answer."""
+    """The document of a question without an answer."""
     return {
         "refused": [
             {"reason": item.reason.value, "message": item.message, "figures": item.figures}
@@ -133,7 +118,7 @@ def _loss_compute(law: LossComputeLaw) -> Document:
 
 
 def optimum(item: Optimum) -> Document:
-    """One vertex; numbers are null where it was refused."""
+    """One optimum; its numbers are null if it was refused."""
     return {
         "loss": item.loss,
         "params": item.params,
@@ -156,7 +141,7 @@ def prediction(
     opinions: Sequence[PublishedOptimum],
     warnings: Sequence[str] = (),
 ) -> Document:
-    """The document of `isoloss predict` from a user's own laws."""
+    """The document of `isoloss predict` from laws of one's own."""
     return {
         "learning_rate": interval(answer.learning_rate),
         "batch_size": interval(answer.batch_size),
@@ -238,24 +223,4 @@ def published_prediction(
         "provisional": False,
         "source": law.source,
         "warnings": list(warnings),
-    }
-
-
-def published_laws(laws: Sequence[PublishedLaw]) -> Document:
-    """The document of `isoloss laws`."""
-    return {
-        "laws": [
-            {
-                "name": f"published:{law.name}",
-                "title": law.title,
-                "learning_rate": law.learning_rate_formula,
-                "batch_size": law.batch_size_formula,
-                "units": law.units,
-                "sequence_length": law.sequence_length,
-                "needs_params": law.needs_params,
-                "source": law.source,
-                "caveats": list(law.caveats),
-            }
-            for law in laws
-        ]
     }

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from isoloss.cli import documents
 from isoloss.cli.outcome import ANSWERED, command, console, print_document
-from isoloss.published import PREFIX, PUBLISHED
+from isoloss.published import PREFIX, PUBLISHED, PublishedLaw
 
 
 @command
 def laws(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """List the published laws known by name."""
+    """List the published laws: formulas, units, sources and caveats."""
     if as_json:
-        print_document(documents.published_laws(tuple(PUBLISHED.values())))
+        print_document({"laws": [_document(law) for law in PUBLISHED.values()]})
         return ANSWERED
     terminal = console()
     for law in PUBLISHED.values():
@@ -32,3 +31,17 @@ def laws(
         "None was published with a covariance: predictions from them have no intervals."
     )
     return ANSWERED
+
+
+def _document(law: PublishedLaw) -> dict[str, Any]:
+    return {
+        "name": f"{PREFIX}{law.name}",
+        "title": law.title,
+        "learning_rate": law.learning_rate_formula,
+        "batch_size": law.batch_size_formula,
+        "units": law.units,
+        "sequence_length": law.sequence_length,
+        "needs_params": law.needs_params,
+        "source": law.source,
+        "caveats": list(law.caveats),
+    }

@@ -1,58 +1,58 @@
-"""How a command ends: what it prints and with which exit code."""
+"""What a command prints, and the exit code it ends with."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from isoloss.cli import documents
-from isoloss.laws import InvalidRunError
-from isoloss.laws.document import BadLaws
-from isoloss.published import UnknownLaw
-from isoloss.stored_sweeps import BadSweep
-from isoloss.tables import BadTable
-from isoloss_contract.store import BadStoreUri, StoreError
+from isoloss.errors import BadInput
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 
 Parameters = ParamSpec("Parameters")
 
 
-class BadInput(Exception):
-    """The command line or a file says something that can not be; nothing was computed."""
-
-
-INPUT_ERRORS = (
-    BadInput,
-    BadTable,
-    BadSweep,
-    BadLaws,
-    BadStoreUri,
-    InvalidRunError,
-    StoreError,
-    UnknownLaw,
-)
-
-
 def console(*, stderr: bool = False) -> Console:
-    """A terminal to print on. Names come from files: no markup and no emoji codes are read in them."""
+    """A terminal to print on. Markup and emoji codes are off, because names come from files."""
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def print_document(document: Mapping[str, Any]) -> None:
-    """The one JSON object of a command."""
-    typer.echo(documents.dumps(document))
+    """Print the one JSON object of a command; what is not finite becomes null."""
+    typer.echo(json.dumps(_plain(document), indent=2, allow_nan=False, ensure_ascii=False))
 
 
-def print_warnings(warnings: list[str]) -> None:
-    """Warnings of a command for people, on standard error."""
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    # numpy's arrays and scalars; importing numpy to name them would slow down `isoloss laws`.
+    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Print a command's warnings on standard error."""
     for warning in warnings:
         console(stderr=True).print(f"warning: {warning}")
+
+
+def print_error(error: Mapping[str, Any], text: str, *, as_json: bool) -> int:
+    """Print an error: `text` for people, `error` as JSON for programs. Returns the exit code."""
+    if as_json:
+        print_document({"error": error})
+    if text:
+        console(stderr=True).print(f"isoloss: {text}")
+    return BAD_INPUT
 
 
 def grid(*heads: str) -> Table:
@@ -64,26 +64,31 @@ def grid(*heads: str) -> Table:
 
 
 def command(body: Callable[Parameters, int]) -> Callable[Parameters, None]:
-    """A command whose result is its exit code, and whose bad input is a message and exit code 2."""
+    """A command that returns its exit code; bad input becomes a message and exit code 2."""
 
     @functools.wraps(body)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             code = body(*args, **kwargs)
-        except INPUT_ERRORS as error:
-            if kwargs.get("as_json"):
-                print_document({"error": _described(error)})
-            console(stderr=True).print(f"isoloss: {error}")
-            code = BAD_INPUT
+        except Exception as error:
+            if not _is_bad_input(error):
+                raise
+            code = print_error(_described(error), str(error), as_json=bool(kwargs.get("as_json")))
         raise typer.Exit(code)
 
     return run
 
 
+def _is_bad_input(error: Exception) -> bool:
+    # Not above: these bring numpy and pydantic, and a command that raised them has imported them.
+    from isoloss.laws import InvalidRunError
+    from isoloss_contract.store import StoreError
+
+    return isinstance(error, BadInput | InvalidRunError | StoreError)
+
+
 def _described(error: Exception) -> dict[str, Any]:
-    if isinstance(error, BadTable):
-        place = {"source": error.source, "row": error.row, "column": error.column}
-        return {"message": error.message, **place}
-    if isinstance(error, InvalidRunError):
-        return {"message": str(error), "run": error.run, "column": error.field}
-    return {"message": str(error)}
+    """The message, and where the fault is: row and column of a table, or the run and its column."""
+    names = {"source": "source", "row": "row", "column": "column", "run": "run", "field": "column"}
+    place = {key: getattr(error, name) for name, key in names.items() if hasattr(error, name)}
+    return {"message": getattr(error, "message", str(error)), **place}

@@ -1,4 +1,4 @@
-"""`isoloss predict`: a learning rate and a batch size from laws, a user's own or published ones."""
+"""`isoloss predict`: a learning rate and a batch size from fitted or published laws."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
+from isoloss import formatting
 from isoloss.cli import documents, querying
-from isoloss.cli.inputs import read_laws
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
-    BadInput,
     command,
     console,
     grid,
@@ -19,8 +18,10 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.cli.querying import Asked
+from isoloss.errors import BadInput
 from isoloss.laws import Prediction, Refusal, RefusalReason, Refused
 from isoloss.laws import predict as predict_from
+from isoloss.laws_files import read_laws
 from isoloss.published import (
     MissingParams,
     NotApplicable,
@@ -30,14 +31,16 @@ from isoloss.published import (
     published_law,
     published_opinions,
 )
-from isoloss.report import content, numbers
+from isoloss.report import content
 
 
 @command
 def predict(
     laws: Annotated[
         str,
-        typer.Argument(help="laws.json, a sweep's URI in the store, or published:NAME."),
+        typer.Argument(
+            help="A file from isoloss fit, the URI of a sweep in the store, or published:NAME."
+        ),
     ],
     initial_loss: querying.InitialLoss = None,
     initial_loss_standard_error: querying.InitialLossError = 0.0,
@@ -110,8 +113,8 @@ def _print_prediction(
     terminal = console()
     rate, batch = answer.learning_rate, answer.batch_size
     head = grid("", f"{answer.interval_level:.0%} interval")
-    head.add_row("learning rate", numbers.with_interval(rate, "learning_rate"))
-    head.add_row("batch size (sequences)", numbers.with_interval(batch, "whole"))
+    head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
+    head.add_row("batch size (sequences)", formatting.interval(batch, formatting.batch_size))
     for name, value in content.prediction_facts(answer, asked.initial_loss):
         head.add_row(name, value)
     terminal.print(head)
@@ -122,7 +125,7 @@ def _print_prediction(
         table.add_row(*row[:-1])
     terminal.print(table)
     if answer.provisional:
-        terminal.print("provisional: the sweep behind these laws still runs")
+        terminal.print("provisional: the sweep behind these laws is still running")
 
 
 # ------------------------------------------------------------------------------ published laws
@@ -171,15 +174,15 @@ def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
 def _no_curve(law: PublishedLaw) -> Refusal:
     return Refusal(
         RefusalReason.LAW_REFUSED,
-        f"published:{law.name} comes without a loss-compute law, so an initial loss can not be turned into "
-        "equivalent compute: give --total-flops",
+        f"published:{law.name} comes without a loss-compute law, so that an initial loss cannot be "
+        "converted to equivalent compute: give --total-flops",
         {"law": law.name},
     )
 
 
 def _published_warnings(law: PublishedLaw, asked: Asked, length: int) -> tuple[str, ...]:
     found = [
-        f"published:{law.name} carries no covariance: there is no interval, low and high are null",
+        f"published:{law.name} has no covariance: there is no interval, low and high are null",
         *(f"published:{law.name}: {caveat}" for caveat in law.caveats),
     ]
     if length != law.sequence_length:
@@ -194,8 +197,8 @@ def _print_published(
     law: PublishedLaw, answer: PublishedOptimum, batch_size: float, length: int
 ) -> None:
     table = grid("", "no interval is published")
-    table.add_row("learning rate", numbers.learning_rate(answer.learning_rate))
-    table.add_row(f"batch size (sequences of {length})", numbers.whole(batch_size))
-    table.add_row("batch size (tokens)", numbers.count(answer.batch_size_tokens))
+    table.add_row("learning rate", formatting.learning_rate(answer.learning_rate))
+    table.add_row(f"batch size (sequences of {length})", formatting.batch_size(batch_size))
+    table.add_row("batch size (tokens)", formatting.count(answer.batch_size_tokens))
     table.add_row("source", law.source)
     console().print(table)

@@ -1,4 +1,4 @@
-"""What a prediction is asked on the command line, checked; shared by predict and report."""
+"""The options that describe a prediction, shared by predict and report."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from typing import Annotated
 import typer
 
 from isoloss.cli.inputs import positive
-from isoloss.cli.outcome import BadInput
+from isoloss.errors import BadInput
 from isoloss.laws import PredictionQuery
 
 InitialLoss = Annotated[
     float | None,
-    typer.Option(help="The checkpoint's loss on the validation data, nats per token."),
+    typer.Option(help="The checkpoint's loss on the validation data of the laws, nats per token."),
 ]
 InitialLossError = Annotated[float, typer.Option(help="Standard error of the initial loss.")]
 CptFlops = Annotated[float | None, typer.Option(help="Planned compute in FLOPs.")]
 CptTokens = Annotated[float | None, typer.Option(help="Planned tokens; needs --params.")]
 TotalFlops = Annotated[
-    float | None, typer.Option(help="Total effective compute in FLOPs: no initial loss is needed.")
+    float | None,
+    typer.Option(
+        help="Total effective compute in FLOPs, in place of an initial loss and a budget."
+    ),
 ]
 Params = Annotated[
     float | None,
-    typer.Option(help="The target's active parameters in matrix products, head included."),
+    typer.Option(help="Active parameters of the target in matrix products, output head included."),
 ]
 PretrainingTokens = Annotated[
-    float | None, typer.Option(help="For variant B: tokens the checkpoint was trained on.")
+    float | None,
+    typer.Option(help="Tokens the checkpoint was trained on, for variant B; needs --params."),
 ]
 RoundTo = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="Round the batch size to a multiple of this.")
@@ -51,7 +55,7 @@ class Asked:
     sequence_length: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise BadInput for numbers that can not be."""
+        """Raise BadInput for impossible numbers."""
         for option in (
             *("initial_loss", "cpt_flops", "cpt_tokens", "total_flops", "params"),
             "pretraining_tokens",
@@ -63,27 +67,27 @@ class Asked:
 
     @property
     def budgets(self) -> list[str]:
-        """Names of the budgets given."""
+        """Names of the given budget options."""
         names = ("cpt_flops", "cpt_tokens", "total_flops")
         return [name for name in names if getattr(self, name) is not None]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all was asked."""
+        """Whether no prediction was asked for."""
         return not self.budgets and self.initial_loss is None
 
     def query(self) -> PredictionQuery:
-        """The engine's question. Raises BadInput where options contradict or miss one another."""
+        """The query for the engine. Raises BadInput for options that contradict or need one another."""
         if len(self.budgets) != 1:
             raise BadInput("give exactly one of --cpt-flops, --cpt-tokens and --total-flops")
         if self.total_flops is not None and self.initial_loss is not None:
-            raise BadInput("--total-flops takes no --initial-loss: the total is given already")
+            raise BadInput("--total-flops takes no --initial-loss: the total is already given")
         if self.total_flops is None and self.initial_loss is None:
             raise BadInput(f"--{self.budgets[0].replace('_', '-')} needs --initial-loss")
         if self.cpt_tokens is not None and self.params is None:
-            raise BadInput("--cpt-tokens needs --params, to become FLOPs")
+            raise BadInput("--cpt-tokens needs --params, to convert tokens to FLOPs")
         if self.pretraining_tokens is not None and self.params is None:
-            raise BadInput("--pretraining-tokens needs --params, to become FLOPs")
+            raise BadInput("--pretraining-tokens needs --params, to convert tokens to FLOPs")
         return PredictionQuery(
             initial_loss=self.initial_loss,
             initial_loss_standard_error=self.initial_loss_standard_error,

@@ -9,42 +9,54 @@ from typing import Annotated
 import typer
 
 from isoloss.cli import querying
-from isoloss.cli.inputs import GivenRuns, positive, read_laws, read_runs, write_file
+from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
-    BadInput,
     command,
     console,
     print_document,
     print_warnings,
 )
 from isoloss.cli.querying import Asked
+from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
 from isoloss.laws import predict as predict_from
+from isoloss.laws_files import read_laws, write_file
 from isoloss.published import PublishedOptimum, published_opinions
+from isoloss.report import draw_figures, png_files, render_report
+from isoloss.run_sources import RunSet, read_runs
+from isoloss.runs import Weights
 from isoloss.savings import SearchCost
 from isoloss.stored_sweeps import is_sweep_uri
 
 
 @command
 def report(
-    laws: Annotated[str, typer.Argument(help="laws.json, or a sweep's URI in the store.")],
-    out: Annotated[Path, typer.Option(help="The HTML file.")],
+    laws: Annotated[
+        str, typer.Argument(help="A file from isoloss fit, or the URI of a sweep in the store.")
+    ],
+    out: Annotated[Path, typer.Option(help="Write the page to this HTML file.")],
     runs: Annotated[
         list[str] | None,
-        typer.Option(help="Tables or sweeps with the runs behind the laws, for the trajectories."),
+        typer.Option(
+            help="Tables or sweeps with the runs behind the laws, to draw their trajectories."
+        ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="Of the page; the laws' name by default.")
+        str | None, typer.Option(help="Title of the page. By default the name of the laws.")
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(help="Folder for the PNG figures; default: beside the page, NAME-figures."),
+        typer.Option(
+            help="Folder for the figures as PNG. By default NAME-figures next to the page."
+        ),
     ] = None,
     direct_grid_flops: Annotated[
         float | None,
-        typer.Option(help="FLOPs of a direct grid on the target, to compare the runs' cost with."),
+        typer.Option(
+            help="FLOPs of a grid of runs on the target itself, to compare the cost of the runs with."
+        ),
     ] = None,
     initial_loss: querying.InitialLoss = None,
     initial_loss_standard_error: querying.InitialLossError = 0.0,
@@ -56,7 +68,7 @@ def report(
     round_to: querying.RoundTo = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Write a report; with a prediction placed on the curves where one is asked for."""
+    """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
     asked = Asked(
         initial_loss=initial_loss,
         initial_loss_standard_error=initial_loss_standard_error,
@@ -101,7 +113,7 @@ class _Paths:
 def _write(
     paths: _Paths,
     laws: Laws,
-    given: GivenRuns,
+    given: RunSet,
     *,
     title: str,
     facts: dict[str, str],
@@ -110,10 +122,7 @@ def _write(
     savings: SearchCost | None,
     warnings: tuple[str, ...],
 ) -> list[str]:
-    """Draw and write everything; the figures' paths."""
-    # Here and not above: matplotlib takes a second, which no other command should.
-    from isoloss.report import draw_figures, png_files, render_report
-
+    """Draw and write everything. Returns the paths of the figures."""
     drawn = draw_figures(laws, given.runs, prediction, initial_loss=asked.initial_loss)
     page = render_report(
         laws,
@@ -135,15 +144,16 @@ def _write(
     return written
 
 
-def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> GivenRuns:
-    """The runs named, those of the sweep, or none: the laws then tell what they remember."""
+def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
+    """The runs named or those of the sweep; without either, the laws' own contours must do."""
     if runs is None and not is_sweep_uri(laws):
-        return GivenRuns((), ())
-    return read_runs(runs or [laws], "raw" if fitted.loss_kind == "raw" else "averaged")
+        return RunSet(())
+    weights: Weights = "raw" if fitted.loss_kind == "raw" else "averaged"
+    return read_runs(*(runs or [laws]), weights=weights)
 
 
 def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:
-    """The answer, or in words why there is none although one was asked for."""
+    """The prediction, or why there is none although one was asked for."""
     if asked.is_empty:
         return None, ()
     try:
@@ -173,5 +183,5 @@ def _saving(runs: tuple[Run, ...], direct_grid_flops: float | None) -> SearchCos
         if run.tokens.size
     )
     if not spent:
-        raise BadInput("--direct-grid-flops needs --runs, to know what the sweep took")
+        raise BadInput("--direct-grid-flops needs --runs, to know what the sweep cost")
     return SearchCost(direct_flops=direct_grid_flops, proxy_flops=spent)

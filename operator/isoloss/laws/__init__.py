@@ -1,6 +1,21 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
-from isoloss.laws.document import BadLaws
+from isoloss.laws.answer.predict import predict
+from isoloss.laws.answer.prediction import (
+    Extrapolation,
+    Point,
+    Prediction,
+    PredictionQuery,
+    Refused,
+)
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import (
+    HyperparameterCurve,
+    LossCurve,
+    OptimumPlanes,
+    Plane,
+)
+from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
 from isoloss.laws.fit import fit_laws
 from isoloss.laws.model import (
     FitOptions,
@@ -13,17 +28,11 @@ from isoloss.laws.model import (
     Run,
     Status,
 )
-from isoloss.laws.predict import predict
-from isoloss.laws.prediction import (
-    Extrapolation,
-    Point,
-    Prediction,
-    PredictionQuery,
-    Refused,
-)
+from isoloss.laws.refusals import refused_laws
 from isoloss.laws.results import (
     Contour,
     DataRange,
+    Draws,
     Exclusion,
     HeldOutScore,
     HyperparameterLaw,
@@ -32,25 +41,29 @@ from isoloss.laws.results import (
     Optimum,
     Selection,
     SurfaceLaw,
-    evaluate_form,
 )
-from isoloss.laws.serialization import laws_from_json, laws_to_json
 
 __all__ = [
+    "Array",
     "BadLaws",
     "Contour",
     "DataRange",
+    "Draws",
     "Exclusion",
     "Extrapolation",
     "FitOptions",
     "HeldOutScore",
+    "HyperparameterCurve",
     "HyperparameterLaw",
     "Interval",
     "InvalidRunError",
     "LawForm",
     "Laws",
     "LossComputeLaw",
+    "LossCurve",
     "Optimum",
+    "OptimumPlanes",
+    "Plane",
     "Point",
     "Prediction",
     "PredictionQuery",
@@ -62,9 +75,9 @@ __all__ = [
     "Selection",
     "Status",
     "SurfaceLaw",
-    "evaluate_form",
     "fit_laws",
     "laws_from_json",
     "laws_to_json",
     "predict",
+    "refused_laws",
 ]

@@ -1,4 +1,4 @@
-"""Puts the parts of a fit together into the one public result: ranges, exclusions, warnings, draws."""
+"""Combines the parts of a fit into the public result: ranges, exclusions, warnings, draws."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.estimate import IsoLossEstimate
-from isoloss.laws.model import Array, FitOptions, Run, Status
-from isoloss.laws.optima import Frontier
-from isoloss.laws.records import contours_of, frontier_results, size_optima_results
-from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection, SurfaceLaw
-from isoloss.laws.trajectories import Collected, Trajectory
+from isoloss.laws.data.trajectories import Collected, Trajectory
+from isoloss.laws.iso_loss.estimate import IsoLossFit
+from isoloss.laws.iso_loss.optima import Frontier
+from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
+from isoloss.laws.model import FitOptions, Run, Status
+from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection
+from isoloss.laws.surface.estimate import JointSurfaceEstimate
 
-KEPT_DRAWS = 200
+KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
 KEPT_CONTOUR_POINTS = 20_000
 """Runs times levels above which contours are thinned, to keep the document small."""
@@ -24,9 +25,8 @@ KEPT_CONTOUR_POINTS = 20_000
 class Estimates:
     """Both routes and the choice between them."""
 
-    iso_loss: IsoLossEstimate
-    surface: SurfaceLaw
-    surface_draws: Array | None
+    iso_loss: IsoLossFit
+    surface: JointSurfaceEstimate
     selection: Selection
 
 
@@ -39,14 +39,15 @@ def assemble(
 ) -> Laws:
     """The public record of a fit."""
     iso_loss = estimates.iso_loss
-    frontier, levels = iso_loss.frontier, iso_loss.levels
-    answers = iso_loss.complete or estimates.surface.status != "refused"
+    frontier, levels, laws = iso_loss.frontier, iso_loss.levels, iso_loss.estimate
+    along_frontier = laws.learning_rate.refusal is None and laws.batch_size.refusal is None
+    answers = along_frontier or estimates.surface.refusal is None
     return Laws(
         status=fitted if answers else "refused",
-        learning_rate=iso_loss.learning_rate,
-        batch_size=iso_loss.batch_size,
-        loss_compute=iso_loss.loss_compute,
-        surface=estimates.surface,
+        learning_rate=laws.learning_rate,
+        batch_size=laws.batch_size,
+        loss_compute=laws.loss_compute,
+        surface=estimates.surface.law,
         selection=estimates.selection,
         optima=tuple(o for s in iso_loss.sizes for o in size_optima_results(s, levels, fitted)),
         frontier=() if frontier is None else frontier_results(frontier, fitted),
@@ -54,7 +55,7 @@ def assemble(
         excluded=collected.excluded,
         warnings=_warnings(iso_loss),
         data=_data_range(runs, collected.trajectories, frontier),
-        draws=_kept_draws(iso_loss, estimates.surface_draws),
+        draws=_kept_draws(estimates),
         sequence_length=runs[0].sequence_length,
         options=options,
         tokenizer=runs[0].tokenizer,
@@ -62,7 +63,7 @@ def assemble(
     )
 
 
-def _kept_contours(iso_loss: IsoLossEstimate) -> tuple[Contour, ...]:
+def _kept_contours(iso_loss: IsoLossFit) -> tuple[Contour, ...]:
     """Every contour of a usual sweep; of a huge one, evenly spaced levels."""
     points = sum(len(s.size.trajectories) for s in iso_loss.sizes) * len(iso_loss.levels)
     every = 1 + points // KEPT_CONTOUR_POINTS
@@ -71,22 +72,22 @@ def _kept_contours(iso_loss: IsoLossEstimate) -> tuple[Contour, ...]:
     return tuple(c for c in found if c.loss in kept)
 
 
-def _warnings(iso_loss: IsoLossEstimate) -> tuple[str, ...]:
+def _warnings(iso_loss: IsoLossFit) -> tuple[str, ...]:
     found: list[str] = []
-    curve = iso_loss.loss_compute
+    curve = iso_loss.estimate.loss_compute
     if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
         low, high = curve.irreducible_loss_interval.low, curve.irreducible_loss_interval.high
         found.append(
-            f"The irreducible loss is not identified: the frontier gives {low:.3g} to {high:.3g} "
-            "nats, 0 being the least tried. Predictions carry that; fix it if you know it."
+            f"The irreducible loss is poorly determined: the data allow {low:.3g} to {high:.3g} nats. "
+            "Predictions include this uncertainty; set the irreducible loss if you know it."
         )
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found
         winners = np.unique(np.round(iso_loss.frontier.log_params[0, used], 6))
         if used.any() and len(winners) < 2:
             found.append(
-                f"Along the whole frontier one size ({np.exp(winners[0]):.3g} parameters) needs "
-                "the least compute: the laws say nothing about the other sizes."
+                f"One size ({np.exp(winners[0]):.3g} parameters) needs the least compute at every loss "
+                "level: the iso-loss laws describe that size only."
             )
     return tuple(found)
 
@@ -109,6 +110,7 @@ def _data_range(
         largest_flops=float(flops.max()) if len(flops) else _most_spent(usable),
         lowest_loss=float(losses.min()) if len(losses) else None,
         highest_loss=max((float(np.exp(t.log_losses.max())) for t in usable), default=None),
+        smallest_tokens=min((float(np.exp(t.log_tokens[0])) for t in usable), default=None),
         largest_tokens=max((float(np.exp(t.log_tokens[-1])) for t in usable), default=None),
     )
 
@@ -118,14 +120,12 @@ def _most_spent(usable: Sequence[Trajectory]) -> float | None:
     return max(spent, default=None)
 
 
-def _kept_draws(iso_loss: IsoLossEstimate, surface: Array | None) -> Draws:
-    def thin(draws: Array | None) -> Array | None:
-        # Draw 0 is the estimate itself, not a draw.
-        return None if draws is None else draws[1 : KEPT_DRAWS + 1]
-
+def _kept_draws(estimates: Estimates) -> Draws:
+    laws, kept = estimates.iso_loss.estimate, slice(KEPT_DRAWS)
+    surface = estimates.surface.plane_draws
     return Draws(
-        thin(iso_loss.rate_draws),
-        thin(iso_loss.batch_draws),
-        thin(iso_loss.curve_draws),
-        thin(surface),
+        laws.rate_draws and laws.rate_draws.take(kept),
+        laws.batch_draws and laws.batch_draws.take(kept),
+        laws.curve_draws and laws.curve_draws.take(kept),
+        surface and surface.take(kept),
     )

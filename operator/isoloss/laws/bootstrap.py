@@ -12,15 +12,58 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.iso_loss import Parabola
-from isoloss.laws.levels import Size
-from isoloss.laws.model import Array, Interval, Refusal
-from isoloss.laws.trajectories import Trajectory
+from isoloss.laws.arrays import Array
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.levels import Size
+from isoloss.laws.iso_loss.parabola import Parabola
+from isoloss.laws.model import Interval, Refusal
 
 PRIOR_RUN_NOISE = 4e-4
-"""Relative loss noise from run to run where the data can not show it: 0.0013 nats at 3.3."""
+"""Relative loss noise from run to run where the data cannot show it: 0.0013 nats at 3.3."""
 PRIOR_FREEDOM = 2.0
 """Weight of that prior, in degrees of freedom."""
+
+
+DECIDING = 200
+"""Draws that decide which optima are believed and how much they weigh: the same ones for every seed."""
+
+DECIDE = slice(1 + DECIDING)
+"""The estimate and those draws."""
+
+
+class DrawSource:
+    """Random numbers whose first axis is draws: the estimate, then DECIDING draws that no seed changes.
+
+    Whatever decides about an estimate looks at those alone, so that the estimate does not depend on the
+    seed. Intervals come from the draws after them. Deciding draws come in opposite pairs.
+    """
+
+    def __init__(self, seed: int, stream: int, samples: int) -> None:
+        self.draws = 1 + DECIDING + samples
+        self._deciding = np.random.default_rng([stream])
+        self._others = np.random.default_rng([stream, 1, seed])
+
+    def normal(self, *shape: int) -> Array:
+        """(draws, *shape)."""
+        half = self._deciding.standard_normal((DECIDING // 2, *shape))
+        others = self._others.standard_normal((self.draws - 1 - DECIDING, *shape))
+        return np.concatenate([np.zeros((1, *shape)), half, -half, others])
+
+    def chisquare(self, freedom: float) -> Array:
+        """(draws,)."""
+        half = self._deciding.chisquare(freedom, DECIDING // 2)
+        others = self._others.chisquare(freedom, self.draws - 1 - DECIDING)
+        return np.concatenate([[freedom], half, half, others])
+
+    def correlated(self, covariance: Array) -> Array:
+        """(draws, n) normal errors of this covariance (n, n), none in the estimate.
+
+        Its symmetric root is its only one of that kind: other roots, and so the draws, follow the signs
+        that rounding gives to eigenvectors.
+        """
+        values, vectors = np.linalg.eigh(covariance)
+        root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+        return np.asarray(self.normal(len(values)) @ root, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -67,48 +110,36 @@ def estimate_noise(
     return Noise(evaluation, float(np.sqrt(variance)), (freedom + prior) / levels)
 
 
-def draw_log_tokens(size: Size, noise: Noise, draws: int, rng: np.random.Generator) -> Array:
+def draw_log_tokens(size: Size, noise: Noise, source: DrawSource) -> Array:
     """(draws, runs, levels) errors of ln D; draw 0 is the estimate itself, without error."""
     levels = size.log_tokens.shape[1]
-    run_scale = noise.run * np.sqrt(noise.freedom / rng.chisquare(noise.freedom, draws))
-    errors = np.zeros((draws, len(size.trajectories), levels))
+    run_scale = noise.run * np.sqrt(noise.freedom / source.chisquare(noise.freedom))
+    errors = np.zeros((source.draws, len(size.trajectories), levels))
     for i, weights in enumerate(size.weights):
         reached = np.isfinite(size.log_tokens[i])
         if not reached.any():
             continue
-        common = rng.standard_normal(draws) * run_scale
-        error = np.broadcast_to(common[:, None], (draws, int(reached.sum())))
+        common = source.normal() * run_scale
+        error = np.broadcast_to(common[:, None], (source.draws, int(reached.sum())))
         if noise.evaluation > 0:
             covariance = weights[reached] @ weights[reached].T
-            error = error + noise.evaluation * correlated(covariance, draws, rng)
+            error = error + noise.evaluation * source.correlated(covariance)
         errors[:, i, reached] = error / size.slopes[i, reached]
-    errors[0] = 0.0
     return errors
 
 
-def correlated(covariance: Array, draws: int, rng: np.random.Generator) -> Array:
-    """(draws, n) normal errors of this covariance (n, n).
-
-    Its symmetric root is its only one of that kind: other roots, and so the draws, follow the signs that
-    rounding gives to eigenvectors.
-    """
-    values, vectors = np.linalg.eigh(covariance)
-    root = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
-    return np.asarray(rng.standard_normal((draws, len(values))) @ root, dtype=float)
-
-
-def with_misfit(draws: Array, fitted: Array, unknowns: int, rng: np.random.Generator) -> Array:
+def with_misfit(
+    draws: Array, fitted: Array, unknowns: int, deciding: int | None, source: DrawSource
+) -> Array:
     """Draws (n, K) with the scatter about a fitted law added where their own noise is smaller.
 
     A law that bends away from its points is wrong by that much elsewhere too. The scatter counts
-    double because neighbouring levels err alike.
+    double because neighbouring levels deviate together. `deciding` is how many draws decide.
     """
     residuals = draws[0] - fitted
     scatter = 2.0 * float((residuals**2).sum()) / max(len(residuals) - unknowns, 1)
-    missing = max(scatter - float(draws.var(axis=0).mean()), 0.0)
-    noise = np.sqrt(missing) * rng.standard_normal(draws.shape)
-    noise[0] = 0.0
-    return np.asarray(draws + noise, dtype=float)
+    missing = max(scatter - float(draws[:deciding].var(axis=0).mean()), 0.0)
+    return np.asarray(draws + np.sqrt(missing) * source.normal(draws.shape[1])[: len(draws)])
 
 
 def interval(value: float, draws: Array, level: float) -> Interval:

@@ -1,4 +1,4 @@
-"""The types of the law engine's narrow interface. Arrays in, frozen dataclasses out.
+"""The vocabulary of the law engine: runs, options, refusals and intervals.
 
 Symbols as in the literature: N active parameters taking part in matrix products, D tokens,
 C = 6 N D FLOPs (or as given), L loss in nats per token, B batch size in sequences, LR learning rate.
@@ -10,19 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from isoloss.laws.arrays import Array, Real
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
 Route = Literal["iso-loss", "surface"]
 
 
 class InvalidRunError(ValueError):
-    """A run whose numbers can not be: `run` and `field` name the culprit."""
+    """A run with impossible numbers; `run` and `field` name them."""
 
     def __init__(self, run: str, field_name: str, problem: str) -> None:
         super().__init__(f"run {run}: {field_name} {problem}")
@@ -50,7 +46,7 @@ class Run:
     bytes_per_token: float | None = None
     diverged: bool = False
     finished: bool = True
-    """False: still training; what it has reached so far is a bound, not a result."""
+    """False: still training. What it has reached so far is a bound, not a result."""
     tokenizer: str | None = None
     """Names the tokenizer; losses per token of two tokenizers are not comparable."""
     loss_kind: str | None = None
@@ -81,17 +77,17 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A typed 'I can't tell, because …': `message` is a sentence a user can act on."""
+    """Why there is no answer, typed; `message` is a sentence that a user can act on."""
 
     reason: RefusalReason
     message: str
-    figures: dict[str, float | str] = field(default_factory=dict)
+    figures: dict[str, Real | str] = field(default_factory=dict)
     """The numbers behind the sentence."""
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How to fit; the defaults are what a user gets who says nothing."""
+    """How to fit."""
 
     irreducible_loss: float | None = None
     """Nats per token; None: free."""
@@ -110,6 +106,6 @@ DEFAULTS = FitOptions()
 class Interval:
     """A value with its interval (at the level of FitOptions.interval, 80 % by default)."""
 
-    value: float
-    low: float
-    high: float
+    value: Real
+    low: Real
+    high: Real

@@ -19,7 +19,7 @@ from isoloss.laws.results import (
 
 
 def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
-    """Losses that can not be compared, or nothing to compare."""
+    """Losses that cannot be compared, or nothing to compare."""
     if not runs:
         return Refusal(RefusalReason.TOO_FEW_RUNS, "There are no runs.", {"runs": 0})
     for attribute, reason, words in (
@@ -34,22 +34,22 @@ def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
             )
             return Refusal(
                 reason,
-                f"The runs have different {words}: {listed}. Their losses per token can not be "
-                "compared; fit them separately.",
+                f"The runs have different {words}: {listed}. Their losses per token cannot be "
+                "compared. Fit them separately.",
                 {str(value): n for value, n in counts.items()},
             )
     return _mixed_text_per_token(runs)
 
 
 def _mixed_text_per_token(runs: Sequence[Run]) -> Refusal | None:
-    """Without names, tokenizers show in the bytes per token: the same text gives the same ratio."""
+    """Unnamed tokenizers differ in bytes per token: one tokenizer on one text gives one ratio."""
     ratios = [run.bytes_per_token for run in runs if run.bytes_per_token is not None]
     if not ratios or max(ratios) <= 1.02 * min(ratios):
         return None
     return Refusal(
         RefusalReason.MIXED_TOKENIZERS,
-        f"The runs' bytes per token range from {min(ratios):.4g} to {max(ratios):.4g}: they do not "
-        "share a tokenizer and validation text. Fit them separately.",
+        f"bytes_per_token ranges from {min(ratios):.4g} to {max(ratios):.4g}: the runs do not share "
+        "a tokenizer and a validation text. Fit them separately.",
         {"lowest": min(ratios), "highest": max(ratios)},
     )
 

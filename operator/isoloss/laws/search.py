@@ -1,6 +1,6 @@
 """Search support: where the next points go when the optimum is on the edge, and which may stop early.
 
-Pure functions of what is known so far; the operator decides whether to act on them.
+Pure functions of the results so far.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import evaluation_noise
-from isoloss.laws.cells import best_curve
-from isoloss.laws.model import Array, RefusalReason, Run
+from isoloss.laws.data.cells import best_curve
+from isoloss.laws.data.trajectories import Trajectory, collect
+from isoloss.laws.model import RefusalReason, Run
 from isoloss.laws.results import Laws
-from isoloss.laws.trajectories import Trajectory, collect
 
 FEWEST_SHARE = 0.3
 """Of the size's tokens, below which no run is pruned: ranks that early do not last."""
 SAFE_DEVIATIONS = 3.0
-"""Standard deviations that a bound lies below the extrapolated loss."""
+"""Standard deviations from the extrapolated loss down to its bound."""
 CURVE_ERROR = 0.004
 """Relative error of a loss extrapolated from 30 % of the tokens; falls to 0 at the end."""
 FEWEST_EVALUATIONS = 6
@@ -51,7 +52,7 @@ class GridExtension:
 
 @dataclass(frozen=True)
 class Prunable:
-    """A running point that can not become the optimum."""
+    """A running point that cannot become the optimum."""
 
     run: str
     reason: str
@@ -65,7 +66,7 @@ class Prunable:
 
 
 def extend_grid(laws: Laws, runs: Sequence[Run], max_points: int) -> tuple[GridExtension, ...]:
-    """New grid lines for sizes whose optimum lies on an edge, `max_points` points in all.
+    """New grid lines for sizes whose optimum is on an edge, `max_points` points in all.
 
     One line per edge, one geometric step beyond the last value; of each new line the points nearest to
     the best run come first. The lowest losses count: early levels have other optima.
@@ -123,7 +124,7 @@ def _last_loss(run: Run) -> float:
 def prunable(runs: Sequence[Run], target_tokens: dict[float, float]) -> tuple[Prunable, ...]:
     """Unfinished runs that may stop, by size; `target_tokens` maps params to the planned tokens.
 
-    A run is prunable when it has seen 30 % of its tokens and the lower bound of its extrapolated loss lies
+    A run is prunable when it has seen 30 % of its tokens and the lower bound of its extrapolated loss is
     above the upper bound of the leader's, both at the planned end. The leader's neighbours at the
     next larger batch size never are: larger batches catch up late.
     """
@@ -160,7 +161,7 @@ def _forecast(t: Trajectory, log_end: float, noise: float) -> tuple[float, float
         return float(t.smooth[-1]), noise
     late = t.log_tokens >= t.log_tokens[-1] - 1.5
     curve = best_curve(t.log_tokens[late], _decreasing(t.smooth[late]))
-    ahead = float(np.log(curve.floor + np.exp(curve.log_gain - curve.exponent * log_end)))
+    ahead = float(np.log(curve.loss(log_end)))
     share = left / float(-np.log(FEWEST_SHARE))
     return ahead, float(np.hypot(noise, CURVE_ERROR * share))
 
@@ -193,7 +194,7 @@ def _pruned(
     return Prunable(
         run=t.name,
         reason=(
-            f"Extrapolated to {end:.3g} tokens it reaches loss {np.exp(loss):.4g}, not below "
+            f"Extrapolated to {end:.3g} tokens it reaches loss {np.exp(loss):.4g} and not less than "
             f"{np.exp(bound):.4g}; the leader {leader.name} reaches {np.exp(best):.4g}."
         ),
         tokens_saved=float(end - np.exp(t.end)),

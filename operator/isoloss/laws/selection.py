@@ -1,186 +1,122 @@
-"""Which of the two estimates to believe: the one that does better on data it was not shown."""
+"""Which of the two routes answers where no target size is given.
+
+The joint surface, unless the iso-loss laws do better by more than noise on data that neither was shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from isoloss.laws.cells import Cell, make_cells
-from isoloss.laws.iso_loss import vertex_of
-from isoloss.laws.model import Array, Route
+from isoloss.laws.arrays import Array
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.estimates import Estimate, Target
+from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
+from isoloss.laws.model import FitOptions, Route
 from isoloss.laws.results import HeldOutScore, Selection
-from isoloss.laws.trajectories import Trajectory
+from isoloss.laws.surface.form_error import USUAL
 
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
-FEWEST_SIZES = 3
-"""Sizes needed to hold one out and still see a trend over the others, or to see how far one strays."""
-TOKENS_SHOWN = 0.4
-"""With fewer than three sizes, the share of each size's tokens that the held-out fit is shown."""
-
-Predictor = Callable[[float, float, float], Array]
-"""(ln N, ln D, ln C) to the draws (n, 2) of (ln LR, ln B), the estimate first."""
-Fitter = Callable[[Sequence[Trajectory]], dict[Route, Predictor]]
-"""Fits both routes; a route that was refused is absent."""
-
-
-@dataclass(frozen=True)
-class HeldOutCell:
-    """A cell with its own parabola, the judge of both routes."""
-
-    log_params: float
-    log_tokens: float
-    log_flops: float
-    vertex: Array
-    variance: Array
-    """(2,) of the vertex."""
-    centre: Array
-    coefficients: Array
-    lowest: float
-    loss_scale: float
-    """Nats per unit of the parabola."""
-
-    def regret(self, log_rate: float, log_batch: float) -> float:
-        """Nats above the cell's minimum."""
-        x, y = log_rate - self.centre[0], log_batch - self.centre[1]
-        row = np.array([1.0, x, y, x * x, x * y, y * y])
-        return float(row @ self.coefficients - self.lowest) * self.loss_scale
+SEED_NOISE = 0.001
+"""Nats by which two trainings of one configuration differ: no route wins by less."""
+SURE = 2.0
+INDEPENDENT = 4.0
+"""Cells of one held-out size share their runs or their size: they count as this many."""
+SAMPLES = 50
+"""Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 
 
 def select_route(
-    trajectories: Sequence[Trajectory], available: Sequence[Route], fit: Fitter
+    trajectories: Sequence[Trajectory], estimates: Sequence[Estimate], options: FitOptions
 ) -> Selection:
     """Hold out the largest size (or the latest tokens), fit both routes on the rest, compare."""
-    fallback: Route = "surface" if "surface" in available else "iso-loss"
-    shown, held_out, words = split(trajectories)
+    available = [estimate for estimate in estimates if estimate.refusal is None]
+    surface = any(estimate.route == "surface" for estimate in available)
+    fallback: Route = "surface" if surface else "iso-loss"
     if not available:
-        return Selection(fallback, "no estimate could be made")
-    cells = judged_cells(held_out)
-    if not cells:
-        return Selection(fallback, "nothing could be held out: no cell has a minimum of its own")
-    predictors = fit(shown)
-    scores = tuple(_score(r, predictors[r], cells) for r in available if r in predictors)
+        return Selection(fallback, "neither route could be fitted")
+    shown, held_out, words = split(trajectories)
+    cells, late = judged_cells(held_out, early=True), judged_cells(held_out)
+    if not late:
+        return Selection(fallback, "nothing to compare: no held-out cell has a minimum of its own")
+    quick = replace(options, bootstrap_samples=SAMPLES, seed=0)
+    refits = [estimate.refit(shown, quick) for estimate in available] if shown else []
+    scores = tuple(_score(refit, cells, late) for refit in refits if refit.refusal is None)
     if not scores:
-        return Selection(fallback, f"{words}, but no estimate could be made from the rest")
-    default = min(scores, key=lambda score: score.regret_mean).route
-    if fallback == "surface" and len(scores) < len(available):
-        # Winning without a rival proves nothing: the surface is the better guess outside the data.
+        return Selection(fallback, f"{words}, but neither route could be fitted to the rest")
+    default = _better(scores, refits, cells, fallback)
+    if surface and len(scores) < len(available):
+        # Winning without a rival proves nothing: the joint surface is the better guess outside the data.
         default = fallback
-        words += ", but only one estimate could be made from the rest"
-    if "surface" in available and len({t.params for t in trajectories}) < FEWEST_SIZES:
-        # Later tokens say nothing about another size; the surface at least tells N from D.
+        words += ", but only one route could be fitted to the rest"
+    if surface and len({t.params for t in trajectories}) < FEWEST_SIZES:
+        # Held-out tokens do not test another size. The joint surface at least separates N from D.
         default = "surface"
-        words += "; with two sizes that can not decide, and the joint surface answers"
+        words += "; with two sizes this does not decide, and the joint surface answers"
     most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
-    distance = float(np.mean([c.log_flops for c in cells]) - most)
-    return Selection(default, words, scores, len(cells), max(distance, SHORTEST_DISTANCE))
+    distance = float(np.mean([c.log_flops for c in late]) - most)
+    return Selection(default, words, scores, len(late), max(distance, SHORTEST_DISTANCE))
 
 
-def split(
-    trajectories: Sequence[Trajectory],
-) -> tuple[list[Trajectory], list[Trajectory], str]:
-    """(shown, held out, in words)."""
-    sizes = sorted({t.params for t in trajectories})
-    if len(sizes) >= FEWEST_SIZES:
-        largest = sizes[-1]
-        return (
-            [t for t in trajectories if t.params < largest],
-            [t for t in trajectories if t.params == largest],
-            f"the largest size ({largest:.3g} parameters) was held out",
-        )
-    ends = {n: max(t.end for t in trajectories if t.params == n) for n in sizes}
-    limits = {n: end + np.log(TOKENS_SHOWN) for n, end in ends.items()}
-    shown = [_cut_before(t, limits[t.params]) for t in trajectories]
-    words = f"the tokens beyond {TOKENS_SHOWN:.0%} of each size's were held out"
-    return [t for t in shown if t.usable], list(trajectories), words
+def _better(
+    scores: Sequence[HeldOutScore],
+    refits: Sequence[Estimate],
+    cells: Sequence[HeldOutCell],
+    fallback: Route,
+) -> Route:
+    """The fallback, unless another route is better by more than noise in these cells."""
+    regrets = {refit.route: _regrets(refit, cells) for refit in refits if refit.refusal is None}
+    usual = regrets.pop(fallback, None)
+    if usual is None:
+        return min(scores, key=lambda score: score.regret_mean).route
+    weights = _weights(cells)
+    for route, found in regrets.items():
+        gain = usual - found
+        mean = float(np.average(gain, weights=weights))
+        spread = np.sqrt(np.average((gain - mean) ** 2, weights=weights))
+        if mean > SEED_NOISE + SURE * float(spread) / np.sqrt(INDEPENDENT):
+            return route
+    return fallback
 
 
-def _cut_before(t: Trajectory, limit: float) -> Trajectory:
-    keep = t.log_tokens <= limit + 1e-9
-    block = t.smoother[np.ix_(keep, keep)]
-    # Rows of the cut smoother still average, without the evaluations that were cut away.
-    sums = block.sum(1, keepdims=True)
-    return replace(
-        t,
-        log_tokens=t.log_tokens[keep],
-        log_losses=t.log_losses[keep],
-        smooth=t.smooth[keep],
-        smoother=block / np.where(np.abs(sums) > 0.1, sums, 1.0),
-        residuals=t.residuals[keep],
-        end=min(t.end, float(limit)),
-    )
+def _weights(cells: Sequence[HeldOutCell]) -> Array:
+    """A cell whose own optimum is poorly known judges little."""
+    return np.array([1.0 / (USUAL**2 + cell.variance.mean()) for cell in cells])
 
 
-def judged_cells(trajectories: Sequence[Trajectory]) -> list[HeldOutCell]:
-    """The last cell of every size, or all where runs have single evaluations, with a minimum inside."""
-    cells = make_cells(trajectories)
-    judged = [_judge(cell, trajectories) for cell in cells]
-    if len({t.params for t in trajectories}) > 1 or len(cells) > 4:
-        last = {
-            c.log_params: max(o.log_tokens for o in cells if o.log_params == c.log_params)
-            for c in cells
-        }
-        judged = [
-            j
-            for c, j in zip(cells, judged, strict=True)
-            if c.log_tokens > last[c.log_params] + np.log(0.4)
-        ]
-    return [j for j in judged if j is not None]
+def _regrets(estimate: Estimate, cells: Sequence[HeldOutCell]) -> Array:
+    """(cells,) nats above each cell's own minimum."""
+    answers = [_answer(estimate, cell)[0] for cell in cells]
+    return np.array([c.regret(a[0], a[1]) for c, a in zip(cells, answers, strict=True)])
 
 
-def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None:
-    if len(cell.runs) < 7:
-        return None
-    runs = [trajectories[i] for i in cell.runs]
-    x = np.log([t.learning_rate for t in runs])
-    y = np.log([t.batch_size for t in runs])
-    z = cell.waste
-    excess = z - z.min()
-    weights = 1.0 / (1.0 + (excess / 0.15) ** 2)
-    centre = np.array([np.average(x, weights=weights), np.average(y, weights=weights)])
-    dx, dy = x - centre[0], y - centre[1]
-    design = np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)
-    root = np.sqrt(weights)
-    if np.linalg.matrix_rank(design * root[:, None], tol=1e-6) < 6:
-        return None
-    solver = np.linalg.pinv(design * root[:, None]) * root
-    coefficients = solver @ z
-    vertex, lowest, convex = vertex_of(coefficients, centre)
-    inside = x.min() <= vertex[0] <= x.max() and y.min() <= vertex[1] <= y.max()
-    if not convex or not inside:
-        return None
-    scale = cell.slope * float(np.exp(cell.log_losses.min()))
-    scatter = float((weights * (z - design @ coefficients) ** 2).sum()) / max(len(z) - 6, 1)
-    noise = np.sqrt(scatter) / root * np.random.default_rng(4).standard_normal((100, len(z)))
-    vertices, _, good = vertex_of((z + noise) @ solver.T, centre)
-    return HeldOutCell(
-        log_params=cell.log_params,
-        log_tokens=cell.log_tokens,
-        log_flops=cell.log_tokens + float(np.log(runs[0].flops_per_token)),
-        vertex=vertex,
-        variance=vertices[good].var(axis=0),
-        centre=centre,
-        coefficients=coefficients,
-        lowest=float(lowest),
-        loss_scale=scale,
-    )
-
-
-def _score(route: Route, predictor: Predictor, cells: Sequence[HeldOutCell]) -> HeldOutScore:
-    answers = [predictor(c.log_params, c.log_tokens, c.log_flops) for c in cells]
-    regrets = [c.regret(a[0, 0], a[0, 1]) for c, a in zip(cells, answers, strict=True)]
-    squares = np.array([(a[0] - c.vertex) ** 2 for c, a in zip(cells, answers, strict=True)])
-    noise = np.array([a.var(axis=0) + c.variance for c, a in zip(cells, answers, strict=True)])
+def _score(
+    estimate: Estimate, cells: Sequence[HeldOutCell], late: Sequence[HeldOutCell]
+) -> HeldOutScore:
+    """Regret in all cells; errors of ln LR and ln B in the late ones, which answers resemble."""
+    regrets = _regrets(estimate, cells)
+    answers = [_answer(estimate, cell) for cell in late]
+    squares = np.array([(a[0] - c.vertex) ** 2 for c, a in zip(late, answers, strict=True)])
+    noise = np.array([a.var(axis=0) + c.variance for c, a in zip(late, answers, strict=True)])
     error = np.sqrt(squares.mean(axis=0))
     unexplained = np.sqrt(np.maximum((squares - noise).mean(axis=0), 0.0))
     return HeldOutScore(
-        route=route,
-        regret_mean=float(np.mean(regrets)),
+        route=estimate.route,
+        regret_mean=float(np.average(regrets, weights=_weights(cells))),
         regret_max=float(np.max(regrets)),
         log_learning_rate_error=float(error[0]),
         log_batch_size_error=float(error[1]),
         unexplained_learning_rate_error=float(unexplained[0]),
         unexplained_batch_size_error=float(unexplained[1]),
     )
+
+
+def _answer(estimate: Estimate, cell: HeldOutCell) -> Array:
+    """(draws, 2) of ln LR and ln B at the cell, the estimate first."""
+    target = Target(np.full(estimate.draws + 1, cell.log_flops), cell.log_params, cell.log_tokens)
+    answer = estimate.answer(target)
+    assert answer is not None  # an estimate without a refusal answers at a known size
+    return np.stack(answer, axis=1)

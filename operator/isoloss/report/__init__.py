@@ -1,7 +1,6 @@
 """The report on a sweep: laws, evidence and refusals on one self-contained page.
 
-Names resolve on first use: drawing brings matplotlib along, and the command line's other commands
-need only this package's wording.
+Names resolve on first use, because drawing imports matplotlib and most commands need only the text.
 """
 
 from __future__ import annotations

@@ -1,37 +1,48 @@
-"""What the page says, as plain rows of strings: every number formatted once, every refusal a sentence."""
+"""The content of the page as rows of text: every number formatted once, every refusal in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from isoloss.laws import Laws, Prediction, Refusal, Run
-from isoloss.laws.prediction import Point
-from isoloss.laws.results import HyperparameterLaw, LossComputeLaw, Optimum
+from isoloss import formatting
+from isoloss.laws import (
+    HyperparameterLaw,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Point,
+    Prediction,
+    Refusal,
+    Run,
+    SurfaceLaw,
+)
 from isoloss.published import PublishedOptimum
-from isoloss.report import numbers
 from isoloss.savings import SearchCost, iso_loss_savings
 
 Cells = tuple[str, ...]
+_Law = TypeVar("_Law", HyperparameterLaw, LossComputeLaw, SurfaceLaw)
 STATUS_WORDS = {"fitted": "Fitted", "provisional": "Provisional", "refused": "Refused"}
 
 
 def any_law(laws: Laws) -> bool:
-    """Whether one of the three laws was not refused: otherwise there is no curve to draw."""
+    """Whether any of the three laws was fitted; otherwise there is no curve to draw."""
     parts = (laws.learning_rate, laws.batch_size, laws.loss_compute)
     return any(part.status != "refused" for part in parts)
 
 
 def status_word(laws: Laws) -> str:
-    """Fitted, Provisional, Refused, or In part where some laws are refused and others are not."""
+    """Fitted, Provisional, Refused, or Partly refused if only some of the laws are."""
     if laws.refusals and laws.status != "refused":
-        return "In part"
+        return "Partly refused"
     return STATUS_WORDS[laws.status]
 
 
 @dataclass(frozen=True)
 class PointRow:
-    """One point of the sweep as the table shows it. Losses in nats per token."""
+    """One point of the sweep as shown in the table. Losses in nats per token."""
 
     name: str
     params: float | None
@@ -42,22 +53,35 @@ class PointRow:
     state: str
     """Succeeded, Diverged, OutOfMemory, Pending, …"""
     note: str = ""
-    """Why it was left out, or anything else worth saying."""
+    """Why it was left out, or any other remark."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A heading per column and rows of text; `numeric` columns are aligned to the right."""
+    """A heading per column and rows of text; `numeric` columns are aligned to the right.
+
+    An absent number is shown as a dash there, because an empty cell looks like an error.
+    """
 
     heads: Cells
     rows: tuple[Cells, ...]
     numeric: frozenset[int] = field(default_factory=frozenset)
     more: int = 0
-    """Rows that were cut off."""
+    """Number of rows left out."""
+
+    def __post_init__(self) -> None:
+        shown = tuple(
+            tuple(
+                cell or (formatting.ABSENT if column in self.numeric else "")
+                for column, cell in enumerate(row)
+            )
+            for row in self.rows
+        )
+        object.__setattr__(self, "rows", shown)
 
 
 def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
-    """The table of points for whoever has nothing but runs; exclusions are the fit's own."""
+    """The table of points from runs alone; the notes are the exclusions of the fit."""
     reasons: dict[str, list[str]] = {}
     for exclusion in laws.excluded:
         reasons.setdefault(exclusion.run, []).append(exclusion.reason)
@@ -77,18 +101,18 @@ def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
 
 
 def points_table(rows: Sequence[PointRow], limit: int) -> Table:
-    """Points with a note first: what was left out matters more than what went well."""
+    """The points, those with a note first: what was left out matters most."""
     ordered = sorted(rows, key=lambda row: not row.note)
     return Table(
         ("point", "parameters", "B", "learning rate", "tokens", "last loss", "state", "note"),
         tuple(
             (
                 row.name,
-                numbers.count(row.params),
-                numbers.whole(row.batch_size),
-                numbers.learning_rate(row.learning_rate),
-                numbers.count(row.tokens),
-                numbers.loss(row.loss),
+                formatting.count(row.params),
+                formatting.batch_size(row.batch_size),
+                formatting.learning_rate(row.learning_rate),
+                formatting.count(row.tokens),
+                formatting.loss(row.loss),
                 row.state,
                 row.note,
             )
@@ -102,72 +126,45 @@ def points_table(rows: Sequence[PointRow], limit: int) -> Table:
 # ---------------------------------------------------------------------------------------- laws
 
 
+def fit_facts(laws: Laws, version: str) -> dict[str, str]:
+    """What it takes to repeat the fit: the program's version and all options."""
+    options = laws.options
+    fixed = options.irreducible_loss
+    return {
+        "fitted with": f"isoloss {version}",
+        "options": (
+            f"{options.form}, irreducible loss "
+            f"{'fitted' if fixed is None else f'fixed at {formatting.loss(fixed)}'}, "
+            f"{options.bootstrap_samples} bootstrap draws, seed {options.seed}"
+        ),
+    }
+
+
 def laws_table(laws: Laws) -> Table:
-    """The three laws of the iso-loss route and the joint surface, as equations."""
+    """The three laws of the iso-loss route and the joint surface, as formulas."""
     rows = [
-        _hyperparameter_row("learning rate", laws.learning_rate),
-        _hyperparameter_row("batch size", laws.batch_size),
-        _loss_row(laws.loss_compute),
-        _surface_row(laws),
+        _law_row(name, law, formatting.hyperparameter_formula, formatting.hyperparameter_quality)
+        for name, law in (("learning rate", laws.learning_rate), ("batch size", laws.batch_size))
     ]
-    return Table(("law", "status", "equation", "fit"), tuple(rows))
+    loss_compute = (formatting.loss_compute_formula, formatting.loss_compute_quality)
+    rows.append(_law_row("loss over compute", laws.loss_compute, *loss_compute))
+    surface = (formatting.surface_formula, formatting.surface_quality)
+    rows.append(_law_row("joint surface", laws.surface, *surface))
+    return Table(("law", "status", "formula", "fit"), tuple(rows))
 
 
-def _hyperparameter_row(name: str, law: HyperparameterLaw) -> Cells:
-    if law.intercept is None or law.slope is None:
-        return (name, STATUS_WORDS[law.status], _reason(law.refusal), "")
-    symbol = "LR" if law.quantity == "learning_rate" else "B"
-    if law.form == "PowerLawOfLoss":
-        slope = numbers.with_interval(law.slope_interval) if law.slope_interval else ""
-        equation = (
-            f"ln {symbol} = {numbers.digits(law.intercept, 4)} {_signed(law.slope)} ln L; "
-            f"exponent {slope}"
-        )
-    else:
-        y = f"ln {symbol}" if symbol == "LR" else symbol
-        equation = f"ln C = {numbers.digits(law.intercept, 5)} {_signed(law.slope)} {y}"
-    fit = f"R² {numbers.digits(law.r_squared, 3)}, {law.points} optima"
-    return (name, STATUS_WORDS[law.status], equation, fit)
-
-
-def _loss_row(law: LossComputeLaw) -> Cells:
-    if law.gamma is None or law.irreducible_loss is None:
-        return ("loss over compute", STATUS_WORDS[law.status], _reason(law.refusal), "")
-    if law.irreducible_loss_fixed:
-        ground = f"L₀ = {numbers.loss(law.irreducible_loss)} (fixed)"
-    else:
-        ground = f"L₀ = {numbers.with_interval(law.irreducible_loss_interval, 'loss')}"
-    equation = (
-        f"L = L₀ + α C^(−γ); {ground}, ln α = {numbers.digits(law.log_alpha, 4)}, "
-        f"γ = {numbers.with_interval(law.gamma_interval) if law.gamma_interval else numbers.digits(law.gamma)}"
+def _law_row(
+    name: str, law: _Law, formula: Callable[[_Law], str], quality: Callable[[_Law], str]
+) -> Cells:
+    shown = formula(law)
+    status = STATUS_WORDS[law.status]
+    return (
+        (name, status, shown, quality(law)) if shown else (name, status, _reason(law.refusal), "")
     )
-    fit = f"rmse {numbers.digits(law.rmse, 2)} nats, {law.points} optima"
-    if law.rmse_without_irreducible_loss is not None and not law.irreducible_loss_fixed:
-        fit += f"; {numbers.digits(law.rmse_without_irreducible_loss, 2)} with L₀ = 0"
-    if not law.irreducible_loss_identified:
-        fit += "; L₀ is not identified by these data"
-    return ("loss over compute", STATUS_WORDS[law.status], equation, fit)
-
-
-def _surface_row(laws: Laws) -> Cells:
-    surface = laws.surface
-    rate, batch = surface.log_learning_rate, surface.log_batch_size
-    if rate is None or batch is None:
-        return ("joint surface", STATUS_WORDS[surface.status], _reason(surface.refusal), "")
-    equation = (
-        f"LR ∝ N^({numbers.digits(float(rate[1]), 2)}) D^({numbers.digits(float(rate[2]), 2)}); "
-        f"B ∝ N^({numbers.digits(float(batch[1]), 2)}) D^({numbers.digits(float(batch[2]), 2)})"
-    )
-    fit = f"residual {numbers.digits(surface.residual_rms, 2)} nats, {surface.cells} (N, D) cells"
-    return ("joint surface", STATUS_WORDS[surface.status], equation, fit)
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'} {numbers.digits(abs(value), 4)}"
 
 
 def _reason(refusal: Refusal | None) -> str:
-    """The reason alone: the sentence stands once, among the refusals."""
+    """The reason alone; its message is among the refusals."""
     return "no reason given" if refusal is None else refusal.reason.value
 
 
@@ -176,13 +173,13 @@ def _refusal_words(refusal: Refusal | None) -> str:
 
 
 def refusals(laws: Laws) -> tuple[tuple[str, str], ...]:
-    """(reason, sentence) of everything the laws refuse, each once."""
+    """(reason, message) of everything that was refused, each once."""
     found = [*laws.refusals, *([laws.surface.refusal] if laws.surface.refusal else [])]
     return tuple(dict.fromkeys((item.reason.value, item.message) for item in found))
 
 
 def held_out_table(laws: Laws) -> Table | None:
-    """How the two estimates did on what they were not shown."""
+    """How the two estimates did on held-out data."""
     if not laws.selection.scores:
         return None
     return Table(
@@ -190,10 +187,10 @@ def held_out_table(laws: Laws) -> Table | None:
         tuple(
             (
                 score.route + (" (default)" if score.route == laws.default_route else ""),
-                numbers.digits(score.regret_mean, 2),
-                numbers.digits(score.regret_max, 2),
-                f"{100 * score.log_learning_rate_error:.0f} %",
-                f"{100 * score.log_batch_size_error:.0f} %",
+                formatting.number(score.regret_mean, 2),
+                formatting.number(score.regret_max, 2),
+                f"{score.log_learning_rate_error:.0%}",
+                f"{score.log_batch_size_error:.0%}",
             )
             for score in laws.selection.scores
         ),
@@ -202,29 +199,35 @@ def held_out_table(laws: Laws) -> Table | None:
 
 
 def optima_table(laws: Laws) -> Table:
-    """The frontier of least compute and each size's vertices, with errors of the logarithms."""
+    """The optima of the frontier of least compute and of each size, with errors of the logarithms."""
     listed = [*laws.frontier, *laws.optima]
     kinds = ["frontier"] * len(laws.frontier) + ["size"] * len(laws.optima)
-    rows = tuple(_optimum_row(kind, item) for kind, item in zip(kinds, listed, strict=True))
-    heads = ("of", "loss", "parameters", "learning rate", "B", "tokens", "FLOPs", "if refused")
+    rows = tuple(
+        _optimum_row(kind, item, laws.data.sizes) for kind, item in zip(kinds, listed, strict=True)
+    )
+    heads = ("optimum of", "loss", "parameters", "learning rate", "B", "tokens", "FLOPs", "note")
     return Table(heads, rows, frozenset({1, 2, 3, 4, 5, 6}))
 
 
-def _optimum_row(kind: str, item: Optimum) -> Cells:
+def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
     errors = item.standard_errors
+    # The frontier passes between the trained sizes, where the compute-optimal size is.
+    is_between = item.params is not None and not any(
+        math.isclose(item.params, size, rel_tol=0.01) for size in trained
+    )
 
     def spread(name: str) -> str:
         error = errors.get(name)
-        return f" ± {100 * error:.0f} %" if error is not None and item.status != "refused" else ""
+        return f" ± {error:.0%}" if error is not None and item.status != "refused" else ""
 
     return (
         kind,
-        numbers.loss(item.loss),
-        numbers.count(item.params),
-        numbers.learning_rate(item.learning_rate) + spread("learning_rate"),
-        numbers.whole(item.batch_size) + spread("batch_size"),
-        numbers.count(item.tokens),
-        numbers.flops(item.flops),
+        formatting.loss(item.loss),
+        formatting.count(item.params) + (" (not trained)" if is_between else ""),
+        formatting.learning_rate(item.learning_rate) + spread("learning_rate"),
+        formatting.batch_size(item.batch_size) + spread("batch_size"),
+        formatting.count(item.tokens),
+        formatting.flops(item.flops),
         _refusal_words(item.refusal) if item.refusal else "",
     )
 
@@ -233,36 +236,44 @@ def _optimum_row(kind: str, item: Optimum) -> Cells:
 
 
 def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Cells, ...]:
-    """(what, value) pairs of the answer, in the order in which it was computed."""
+    """(name, value) pairs of the answer, in order of computation."""
     rows: list[Cells] = []
     if initial_loss is not None:
-        rows.append(("initial loss (nats per token)", numbers.loss(initial_loss)))
+        rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
     if answer.equivalent_flops is not None:
         rows.append(
             (
                 "equivalent pre-training compute C_pre (FLOPs)",
-                numbers.with_interval(answer.equivalent_flops, "flops"),
+                formatting.interval(answer.equivalent_flops, formatting.flops),
             )
         )
     if answer.cpt_flops is not None:
-        rows.append(("planned compute C_cpt (FLOPs)", numbers.flops(answer.cpt_flops)))
+        rows.append(("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)))
     rows.append(
         (
             "total effective compute C_total (FLOPs)",
-            numbers.with_interval(answer.total_flops, "flops"),
+            formatting.interval(answer.total_flops, formatting.flops),
         )
     )
+    if answer.target_loss is not None:
+        rows.append(
+            (
+                "target loss (nats per token)",
+                formatting.interval(answer.target_loss, formatting.loss),
+            )
+        )
     rows.append(
-        ("target loss (nats per token)", numbers.with_interval(answer.target_loss, "loss"))
+        ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
     )
-    rows.append(("batch size (tokens)", numbers.with_interval(answer.batch_size_tokens, "count")))
-    rows.append(("not rounded (sequences)", numbers.digits(answer.batch_size_raw, 4)))
-    rows.append(("from", f"{answer.route} estimate"))
+    rows.append(
+        ("batch size before rounding (sequences)", formatting.number(answer.batch_size_raw, 4))
+    )
+    rows.append(("estimate", _ROUTES[answer.route]))
     far = answer.extrapolation
     rows.append(
         (
-            "distance from the data",
-            f"{numbers.digits(far.compute_factor, 2)} × the largest compute",
+            "extrapolation",
+            f"{formatting.number(far.compute_factor, 2)} × the largest compute of the sweep",
         )
     )
     return tuple(rows)
@@ -271,17 +282,17 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
 def alternatives_table(
     answer: Prediction, opinions: Sequence[PublishedOptimum], sequence_length: int | None
 ) -> Table:
-    """Both routes, the two ablations and the published laws beside the answer."""
+    """Both estimates, the variants and the published laws, to compare with the answer."""
     points: Mapping[str, Point] = {
-        **{f"{name} estimate": point for name, point in answer.routes.items()},
+        **{_ROUTES[name]: point for name, point in answer.routes.items()},
         **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
     }
     rows = [
         (
             name,
-            numbers.with_interval(point.learning_rate, "learning_rate"),
-            numbers.with_interval(point.batch_size, "whole"),
-            numbers.flops(point.total_flops),
+            formatting.interval(point.learning_rate, formatting.learning_rate),
+            formatting.interval(point.batch_size, formatting.batch_size),
+            formatting.flops(point.total_flops),
             "",
         )
         for name, point in points.items()
@@ -289,9 +300,9 @@ def alternatives_table(
     rows += [
         (
             f"published law {item.name}",
-            numbers.learning_rate(item.learning_rate),
-            numbers.whole(item.batch_size(sequence_length)) if sequence_length else "–",
-            numbers.flops(answer.total_flops.value),
+            formatting.learning_rate(item.learning_rate),
+            formatting.batch_size(item.batch_size(sequence_length)) if sequence_length else "",
+            formatting.flops(answer.total_flops.value),
             "; ".join(warning.removeprefix(f"{item.name}: ") for warning in item.warnings),
         )
         for item in opinions
@@ -300,31 +311,32 @@ def alternatives_table(
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
 
 
+_ROUTES = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
 _VARIANTS = {
-    "A": "the checkpoint's past ignored",
-    "B": "C_pre from raw pre-training tokens",
+    "A": "without the checkpoint's past",
+    "B": "C_pre from the raw pre-training tokens",
 }
 
 
 def saving_sentence(cost: SearchCost) -> str:
-    """The search cost beside a direct grid on the target, also where nothing is saved."""
+    """The cost of the sweep and of a direct grid on the target, whichever is cheaper."""
     costs = (
-        f"The sweep costs {numbers.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
-        f"{numbers.flops(cost.direct_flops)}"
+        f"The sweep costs {formatting.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
+        f"{formatting.flops(cost.direct_flops)}"
     )
     if cost.saving < 0:
-        return f"{costs}: here the direct grid would be cheaper."
-    return f"{costs}: {numbers.percent(cost.saving)} saved."
+        return f"{costs}: the direct grid would be cheaper."
+    return f"{costs}: {formatting.percent(cost.saving)} saved."
 
 
 def iso_loss_sentence(laws: Laws) -> str | None:
-    """What the optimum saves against the grid's median configuration, at the lowest loss."""
+    """What the optimum saves against the median configuration of the grid, at the lowest loss."""
     savings = iso_loss_savings(laws)
     if not savings:
         return None
     last = savings[-1]
     return (
-        f"At loss {numbers.loss(last.loss)} the optimum needs {numbers.flops(last.optimal_flops)} FLOPs, the "
-        f"median configuration of the grid at that size {numbers.flops(last.reference_flops)}: "
-        f"{numbers.percent(last.saving)} less, or more where that configuration never reached it."
+        f"To reach a loss of {formatting.loss(last.loss)}, the optimum needs {formatting.flops(last.optimal_flops)} "
+        f"FLOPs and the median configuration of the grid at that size {formatting.flops(last.reference_flops)}: "
+        f"a saving of at least {formatting.percent(last.saving)}."
     )

@@ -1,7 +1,7 @@
 """Iso-loss contours in the plane of batch size and learning rate, with vertices and their ellipses.
 
-One row per model size, some levels of loss from high to low across. The lines say how many more tokens
-than at the vertex a run needs to reach the level: +1 %, +3 %, +10 %, +30 %, +100 %.
+One row per model size, with loss levels from high to low. The lines show how many more tokens than at
+the optimum a run needs to reach the level: +1%, +3%, +10%, +30%, +100%.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from isoloss.laws.model import Array
-from isoloss.laws.results import Contour, Laws, Optimum
-from isoloss.report import numbers
+from isoloss import formatting
+from isoloss.laws import Array, Contour, Laws, Optimum
 from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, grid_axis, key, note, style
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
@@ -21,7 +20,7 @@ MAX_SIZES = 6
 
 
 def contours(laws: Laws) -> Figure:
-    """Rows: sizes; columns: loss levels from the highest to the lowest that the size covers."""
+    """Rows are sizes, columns loss levels from the highest to the lowest that the size covers."""
     with style():
         return _draw(laws)
 
@@ -47,7 +46,7 @@ def _draw(laws: Laws) -> Figure:
             panel.set_visible(False)
         for panel, contour in zip(row, chosen[size], strict=False):
             _panel(panel, contour, _optimum_of(laws, contour), laws.options.interval)
-        row[0].set_ylabel(f"{numbers.count(size)} parameters\nlearning rate")
+        row[0].set_ylabel(f"{formatting.count(size)} parameters\nlearning rate")
     for panel in panels[-1]:
         panel.set_xlabel("batch size (sequences)")
     _legend(figure, laws.options.interval)
@@ -78,7 +77,7 @@ def _panel(axes: Axes, contour: Contour, optimum: Optimum | None, level: float) 
     axes.set_yscale("log")
     low_b, high_b = float(batches.min()) / 1.25, float(batches.max()) * 1.25
     low_r, high_r = float(rates.min()) / 1.25, float(rates.max()) * 1.25
-    axes.set_title(f"loss {numbers.loss(contour.loss)}", loc="left")
+    axes.set_title(f"loss {formatting.loss(contour.loss)}", loc="left")
     if optimum is not None and optimum.status != "refused":
         _tokens_lines(axes, contour, (low_b, high_b), (low_r, high_r))
         _vertex(axes, optimum, level)
@@ -201,15 +200,15 @@ def _legend(figure: Figure, level: float) -> None:
         handles=[
             key("run, used", marker="o", markerfacecolor=INK, **dot),
             key("run, not used", marker="o", markerfacecolor="white", **dot),
-            key("did not reach it (bound)", marker="^", markerfacecolor="white", **dot),
+            key("run, loss not reached (bound)", marker="^", markerfacecolor="white", **dot),
             key(
-                f"vertex with {level:.0%} ellipse",
+                f"optimum with {level:.0%} ellipse",
                 marker="+",
                 markersize=9,
                 markeredgewidth=1.8,
                 color=ACCENT,
             ),
-            key("more tokens than the vertex", color=SOFT, linewidth=0.8, linestyle="-"),
+            key("more tokens than at the optimum", color=SOFT, linewidth=0.8, linestyle="-"),
         ],
         loc="outside lower left",
         ncols=5,

@@ -1,4 +1,4 @@
-"""What all figures share: a style that survives a black-and-white printer, axes, and file formats.
+"""What all figures share: a style that prints in black and white, axes, and file formats.
 
 Figures are made without pyplot: it keeps global state, and the operator draws in worker threads.
 """
@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from isoloss.report.numbers import scientific
+from isoloss.formatting import learning_rate
 
 INK = "#111111"
 ACCENT = "#0b4f8a"
-"""Dark enough to print as black; only ever used beside another difference (marker, line style)."""
+"""Prints as black; only used together with another difference (marker, line style)."""
 SOFT = "#777777"
 BAND = "#d5d5d5"
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
@@ -49,13 +49,13 @@ _STYLE: Any = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The report's matplotlib settings, for the duration."""
+    """The report's matplotlib settings, inside a with block."""
     with mpl.rc_context(_STYLE):
         yield
 
 
 def as_svg(figure: Figure) -> bytes:
-    """The figure as SVG; the same figure gives the same bytes."""
+    """The figure as SVG; equal figures give equal bytes."""
     return _saved(figure, "svg", metadata={"Date": None})
 
 
@@ -72,13 +72,13 @@ def _saved(figure: Figure, form: str, **options: Any) -> bytes:
 
 
 def plain_text(text: str, limit: int = 60) -> str:
-    """A user's string for a figure: short, and without the signs that start matplotlib's mathematics."""
+    """A user's string for a figure: shortened, and without dollar signs, which start mathematics."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return cut.replace("$", "＄")
 
 
 def grid_axis(axis: Any, values: Sequence[float], learning_rates: bool) -> None:
-    """Ticks on a logarithmic axis at the grid's own values, as many as have room."""
+    """Ticks on a logarithmic axis at the values of the grid, as many as fit."""
     unique = np.unique(np.asarray(values, dtype=float))
     unique = unique[np.isfinite(unique) & (unique > 0)]
     if not unique.size:
@@ -86,12 +86,12 @@ def grid_axis(axis: Any, values: Sequence[float], learning_rates: bool) -> None:
     axis.set_major_locator(FixedLocator(_apart(unique.tolist(), room=0.13)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
-    write = scientific if learning_rates else _whole
+    write = learning_rate if learning_rates else _whole
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
 def _apart(values: Sequence[float], room: float) -> list[float]:
-    """First, last, and those between that keep `room` (a share of the axis) from their neighbours."""
+    """First, last, and those between that are `room` (a share of the axis) from their neighbours."""
     span = np.log(values[-1] / values[0]) or 1.0
     kept = [values[0]]
     for value in values[1:-1]:
@@ -137,5 +137,5 @@ def note(axes: Axes, text: str) -> None:
         fontsize=8,
         color=INK,
         parse_math=False,
-        in_layout=False,  # a long sentence must not squeeze the panel to nothing
+        in_layout=False,  # a long sentence must not shrink the panel
     )

@@ -1,35 +1,42 @@
-"""The three laws with their bands and residuals, and where a prediction lies on them.
+"""The three laws with bands and residuals, and a prediction placed on them.
 
-Left to right: learning rate, batch size, loss over compute. Below each, what the law leaves unexplained.
-Beyond the data a curve is dashed: there it is an extrapolation.
+Left to right: learning rate, batch size, loss over compute; below each, its residuals. Beyond the data
+a curve is dashed, because it is an extrapolation there.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import norm
 
-from isoloss.laws.model import Array
-from isoloss.laws.prediction import Prediction
-from isoloss.laws.results import (
+from isoloss.laws import (
+    Array,
+    HyperparameterCurve,
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
     Optimum,
-    evaluate_form,
+    Prediction,
 )
-from isoloss.report import numbers
-from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, key, log_ticks, note, style
+from isoloss.report.curves import (
+    curve_with_band,
+    folded,
+    interval_bars,
+    keep_readable,
+    refused_panel,
+    residuals_panel,
+    scales,
+    star,
+    x_range,
+    y_ticks,
+)
+from isoloss.report.drawing import ACCENT, BAND, INK, key, note, style
 
 CURVE_POINTS = 160
-READABLE = 5.0
-"""Intervals are drawn up to this factor beyond the points and the law."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ def _nothing(laws: Laws) -> Figure:
     for axes, name, reason in zip(figure.subplots(1, 3), names, reasons, strict=True):
         axes.set_title(name, loc="left")
         axes.set_axis_off()
-        note(axes, "Refused.\n" + _folded(reason))
+        note(axes, "Refused.\n" + folded(reason))
     return figure
 
 
@@ -84,21 +91,21 @@ def _hyperparameter_panels(
     points = [point for point in laws.frontier if _value(point, law) is not None]
     x = np.array([point.loss if by_loss else point.flops for point in points], dtype=float)
     y = np.array([_value(point, law) for point in points], dtype=float)
-    if law.intercept is None or not points:
-        _refused(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
+    if law.curve is None or not points:
+        refused_panel(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
         return
     errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
-    _errorbars(top, x, y, errors, laws.options.interval)
-    low, high = _range(x, _place_x(placed, by_loss))
+    interval_bars(top, x, y, errors, laws.options.interval)
+    low, high = x_range(x, _place_x(placed, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
-    curve, band = _hyperparameter_curve(laws, law, curve_x)
-    _curve(top, curve_x, curve, band, (float(x.min()), float(x.max())))
-    _scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
+    curve, band = _hyperparameter_curve(laws, law.curve, curve_x)
+    curve_with_band(top, curve_x, curve, band, (float(x.min()), float(x.max())))
+    scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
     _mark_hyperparameter(top, law, placed, by_loss)
-    _keep_readable(top, np.concatenate([y, curve, _place_y(placed, law)]))
-    fitted = _hyperparameter_curve(laws, law, x)[0]
-    _residuals(bottom, x, 100 * (y / fitted - 1), "residual (%)")
-    _y_ticks(top, law.quantity == "learning_rate")
+    keep_readable(top, np.concatenate([y, curve, _place_y(placed, law)]))
+    fitted = _hyperparameter_curve(laws, law.curve, x)[0]
+    residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)")
+    y_ticks(top, law.quantity == "learning_rate")
     if by_loss:
         top.invert_xaxis()  # training runs from left to right, towards lower loss
 
@@ -108,17 +115,15 @@ def _value(point: Optimum, law: HyperparameterLaw) -> float | None:
 
 
 def _hyperparameter_curve(
-    laws: Laws, law: HyperparameterLaw, x: Array
+    laws: Laws, law: HyperparameterCurve, x: Array
 ) -> tuple[Array, tuple[Array, Array] | None]:
     """The law along x (loss or FLOPs, by its form), and its band from the bootstrap draws."""
     log_compute = np.log(x)
     curve = law.value(x, log_compute)
-    draws = getattr(laws.draws, law.quantity)
-    if draws is None or len(draws) < 2:
+    draws = laws.draws.learning_rate if law.quantity == "learning_rate" else laws.draws.batch_size
+    if draws is None or draws.count < 2:
         return curve, None
-    sampled = evaluate_form(
-        law.quantity, law.form, draws[:, :1], draws[:, 1:2], x[None, :], log_compute[None, :]
-    )
+    sampled = draws.column().value(x, log_compute)
     return curve, _band(sampled, laws.options.interval)
 
 
@@ -140,7 +145,7 @@ def _mark_hyperparameter(
 ) -> None:
     for x in _place_x(placed, by_loss):
         low, value, high = _place_y(placed, law)
-        _star(axes, x, value, (low, high))
+        star(axes, x, value, (low, high))
 
 
 def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[float]:
@@ -162,32 +167,32 @@ def _loss_compute_panels(
     top.set_ylabel("loss (nats per token)")
     bottom.set_xlabel("compute (FLOPs)")
     points = [point for point in laws.frontier if point.flops is not None]
-    if law.gamma is None or not points:
-        _refused(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
+    if law.curve is None or not points:
+        refused_panel(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
         return
     x = np.array([point.flops for point in points], dtype=float)
     y = np.array([point.loss for point in points])
-    low, high = _range(x, _compute_marks(placed))
+    low, high = x_range(x, _compute_marks(placed))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
-    _curve(
+    curve_with_band(
         top,
         curve_x,
-        law.loss(np.log(curve_x)),
+        law.curve.loss(np.log(curve_x)),
         _loss_band(laws, curve_x),
         (float(x.min()), float(x.max())),
     )
     top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
-    _scales(top, bottom, (low, high), by_loss=False, positive=False)
+    scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, placed)
-    _residuals(bottom, x, 1000 * (y - law.loss(np.log(x))), "residual\n(0.001 nats)")
+    residuals_panel(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")
 
 
 def _loss_band(laws: Laws, x: Array) -> tuple[Array, Array] | None:
     draws = laws.draws.loss_compute
-    if draws is None or len(draws) < 2:
+    if draws is None or draws.count < 2:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        sampled = draws[:, :1] + np.exp(draws[:, 1:2] - draws[:, 2:3] * np.log(x)[None, :])
+        sampled = draws.column().loss(np.log(x))
     return _band(np.where(np.isfinite(sampled), sampled, np.nan), laws.options.interval)
 
 
@@ -203,7 +208,7 @@ def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
     if placed is None or placed.answer.target_loss is None:
         return
     total, target = placed.answer.total_flops.value, placed.answer.target_loss
-    _star(axes, total, target.value, (target.low, target.high))
+    star(axes, total, target.value, (target.low, target.high))
     _label(axes, "$C_{total}$", (total, target.value), (-8, -10), "right")
     before, start = placed.answer.equivalent_flops, placed.initial_loss
     if before is None or start is None:
@@ -231,112 +236,6 @@ def _label(
     axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], side: str
 ) -> None:
     axes.annotate(text, at, xytext=offset, textcoords="offset points", ha=side, fontsize=8)
-
-
-# -------------------------------------------------------------------------------------- common
-
-
-def _refused(top: Axes, bottom: Axes, message: str) -> None:
-    for axes in (top, bottom):
-        axes.set_xticks([])
-        axes.set_yticks([])
-    bottom.set_visible(False)
-    note(top, "Refused.\n" + _folded(message))
-
-
-def _folded(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, width=46, max_lines=11, placeholder=" …"))
-
-
-def _errorbars(axes: Axes, x: Array, y: Array, log_errors: Array, level: float) -> None:
-    """Interval of each vertex at the report's level, from its standard error in the logarithm."""
-    spread = norm.ppf((1 + level) / 2) * np.nan_to_num(log_errors)
-    axes.errorbar(
-        x,
-        y,
-        yerr=[y - y * np.exp(-spread), y * np.exp(spread) - y],
-        fmt="o",
-        color=INK,
-        markersize=3.5,
-        elinewidth=0.8,
-        capsize=1.5,
-        zorder=3,
-    )
-
-
-def _keep_readable(axes: Axes, values: Array) -> None:
-    """Cut off bars and bands far from the points and the law: one wild interval would hide all else."""
-    low, high = axes.get_ylim()
-    reach = values.max() * READABLE
-    if axes.get_yscale() == "log":
-        low = max(low, values.min() / READABLE)
-    axes.set_ylim(low, min(high, reach))
-
-
-def _range(x: Array, marks: Sequence[float]) -> tuple[float, float]:
-    values = [*x.tolist(), *[mark for mark in marks if np.isfinite(mark) and mark > 0]]
-    low, high = min(values), max(values)
-    margin = (high / low) ** 0.06 if high > low else 1.1
-    return low / margin, high * margin
-
-
-def _curve(
-    axes: Axes,
-    x: Array,
-    y: Array,
-    band: tuple[Array, Array] | None,
-    inside: tuple[float, float],
-) -> None:
-    if band is not None:
-        axes.fill_between(x, band[0], band[1], color=BAND, linewidth=0, zorder=0)
-    seen = (x >= inside[0]) & (x <= inside[1])
-    axes.plot(x, y, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
-    axes.plot(x[seen], y[seen], color=INK, linewidth=1.6, zorder=2)
-
-
-def _scales(
-    top: Axes, bottom: Axes, x: tuple[float, float], by_loss: bool, positive: bool
-) -> None:
-    top.set_xscale("log")
-    if positive:
-        top.set_yscale("log")
-    top.set_xlim(*x)
-    write = (lambda value: f"{value:.3g}") if by_loss else numbers.scientific
-    log_ticks(bottom.xaxis, *x, write)
-    if not by_loss:
-        bottom.tick_params(axis="x", labelsize=7.5)
-
-
-def _y_ticks(axes: Axes, learning_rate: bool) -> None:
-    if axes.get_yscale() != "log":
-        return
-    low, high = axes.get_ylim()
-    log_ticks(axes.yaxis, low, high, numbers.scientific if learning_rate else numbers.whole)
-
-
-def _star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
-    below, above = max(y - interval[0], 0.0), max(interval[1] - y, 0.0)
-    axes.errorbar(
-        [x],
-        [y],
-        yerr=[[below], [above]],
-        fmt="*",
-        color=ACCENT,
-        markersize=12,
-        markeredgecolor="white",
-        markeredgewidth=0.6,
-        elinewidth=1.4,
-        capsize=3,
-        zorder=6,
-    )
-
-
-def _residuals(axes: Axes, x: Array, residuals: Array, label: str) -> None:
-    axes.axhline(0, color=SOFT, linewidth=0.7)
-    axes.plot(x, residuals, "o", color=INK, markersize=3)
-    axes.set_ylabel(label)
-    reach = float(np.max(np.abs(residuals))) * 1.25 or 1.0
-    axes.set_ylim(-reach, reach)
 
 
 def _legend(figure: Figure, level: float, placed: PlacedPrediction | None) -> None:

@@ -1,7 +1,7 @@
-"""The report: one HTML file that needs nothing else, and the same figures as PNG.
+"""The report: one self-contained HTML file, and its figures as PNG.
 
-Whatever a user or the store can have written (names, messages, notes) goes through the template's
-escaping; figures are embedded as images, in which no script runs.
+The template escapes everything that a user or the store can have written (names, messages, notes);
+figures are embedded as images, in which no script runs.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from isoloss import formatting
 from isoloss.laws import Laws, Prediction, Run
 from isoloss.published import PublishedOptimum
-from isoloss.report import content, numbers
+from isoloss.report import content
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png, as_svg
 from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours, trajectories
 from isoloss.savings import SearchCost
 
 MAX_POINT_ROWS = 400
-"""More rows make a page nobody reads; the ledger has them all."""
+"""The ledger has all rows; a page with more is slow to open and to print."""
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("isoloss.report"),
@@ -37,13 +40,15 @@ _ENVIRONMENT = Environment(
 
 @dataclass(frozen=True)
 class ReportFigures:
-    """The report's figures, drawn once and saved in either format."""
+    """The figures of the report, drawn once and saved in either format."""
 
     laws: Figure
     contours: Figure
     trajectories: Figure
     trajectories_remembered: bool
-    """Only the tokens to each iso-loss level are shown: the runs themselves were not at hand."""
+    """Whether the trajectories show only the tokens to each iso-loss level, without the runs."""
+    surface: Figure | None = None
+    """None if the joint surface was refused."""
 
 
 def draw_figures(
@@ -53,7 +58,7 @@ def draw_figures(
     *,
     initial_loss: float | None = None,
 ) -> ReportFigures:
-    """All figures. Without runs, trajectories are drawn from what the laws remember of them."""
+    """All figures. Without runs, the trajectories are drawn from the contours of the laws."""
     placed = PlacedPrediction(prediction, initial_loss) if prediction is not None else None
     shown = tuple(runs) or runs_from_contours(laws)
     return ReportFigures(
@@ -61,13 +66,16 @@ def draw_figures(
         contours=contours(laws),
         trajectories=trajectories(shown, laws),
         trajectories_remembered=not runs,
+        surface=surface_optima(laws),
     )
 
 
 def png_files(figures: ReportFigures) -> dict[str, bytes]:
     """File name -> PNG."""
+    surface = {"surface.png": as_png(figures.surface)} if figures.surface else {}
     return {
         "laws.png": as_png(figures.laws),
+        **surface,
         "iso-loss.png": as_png(figures.contours),
         "trajectories.png": as_png(figures.trajectories),
     }
@@ -89,18 +97,18 @@ def render_report(
 ) -> str:
     """The report as HTML.
 
-    `facts` are shown under the title; `points` None lists the runs; `savings` None leaves the cost
-    out. `figures` None draws them here.
+    `facts` are shown under the title. Without `points` the runs are listed, without `savings` the cost
+    is left out, and without `figures` they are drawn here.
     """
     drawn = figures or draw_figures(laws, runs, prediction, initial_loss=initial_loss)
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
-        facts=dict(facts or {}),
+        facts={**(facts or {}), **content.fit_facts(laws, version("isoloss"))},
         status=content.status_word(laws),
         level=f"{laws.options.interval:.0%}",
         laws=laws,
-        numbers=numbers,
+        formatting=formatting,
         laws_table=content.laws_table(laws),
         refusals=content.refusals(laws),
         held_out=content.held_out_table(laws),
@@ -120,6 +128,7 @@ def render_report(
         remembered=drawn.trajectories_remembered,
         images={
             "laws": _image(drawn.laws) if content.any_law(laws) else None,
+            "surface": _image(drawn.surface) if drawn.surface else None,
             "contours": _image(drawn.contours),
             "trajectories": _image(drawn.trajectories),
         },
@@ -130,7 +139,7 @@ def render_report(
 class _Image:
     uri: str
     width: int
-    """CSS pixels, so that no figure is blown up to the page's width."""
+    """CSS pixels, so that no figure is stretched to the width of the page."""
 
 
 def _image(figure: Figure) -> _Image:

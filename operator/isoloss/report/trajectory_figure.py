@@ -1,4 +1,4 @@
-"""Loss over tokens of every run, one panel per model size, with the iso-loss levels across."""
+"""Loss over tokens of every run, one panel per model size, with the iso-loss levels."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from isoloss.laws.model import Array, Run
-from isoloss.laws.results import Laws
-from isoloss.report import numbers
+from isoloss import formatting
+from isoloss.laws import Array, Laws, Run
 from isoloss.report.drawing import INK, LINE_STYLES, SOFT, grid_axis, key, log_ticks, note, style
 
 MAX_PANELS = 8
 JOINED = 8
-"""A run with fewer evaluations is joined with others of its configuration, as published tables need."""
+"""Runs with fewer evaluations are joined by configuration: published tables have one row per run."""
 CROWDED = 60
-"""Above this many lines a panel is drawn as pixels inside the vector file, and thinner."""
+"""Above this many lines, a panel is rasterised inside the vector file and its lines are thinner."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Look:
-    """How configurations differ to the eye."""
+    """How configurations are distinguished: shades of the learning rate, line styles of the batch size."""
 
     shades: ScalarMappable
     batches: Sequence[float]
@@ -50,13 +49,13 @@ class _Look:
 
 
 def trajectories(runs: Sequence[Run], laws: Laws) -> Figure:
-    """Loss in nats per token over tokens; grey tells the learning rate, line style the batch size."""
+    """Loss in nats per token over tokens; shades show the learning rate, line styles the batch size."""
     with style():
         return _draw(runs, laws)
 
 
 def runs_from_contours(laws: Laws) -> tuple[Run, ...]:
-    """What the laws alone remember of the runs: tokens to each iso-loss level."""
+    """Runs from the laws alone: their tokens to each iso-loss level."""
     reached: dict[tuple[str, float, float, float], list[tuple[float, float]]] = defaultdict(list)
     for contour in laws.contours:
         for index, name in enumerate(contour.run_names):
@@ -123,7 +122,7 @@ def _norm(rates: Sequence[float]) -> LogNorm:
 
 
 def _lines(runs: Sequence[Run]) -> list[_Line]:
-    """Final losses of one configuration are joined; a trajectory or a diverged run stands alone."""
+    """One line per configuration; a long trajectory or a diverged run is a line of its own."""
     groups: dict[tuple[float, float, str], list[Run]] = defaultdict(list)
     for run in runs:
         alone = run.diverged or run.tokens.size >= JOINED
@@ -157,8 +156,8 @@ def _panel(axes: Axes, size: float, runs: Sequence[Run], laws: Laws, look: _Look
     tokens = np.concatenate([run.tokens for run in runs])
     first, last = float(tokens.min()) / 1.15, float(tokens.max()) * 1.15
     axes.set_xlim(first, last)
-    log_ticks(axes.xaxis, first, last, numbers.count)
-    axes.set_title(f"{numbers.count(size)} parameters", loc="left")
+    log_ticks(axes.xaxis, first, last, formatting.count)
+    axes.set_title(f"{formatting.count(size)} parameters", loc="left")
     axes.set_xlabel("training tokens")
 
 

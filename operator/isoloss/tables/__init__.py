@@ -1,7 +1,7 @@
-"""Strict reading of run tables (CSV, Parquet): a wrong table must fail here, by row and column.
+"""Strict reading of run tables (CSV, Parquet): a bad table must fail here, by row and column.
 
-A column in the wrong unit fits as smoothly as a right one and gives a wrong learning rate with a narrow
-interval, so no cell is guessed and nothing is mended.
+A column in the wrong unit fits as smoothly as a correct one and gives a wrong learning rate with a narrow
+interval, so no cell is guessed and nothing is repaired.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isoloss.laws.model import Run
+from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
 from isoloss.tables.formats import (
     OPTIONAL,
@@ -38,16 +38,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RunTable:
-    """The runs of one or more tables, in order of appearance, and what was ignored."""
+    """The runs of one or more tables in order of appearance, and warnings about what was ignored."""
 
     runs: tuple[Run, ...]
     first_rows: tuple[int, ...] = ()
-    """Of each run, in its table: for messages."""
+    """First row of each run in its table, for messages."""
     warnings: tuple[str, ...] = ()
 
 
 def read_tables(sources: Sequence[str]) -> RunTable:
-    """All runs of several tables. A run may be in one of them only. Raises BadTable."""
+    """All runs of several tables. Raises BadTable, also for a run that is in two of them."""
     seen: dict[str, str] = {}
     runs: list[Run] = []
     rows: list[int] = []
@@ -56,7 +56,7 @@ def read_tables(sources: Sequence[str]) -> RunTable:
         table = read_table(source)
         for run, row in zip(table.runs, table.first_rows, strict=True):
             if run.name in seen:
-                message = f"run {run.name!r} is in {seen[run.name]} too"
+                message = f"run {run.name!r} is also in {seen[run.name]}"
                 raise BadTable(source, message, row=row, column="run")
             seen[run.name] = source
         runs += table.runs
@@ -66,12 +66,12 @@ def read_tables(sources: Sequence[str]) -> RunTable:
 
 
 def read_table(source: str) -> RunTable:
-    """The runs of one CSV (also .csv.gz) or Parquet file: a path or a URI of the store. Raises BadTable."""
+    """The runs of a CSV (.csv, .csv.gz) or Parquet file at a path or store URI. Raises BadTable."""
     return parse_table(bytes_of(source), source)
 
 
 def parse_table(content: bytes, source: str) -> RunTable:
-    """The runs of a table's bytes; `source` names it, and its ending tells the format. Raises BadTable."""
+    """The runs of a table's bytes; the ending of `source` gives the format. Raises BadTable."""
     table = read_parquet(content, source) if is_parquet(source) else read_csv(content, source)
     numbers = numbers_of(table)
     check_units(numbers)

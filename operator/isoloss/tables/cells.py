@@ -1,4 +1,4 @@
-"""From cells to numbers: each cell by itself. An empty or unreadable one is an error, never a guess."""
+"""From cells to numbers, each cell by itself. An empty or unreadable cell is an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss.laws.model import Array
+from isoloss.laws import Array
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 
 MAX_NAME = 256
@@ -17,7 +17,7 @@ MAX_NAME = 256
 
 @dataclass(frozen=True)
 class Numbers:
-    """The table's numbers, checked for themselves; not yet against one another."""
+    """The table's numbers, each checked by itself, not yet against one another."""
 
     table: Table
     names: Sequence[str]
@@ -27,7 +27,7 @@ class Numbers:
 
 
 def numbers_of(table: Table) -> Numbers:
-    """All columns that are used, as numbers; names and flags checked. Raises BadTable."""
+    """All columns in use as numbers, names and flags checked. Raises BadTable."""
     names = [_name(table, index, cell) for index, cell in enumerate(table.columns["run"])]
     diverged = np.zeros(len(names), dtype=bool)
     if "diverged" in table.columns:
@@ -45,7 +45,7 @@ def numbers_of(table: Table) -> Numbers:
 
 
 def _without_untrained(numbers: Numbers) -> Numbers:
-    """Evaluations at 0 tokens are of the initial weights: no part of a law."""
+    """Leave out evaluations at 0 tokens: initial weights are no part of a law."""
     trained = numbers.values["tokens"] != 0
     if trained.all():
         return numbers
@@ -53,7 +53,7 @@ def _without_untrained(numbers: Numbers) -> Numbers:
     table = numbers.table
     if not kept:
         raise table.bad(0, "tokens", "no row has more than 0 tokens")
-    note = f"{table.source}: {len(trained) - len(kept)} evaluations at 0 tokens left out"
+    note = f"{table.source}: {len(trained) - len(kept)} evaluations at 0 tokens were left out"
     return Numbers(
         replace(table, columns={}, rows=[table.rows[i] for i in kept]),
         [numbers.names[i] for i in kept],
@@ -85,7 +85,7 @@ def _flag(table: Table, index: int, cell: Any) -> bool:
 
 
 def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
-    """A column as floats. Only the loss (and its error) of a diverged run may be missing or not finite."""
+    """A column as floats. Only the loss and its error may be absent, in a diverged run."""
     may_be_absent = column in ("loss", "loss_standard_error")
     values = np.empty(len(table.rows))
     for index, cell in enumerate(table.columns[column]):

@@ -1,7 +1,7 @@
-"""From bytes to cells: CSV and Parquet into columns that know their rows.
+"""From bytes to cells: CSV and Parquet into columns with row numbers.
 
-CSV goes through the standard library because it knows each record's line in the file; Parquet through
-pyarrow. Row numbers are lines of the CSV (the header is 1) and records of the Parquet file (from 1).
+CSV goes through the standard library, because it gives each record's line in the file; Parquet goes
+through pyarrow. Row numbers are lines of the CSV (the header is 1) or records of the Parquet file (from 1).
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
-
-from isoloss_contract.store import SCHEMES, Store, StoreError
+from isoloss.errors import BadInput
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 OPTIONAL = ("flops", "loss_standard_error", "diverged", "bytes")
@@ -26,8 +23,8 @@ MAX_TABLE_BYTES = 512 * 2**20
 MAX_ROWS = 2_000_000
 
 
-class BadTable(ValueError):
-    """A table can not be used; names the source, and the row and column where there is one."""
+class BadTable(BadInput):
+    """A table cannot be used; names the source, and the row and column if there is one."""
 
     def __init__(
         self, source: str, message: str, *, row: int | None = None, column: str | None = None
@@ -66,18 +63,32 @@ def is_parquet(source: str) -> bool:
 
 def bytes_of(source: str) -> bytes:
     """The content of a file or of an object in the store. Raises BadTable."""
+    scheme, separator, rest = source.partition("://")
+    if separator and scheme in ("s3", "gs"):
+        return _stored_bytes(source)
+    if separator and scheme != "file":
+        supported = "s3:// and gs:// URIs and local paths are"
+        raise BadTable(source, f"{scheme}:// is not supported: download the table ({supported})")
+    path = Path(rest if separator else source)
     try:
-        if "://" in source and source.split("://")[0] in SCHEMES:
-            folder, _, name = source.rpartition("/")
-            return Store(folder).read(name, max_bytes=MAX_TABLE_BYTES)
-        path = Path(source)
         if path.stat().st_size > MAX_TABLE_BYTES:
             raise BadTable(source, f"larger than {MAX_TABLE_BYTES} bytes")
         return path.read_bytes()
-    except StoreError as error:
-        raise BadTable(source, str(error)) from error
     except OSError as error:
-        raise BadTable(source, error.strerror or "can not be read") from error
+        raise BadTable(source, error.strerror or "cannot be read") from error
+
+
+def _stored_bytes(source: str) -> bytes:
+    # Not above: local tables are read without the extra `store`.
+    from isoloss_contract.store import Store, StoreError
+
+    folder, _, name = source.rpartition("/")
+    try:
+        return Store(folder).read(name, max_bytes=MAX_TABLE_BYTES)
+    except StoreError as error:
+        # The store's errors begin with the URI, and so does BadTable.
+        message = str(error).removeprefix(f"{source}: ").removeprefix(f"{folder}: ")
+        raise BadTable(source, message) from error
 
 
 def read_csv(content: bytes, source: str) -> Table:
@@ -90,6 +101,7 @@ def read_csv(content: bytes, source: str) -> Table:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
+        _check_separator(header, source)
         _check_header(header, source)
         records: list[list[str]] = []
         lines: list[int] = []
@@ -126,6 +138,10 @@ def _plain(content: bytes, source: str) -> bytes:
 
 def read_parquet(content: bytes, source: str) -> Table:
     """The cells of a Parquet file in its own types. Raises BadTable."""
+    # Not above: pyarrow takes longer to import than a CSV to read.
+    import pyarrow
+    import pyarrow.parquet
+
     try:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
         header = [str(name) for name in file.schema_arrow.names]
@@ -133,7 +149,7 @@ def read_parquet(content: bytes, source: str) -> Table:
         wanted = [name for name in header if name in REQUIRED + OPTIONAL]
         if file.metadata.num_rows > MAX_ROWS:
             raise BadTable(source, f"more than {MAX_ROWS} rows", row=MAX_ROWS + 1)
-        # Dictionary pages can unfold to more than the file's own size: only the columns we use.
+        # Only the columns in use: dictionary pages can unfold to far more than the file's size.
         arrow = file.read(columns=wanted, use_threads=False)
         cells = {name: arrow.column(name).to_pylist() for name in wanted}
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -144,12 +160,21 @@ def read_parquet(content: bytes, source: str) -> Table:
     return _checked_size(Table(source, columns, range(1, arrow.num_rows + 1)))
 
 
+def _check_separator(header: Sequence[str], source: str) -> None:
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and separator in header[0]:
+            raise BadTable(source, f"separated by {name}, not by commas", row=1)
+
+
 def _check_header(header: Sequence[str], source: str) -> None:
     if not header or header == [""]:
         raise BadTable(source, "empty: no header, no rows")
-    for name in REQUIRED:
-        if name not in header:
-            raise BadTable(source, f"missing; found {', '.join(header)[:300]}", row=1, column=name)
+    missing = [name for name in REQUIRED if name not in header]
+    found = ", ".join(header)[:300]
+    if len(missing) == 1:
+        raise BadTable(source, f"missing; found {found}", row=1, column=missing[0])
+    if missing:
+        raise BadTable(source, f"columns missing: {', '.join(missing)}; found {found}", row=1)
     for name in header:
         if header.count(name) > 1 and name in REQUIRED + OPTIONAL:
             raise BadTable(source, "appears more than once", row=1, column=name)

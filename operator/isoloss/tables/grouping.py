@@ -1,4 +1,4 @@
-"""Rows against one another: what makes up a run, and runs that are there twice or in mixed units."""
+"""Rows against one another: which make up a run, and runs given twice or in mixed units."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isoloss.laws.model import Run
+from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
 
 CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")
@@ -18,7 +18,7 @@ SUSPICIOUS_STEPS = 1000
 
 
 def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
-    """Row indices of each run in order of tokens; a run's constants must be constant, its tokens distinct."""
+    """Row indices of each run in order of tokens. Raises BadTable for a run that contradicts itself."""
     rows_of: dict[str, list[int]] = {}
     for index, name in enumerate(numbers.names):
         rows_of.setdefault(name, []).append(index)
@@ -32,7 +32,7 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
                 raise numbers.table.bad(
                     after,
                     "tokens",
-                    f"run {name!r} has {tokens[after]:g} tokens in row {numbers.table.rows[before]} already: "
+                    f"run {name!r} already has {tokens[after]:g} tokens in row {numbers.table.rows[before]}: "
                     "one run twice, or two runs under one name",
                 )
         _check_ratio(numbers, name, rows, "flops", tolerance=0.02)
@@ -48,7 +48,7 @@ def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: st
                 index,
                 column,
                 f"run {name!r} has {values[index]:g} here and {values[rows[0]]:g} in row "
-                f"{numbers.table.rows[rows[0]]}: one value for each run",
+                f"{numbers.table.rows[rows[0]]}: one value per run is expected",
             )
 
 
@@ -70,7 +70,23 @@ def _check_ratio(
 
 
 def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
-    """Batch sizes that are all multiples of the sequence length, in runs all too short: tokens."""
+    """Faults that no row shows by itself: batch sizes that are all in tokens, and a constant loss."""
+    _check_batches_in_tokens(numbers, rows_of)
+    _check_losses_differ(numbers, rows_of)
+
+
+def _check_losses_differ(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
+    losses = numbers.values["loss"]
+    # The fit would find an optimum on every edge and blame the grid.
+    if len(rows_of) > 1 and np.all(losses == losses[0]):
+        message = (
+            f"every row has the same loss, {losses[0]:g}: nothing can be fitted to a constant"
+        )
+        raise numbers.table.bad(0, "loss", message)
+
+
+def _check_batches_in_tokens(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
+    """Batch sizes that are all multiples of the sequence length, in runs that are all too short."""
     last = [rows[-1] for rows in rows_of.values()]
     batch = numbers.values["batch_size"][last]
     length = numbers.values["sequence_length"][last]
@@ -86,7 +102,7 @@ def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) ->
 
 
 def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
-    """The run made of these rows; evaluations without a loss (of a diverged run) are left out."""
+    """The run of these rows. Evaluations of a diverged run without a loss are left out."""
     values = {column: array[list(rows)] for column, array in numbers.values.items()}
     seen = np.isfinite(values["loss"])
     errors = values.get("loss_standard_error")
@@ -111,7 +127,7 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
 def check_copies(
     numbers: Numbers, rows_of: Mapping[str, Sequence[int]], runs: Sequence[Run]
 ) -> None:
-    """The same settings and the very same losses under two names are one run twice."""
+    """Refuse equal settings with equal losses under two names: one run given twice."""
     seen: dict[tuple[Any, ...], str] = {}
     for run in runs:
         if not run.tokens.size:

@@ -1,7 +1,7 @@
 """Rows against arithmetic: signs, whole numbers, and quantities that must be in another unit.
 
-What can be told apart by arithmetic is refused: a batch size in tokens, a wrapped integer, a perplexity
-for a loss. What can not (bits for nats throughout) is the reader's to state.
+What arithmetic can distinguish is refused: a batch size in tokens, tokens in billions, an overflowed
+integer, a perplexity as a loss. Bits for nats are only suspected, and only where bytes are given.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import numpy as np
 from isoloss.tables.cells import Numbers
 
 LARGEST_BATCH_TOKENS = 2.0**28
-"""No step of a training run we know of comes near 268M tokens."""
+"""268M tokens: several times the largest step of any published training run."""
 FEWEST_STEPS = 30
 FLOPS_PER_PARAM_AND_TOKEN = (1.0, 1000.0)
-"""6 for a plain transformer; attention at great length and large heads raise it, nothing lowers it below 2."""
+"""6 for a plain transformer; long sequences and large heads raise it, and nothing lowers it below 2."""
 BYTES_PER_TOKEN = (0.25, 64.0)
 LARGEST_LOSS = 16.0
-"""ln(8.9 million): above what a uniform guess over any vocabulary costs, in nats per token."""
+"""Nats per token; ln(8.9 million), more than a uniform guess over any vocabulary."""
+USUAL_NATS_PER_BYTE = 0.9
+"""Trained language models reach 0.5 to 0.9 nats per byte of text; 0.9 nats are 1.3 bits."""
 
 
 def _refuse(numbers: Numbers, column: str, wrong: Any, message: Callable[[int], str]) -> None:
@@ -31,7 +33,7 @@ def _refuse(numbers: Numbers, column: str, wrong: Any, message: Callable[[int], 
 
 
 def check_units(numbers: Numbers) -> None:
-    """Each row by itself: signs, whole numbers, and quantities that arithmetic shows in a wrong unit."""
+    """Each row by itself: signs, whole numbers, units. Raises BadTable; suspicions become warnings."""
     _check_signs(numbers)
     _check_magnitudes(numbers)
     with np.errstate(
@@ -39,13 +41,14 @@ def check_units(numbers: Numbers) -> None:
     ):  # an infinite step is refused like any other that is too large
         _check_batch(numbers)
     _check_derived(numbers)
+    _suspect_bits(numbers)
 
 
 def _check_signs(numbers: Numbers) -> None:
     for column in ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes"):
         if column in numbers.values:
             _check_positive(numbers, column)
-    _check_positive(numbers, "loss", hint=": nats per token are wanted")
+    _check_positive(numbers, "loss", hint=": nats per token are expected")
     for column in ("batch_size", "sequence_length"):
         _check_whole(numbers, column)
 
@@ -67,7 +70,7 @@ def _check_magnitudes(numbers: Numbers) -> None:
         numbers,
         "params",
         values["params"] < 1000,
-        lambda i: f"{values['params'][i]:g} parameters: a count is wanted, not millions",
+        lambda i: f"{values['params'][i]:g} parameters: a count is expected, not millions",
     )
     _refuse(
         numbers,
@@ -86,7 +89,7 @@ def _check_magnitudes(numbers: Numbers) -> None:
         "learning_rate",
         values["learning_rate"] >= 1,
         lambda i: (
-            f"{values['learning_rate'][i]:g}: the rate itself is wanted, not a multiple of 1e-4"
+            f"{values['learning_rate'][i]:g}: the learning rate itself is expected, not a multiple of 1e-4"
         ),
     )
     _refuse(
@@ -94,35 +97,42 @@ def _check_magnitudes(numbers: Numbers) -> None:
         "loss",
         (values["loss"] > LARGEST_LOSS) & ~diverged,
         lambda i: (
-            f"{values['loss'][i]:g} is above any loss in nats per token: a perplexity, or a diverged run"
+            f"{values['loss'][i]:g} is above any loss in nats per token: a perplexity, or a run that diverged"
         ),
     )
 
 
 def _check_batch(numbers: Numbers) -> None:
+    """Steps against tokens: which of the two columns is in another unit."""
     values = numbers.values
     batch, length, tokens = values["batch_size"], values["sequence_length"], values["tokens"]
     step = batch * length
-    multiple = batch % length == 0
-
-    def message(i: int) -> str:
-        hint = (
-            f"; {batch[i]:g} looks like tokens, which are {batch[i] / length[i]:g} sequences"
-            if multiple[i]
-            else ""
-        )
-        return (
-            f"batch_size is in sequences: {batch[i]:g} sequences of {length[i]:g} tokens make steps of "
-            f"{step[i]:g} tokens, but the row is at {tokens[i]:g} tokens{hint}"
-        )
-
-    short = ~numbers.diverged & multiple & (length > 1) & (tokens < FEWEST_STEPS * step)
-    too_few = (tokens < step) | short
+    multiple = (batch % length == 0) & (length > 1)
+    # A batch size in tokens is a multiple of the sequence length, and makes sense once divided by it.
+    in_tokens = multiple & (tokens >= FEWEST_STEPS * batch)
+    few_steps = ~numbers.diverged & multiple & (tokens >= step) & (tokens < FEWEST_STEPS * step)
     last = np.zeros(len(numbers.names), dtype=bool)
     last[list(_last_rows(numbers).values())] = True
-    _refuse(numbers, "batch_size", too_few & last, message)
-    _refuse(numbers, "tokens", tokens < step, lambda i: "less than one step; " + message(i))
-    _refuse(numbers, "batch_size", step > LARGEST_BATCH_TOKENS, message)
+
+    def batch_message(i: int) -> str:
+        hint = f"; if it is in tokens, write {batch[i] / length[i]:g}" if multiple[i] else ""
+        return (
+            f"{batch[i]:g} sequences of {length[i]:g} tokens make steps of {step[i]:g} tokens, but the "
+            f"row is at {tokens[i]:g} tokens: batch_size looks like tokens, sequences are expected{hint}"
+        )
+
+    def tokens_message(i: int) -> str:
+        return (
+            f"{tokens[i]:g} tokens are less than one step of {step[i]:g} tokens (batch_size * "
+            f"sequence_length); read as steps they are {tokens[i] * step[i]:g} tokens, as millions "
+            f"{tokens[i] * 1e6:g}, as billions {tokens[i] * 1e9:g}"
+        )
+
+    _refuse(
+        numbers, "batch_size", last & (few_steps | ((tokens < step) & in_tokens)), batch_message
+    )
+    _refuse(numbers, "tokens", tokens < step, tokens_message)
+    _refuse(numbers, "batch_size", step > LARGEST_BATCH_TOKENS, batch_message)
 
 
 def _last_rows(numbers: Numbers) -> dict[str, int]:
@@ -156,7 +166,7 @@ def _check_derived(numbers: Numbers) -> None:
             numbers,
             "bytes",
             (per_token < low) | (per_token > high),
-            lambda i: f"{per_token[i]:.3g} bytes per token: both are counted from the run's start",
+            lambda i: f"{per_token[i]:.3g} bytes per token: count both from the start of the run",
         )
     if "loss_standard_error" in values:
         error, loss = values["loss_standard_error"], values["loss"]
@@ -165,4 +175,18 @@ def _check_derived(numbers: Numbers) -> None:
             "loss_standard_error",
             (error < 0) | (error >= loss),
             lambda i: f"{error[i]:g} must be at least 0 and below the loss, {loss[i]:g}",
+        )
+
+
+def _suspect_bits(numbers: Numbers) -> None:
+    """A warning where even the best loss is more than text usually costs; no error: text differs."""
+    values = numbers.values
+    if "bytes" not in values:
+        return
+    per_byte = values["loss"] * values["tokens"] / values["bytes"]
+    seen = per_byte[np.isfinite(per_byte)]
+    if seen.size and seen.min() > USUAL_NATS_PER_BYTE:
+        numbers.warnings.append(
+            f"{numbers.table.source}: the lowest loss is {seen.min():.2f} per byte of text, where 0.5 to "
+            "0.9 nats are usual: check that it is in nats per token, not in bits (1 bit = 0.6931 nats)"
         )

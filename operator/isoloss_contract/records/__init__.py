@@ -1,6 +1,6 @@
-"""What operator, trainer and command line tell each other: tasks in, results out, exit codes.
+"""The records that operator, trainer and command line exchange: tasks in, results out, exit codes.
 
-Units: tokens are tokens, batch sizes are sequences, losses are nats per token unless a name says otherwise.
+Batch sizes are sequences and losses nats per token, unless a name says otherwise.
 """
 
 from typing import Annotated
@@ -21,6 +21,7 @@ from isoloss_contract.records.base import (
 )
 from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.records.points import (
+    WARMUP_MULTIPLE,
     Claimant,
     DomainLoss,
     EvaluationConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "SCRATCH_VARIABLE",
     "TASK_VARIABLE",
     "TERMINATION_VARIABLE",
+    "WARMUP_MULTIPLE",
     "Claimant",
     "DataManifest",
     "Digest",

@@ -1,7 +1,7 @@
-"""The base of every record, and the hash that names what a record determines.
+"""The base class of all records, and the content hash that names what they determine.
 
-The same content gives the same key, and a record with an unknown field or a wrong type is refused:
-results come from an object store that others can write to.
+Equal content has equal keys. A record with an unknown field or a wrong type is refused, because
+others can write to the object store that results come from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 CONTRACT_VERSION = 1
-"""Part of every content key: raise it when the same task would give another result."""
+"""Part of every content key: increment it when an unchanged task would give a different result."""
 
 
 class Record(BaseModel):

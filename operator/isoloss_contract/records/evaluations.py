@@ -20,7 +20,7 @@ from isoloss_contract.records.points import DomainLoss, ParameterCounts
 
 
 class EvaluateConfig(Record):
-    """All that determines a checkpoint's initial loss."""
+    """Everything that determines a checkpoint's initial loss."""
 
     contract_version: Literal[1] = 1
     data_digest: Digest
@@ -31,7 +31,7 @@ class EvaluateConfig(Record):
     sequences_per_domain: int = Field(ge=1)
     precision: Literal["bf16", "float32"] = "bf16"
     generation: int = Field(default=0, ge=0)
-    """Raised to measure again what lies behind an unchanged URI."""
+    """Incremented to measure a checkpoint again that was replaced under the same URI."""
 
     @property
     def key(self) -> str:
@@ -40,7 +40,7 @@ class EvaluateConfig(Record):
 
 
 class EvaluateTask(Record):
-    """An evaluate pod's whole input."""
+    """The complete input of an evaluate pod."""
 
     kind: Literal["evaluate"] = "evaluate"
     config: EvaluateConfig
@@ -61,7 +61,7 @@ class EvaluationResult(Record):
     parameters: ParameterCounts
     model_type: str = Field(max_length=64)
     tokenizer_digest: Digest | None
-    """None where the checkpoint brings no tokenizer of its own."""
+    """None if the checkpoint has no tokenizer."""
     same_tokenizer: bool
     """False: `loss` was converted to the sweep's tokens through nats per byte."""
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""One training run: what determines it, the task, the trajectory and the result."""
+"""One training run: its configuration, task, trajectory and result."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class Outcome(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
 
 
+WARMUP_MULTIPLE = 2
+"""Evaluations up to this multiple of the warm-up are not fitted: they reflect lower learning rates."""
+
+
 class OptimizerConfig(Record):
     """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
 
@@ -42,10 +46,10 @@ class OptimizerConfig(Record):
 
 
 class EvaluationConfig(Record):
-    """When and on how much a run is evaluated, and how its weights are averaged.
+    """When and on how much data a run is evaluated, and how its weights are averaged.
 
-    Evaluations lie at fixed token counts `first_tokens * 10**(i / per_decade)`, whatever the run's
-    length, so that raising a point's tokens extends its trajectory without changing what is there.
+    Evaluations are at fixed token counts `first_tokens * 10**(i / per_decade)`, whatever the run's
+    length, so that raising a point's tokens extends its trajectory and changes no existing row.
     """
 
     first_tokens: Tokens = Field(default=1_000_000, ge=1)
@@ -57,7 +61,7 @@ class EvaluationConfig(Record):
 
 
 class PointConfig(Record):
-    """All that determines a point's trajectory; `tokens` is not part of it, a run can be continued."""
+    """Everything that determines a point's trajectory, but not its length: a run can be continued."""
 
     contract_version: Literal[1] = 1
     data_digest: Digest
@@ -81,7 +85,9 @@ class PointConfig(Record):
         """The point's name in the store."""
         content = self.model_dump(mode="json")
         if self.initial_weights is None:
-            del content["initial_weights"]  # keys of points from scratch are older than the field
+            del content[
+                "initial_weights"
+            ]  # keeps the keys of points made before the field existed
         return content_key(content)
 
     @field_validator("mixture")
@@ -93,14 +99,14 @@ class PointConfig(Record):
 
 
 class Claimant(Record):
-    """Who works on a point: two attempts can not mix their output (attempt fencing)."""
+    """Who holds a point: fences attempts, so that two of them cannot mix their output."""
 
     sweep_uid: str = Field(min_length=1, max_length=64)
     attempt: int = Field(ge=1)
 
 
 class TrainTask(Record):
-    """A train pod's whole input. Only `point` determines the trajectory."""
+    """The complete input of a train pod. Only `point` determines the trajectory."""
 
     kind: Literal["train"] = "train"
     point: PointConfig
@@ -111,23 +117,23 @@ class TrainTask(Record):
     """Folder of the data manifest."""
     claimant: Claimant
     micro_batch_halvings: int = Field(default=0, ge=0, le=20)
-    """How often the host killed an earlier attempt for its memory."""
+    """How many earlier attempts the host killed because they ran out of memory."""
     checkpoint_seconds: int = Field(default=300, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1, le=10)
     release_checkpoints_when_done: bool = False
-    """Drop the training state once the result is written (then the point can not be continued)."""
+    """Delete the training state once the result is written; the point cannot be continued then."""
 
 
 class ParameterCounts(Record):
-    """Counts by part; each FLOP convention picks from them (flops.py)."""
+    """Parameter counts by part, from which each FLOP convention picks."""
 
     body_active: int = Field(ge=0)
     """Matrix parameters of the layers that a token passes through."""
     body_total: int = Field(ge=0)
     head: int = Field(ge=0)
-    """Output projection, also where it is tied to the embedding: it takes part in a matrix product."""
+    """Output projection, even if tied to the embedding: it takes part in a matrix product."""
     embedding: int = Field(ge=0)
-    """Input look-up table; 0 where tied to the head."""
+    """Input lookup table; 0 if tied to the head."""
     other: int = Field(default=0, ge=0)
     """Norm gains, biases and other parameters that take part in no matrix product."""
 
@@ -147,7 +153,7 @@ class DomainLoss(Record):
 
 
 class TrajectoryRow(Record):
-    """One evaluation. `loss` is mixture-weighted; None where it was not finite."""
+    """One evaluation. `loss` is mixture-weighted; None if not finite."""
 
     step: int = Field(ge=0)
     tokens: Tokens
@@ -174,7 +180,7 @@ class PointProgress(Record):
 
 
 class PointResult(Record):
-    """Written last by train. Facts only; every judgement is the operator's."""
+    """Written last by train. States facts; the operator judges them."""
 
     contract_version: Literal[1] = 1
     key: Digest
@@ -185,16 +191,16 @@ class PointResult(Record):
     steps: int = Field(ge=0)
     parameters: ParameterCounts
     bytes_per_token: PositiveFinite
-    """Of the mixture-weighted validation tokens."""
+    """UTF-8 bytes per token of the mixture-weighted validation text."""
     diverged_at_tokens: Tokens | None = None
     loss: Finite | None = None
-    """Last evaluation of the raw weights, nats per token; None where it was not finite."""
+    """Last evaluation of the raw weights, nats per token; None if not finite."""
     averaged_loss: Finite | None = None
     """Last evaluation of the averaged weights."""
     trajectory_sha256: Digest
     evaluations: int = Field(ge=0)
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
-    """Summed over devices and attempts; on a CPU: of the process."""
+    """Summed over devices and attempts; on a CPU, the process's time."""
     accelerators: int = Field(ge=0)
     micro_batch: int = Field(ge=1)
     attempts: int = Field(ge=1)

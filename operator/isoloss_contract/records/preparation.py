@@ -1,4 +1,4 @@
-"""The tokenised corpus: the task that makes it and the manifest that describes it."""
+"""The tokenised corpus: the task that writes it and the manifest that describes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isoloss_contract.records.base import Digest, Name, Record, Tokens, Uri, con
 
 
 class DomainSource(Record):
-    """One domain of the corpus: where its documents lie and which field holds the text."""
+    """One domain of the corpus: where its documents are and which field holds the text."""
 
     name: Name
     uri: Uri
@@ -19,7 +19,7 @@ class DomainSource(Record):
 
 
 class PrepareConfig(Record):
-    """All that determines the tokenised corpus, except the bytes behind the URIs."""
+    """Everything that determines the tokenised corpus, except the bytes behind the URIs."""
 
     contract_version: Literal[1] = 1
     tokenizer: Uri
@@ -35,7 +35,7 @@ class PrepareConfig(Record):
 
 
 class PrepareTask(Record):
-    """A prepare pod's whole input."""
+    """The complete input of a prepare pod."""
 
     kind: Literal["prepare"] = "prepare"
     config: PrepareConfig
@@ -74,7 +74,7 @@ class DataManifest(Record):
     contract_version: Literal[1] = 1
     prepare_key: Digest
     digest: Digest
-    """Hash of tokenizer digest, sequence length and every shard's hash: goes into each point's key."""
+    """Hash of tokenizer digest, sequence length and every shard's hash; part of each point's key."""
     tokenizer_digest: Digest
     vocabulary_size: int = Field(ge=2)
     end_token: int = Field(ge=0)

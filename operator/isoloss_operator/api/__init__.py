@@ -1,12 +1,13 @@
-"""The two resources, `ScalingSweep` and `HyperparamPrediction`: the one source of the CRDs.
+"""The types of the two resources, `ScalingSweep` and `HyperparamPrediction`: the source of the CRDs.
 
-The docstring under each field becomes its description in `kubectl explain`; bounds and rules
-become the API server's own checks. Decimal numbers are quoted strings, as the API conventions ask
-(no floats in a spec); counts are integers; FLOPs are strings because they exceed 2**53.
+The docstring under a field is its description in `kubectl explain`; bounds and rules become validation of the
+API server. Decimal numbers are quoted strings, because the API conventions forbid floats; counts are
+integers; FLOPs are strings because they exceed 2**53.
 """
 
 from __future__ import annotations
 
+from isoloss_operator.api.corpus import Data, Domain, Storage, Validation
 from isoloss_operator.api.fields import ApiType
 from isoloss_operator.api.prediction import (
     Checkpoint,
@@ -15,9 +16,11 @@ from isoloss_operator.api.prediction import (
     Publish,
     SweepReference,
 )
+from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
 from isoloss_operator.api.statuses import (
     ActivePoint,
     Condition,
+    ExtrapolationStatus,
     FailedPoint,
     HyperparamPredictionStatus,
     IntervalStatus,
@@ -26,26 +29,21 @@ from isoloss_operator.api.statuses import (
     OptimumStatus,
     PointCounts,
     ScalingSweepStatus,
+    SearchCostStatus,
     VariantStatus,
 )
 from isoloss_operator.api.sweep import (
     MAX_POINTS,
-    Data,
-    Domain,
     Evaluation,
     FailurePolicy,
     Fit,
-    Grid,
-    Like,
-    Model,
+    Jobs,
     Optimizer,
-    Proxy,
     Queue,
     ScalingSweepSpec,
-    Storage,
     SweepBudget,
     Training,
-    Validation,
+    TtlSecondsAfterFinished,
 )
 
 __all__ = [
@@ -64,6 +62,7 @@ __all__ = [
     "Data",
     "Domain",
     "Evaluation",
+    "ExtrapolationStatus",
     "FailedPoint",
     "FailurePolicy",
     "Fit",
@@ -71,6 +70,7 @@ __all__ = [
     "HyperparamPredictionSpec",
     "HyperparamPredictionStatus",
     "IntervalStatus",
+    "Jobs",
     "LawStatus",
     "LedgerReference",
     "Like",
@@ -84,10 +84,12 @@ __all__ = [
     "Queue",
     "ScalingSweepSpec",
     "ScalingSweepStatus",
+    "SearchCostStatus",
     "Storage",
     "SweepBudget",
     "SweepReference",
     "Training",
+    "TtlSecondsAfterFinished",
     "Validation",
     "VariantStatus",
 ]

@@ -1,8 +1,7 @@
-"""Turns pydantic types into the structural OpenAPI schemas that a CRD must have.
+"""Converts pydantic types to the structural OpenAPI schemas of a CRD.
 
-Pydantic writes JSON Schema, of which Kubernetes accepts a part: no `$ref`, no `null`, no numeric
-exclusive bounds, one type per node. What has no structural form is refused here, when the CRDs are
-generated, and not by an API server later.
+Pydantic writes JSON Schema, of which Kubernetes accepts a part: no `$ref`, no `null`, no numeric exclusive
+bounds, one type per node. A type without a structural form is refused when the CRDs are generated.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ Schema = dict[str, Any]
 
 QUOTED = "x-isoloss-quoted"
 """Marks a string that looks like a number; its value is an example, e.g. "2e-4"."""
+
+RULES = "x-kubernetes-validations"
 
 _DROPPED = frozenset({"title", "discriminator"})
 _COPIED = frozenset(
@@ -42,7 +43,7 @@ _COPIED = frozenset(
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
         "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-validations",
+        RULES,
     }
 )
 
@@ -54,8 +55,8 @@ class UnstructuralError(ValueError):
 def structural_schema(model: type[BaseModel], *, defaults: bool = True) -> Schema:
     """The structural schema of `model`, with field names as on the wire.
 
-    `defaults=False` leaves every default out: right for a status, where the API server must not
-    fill in what the operator has not said. Raises UnstructuralError with the path of what has no
+    `defaults=False` leaves all defaults out, for a status: the API server must not fill in what the
+    operator has not reported. Raises UnstructuralError with the path of what has no
     structural form.
     """
     document = model.model_json_schema(by_alias=True, mode="validation")
@@ -91,7 +92,10 @@ class _Walk:
     def _inlined(
         self, schema: Schema, path: str, open_references: tuple[str, ...]
     ) -> tuple[Schema, tuple[str, ...]]:
-        """The schema without `$ref` and without null; what stands beside them wins."""
+        """The schema without `$ref` and without null.
+
+        What stands beside them wins, but a field's rules join those of its type.
+        """
         while "$ref" in schema or "anyOf" in schema:
             beside = dict(schema)
             if "anyOf" in beside:
@@ -104,7 +108,8 @@ class _Walk:
                     raise UnstructuralError(f"{path}: {name} contains itself")
                 open_references = (*open_references, name)
                 inner = self._definitions[name]
-            schema = {**inner, **beside}
+            rules = [*inner.get(RULES, ()), *beside.get(RULES, ())]
+            schema = {**inner, **beside, **({RULES: rules} if rules else {})}
         return schema, open_references
 
     def _keyword(self, keyword: str, value: Any, path: str) -> Schema:
@@ -133,9 +138,9 @@ class _Walk:
 
 
 def _reading_order(keyword: str) -> int:
-    """What a person wants to know first comes first."""
+    """Description and type first, then the bounds, rules and children."""
     first = ("description", "type", "format", "default", "enum")
-    last = ("x-kubernetes-validations", "required", "properties", "items")
+    last = (RULES, "required", "properties", "items")
     if keyword in last:
         return len(first) + 1 + last.index(keyword)
     return first.index(keyword) if keyword in first else len(first)
@@ -149,7 +154,7 @@ def _only_option(options: list[Schema], path: str) -> Schema:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A null default inside a default means that the field is absent."""
+    """A default without its nulls: null means that the field is absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return value
@@ -164,11 +169,11 @@ def _settle_free_form(result: Schema, path: str) -> None:
 
 
 def _quoting(example: str) -> list[Schema]:
-    """Value validations that every string passes and every number fails, saying what to do.
+    """Validations that every string passes and every number fails, with advice in the error.
 
-    *Note*: for a number in place of a string the API server says only `must be of type string`. It
-    still tries the other validations, though: a number passes neither branch (no number lies
-    between 1 and 0), and the supported value of the second then stands in the answer.
+    *Note*: for a number in place of a string the API server says only `must be of type string`. It also
+    evaluates the other validations: a number passes neither branch (there is none of at least 1 and at most
+    0), and the error lists the value that the first one supports.
     """
     return [
         {"enum": [f"the same number in quotes, such as {example}"]},

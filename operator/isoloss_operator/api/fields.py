@@ -1,15 +1,15 @@
 """The base of the API types, their rules and the scalar fields that several of them share.
 
-A rule is stated twice side by side, in CEL for the API server and in Python for `isoloss plan` and
-the operator, with one message: both refuse the same manifests in the same words.
+A rule is stated in CEL for the API server and in Python for `isoloss plan` and the operator, with one message:
+both refuse the same manifests.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -24,9 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
 
-from isoloss_operator.api.crd_schema import QUOTED
-
-RULES = "x-kubernetes-validations"
+from isoloss_operator.api.crd_schema import QUOTED, RULES
 
 
 def _always(_: Any) -> bool:
@@ -35,7 +33,7 @@ def _always(_: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold of a value, in CEL and in Python. Annotates a field, or stands in `RULES`.
+    """A validation rule in CEL and in Python. Annotates a field, or is an item of `ApiType.rules`.
 
     A rule about a change (`oldSelf`) has no Python side.
     """
@@ -73,7 +71,7 @@ class Rule:
 class ApiType(BaseModel):
     """Base of every API type: frozen, camelCase on the wire, field docstrings are descriptions.
 
-    Unknown fields are refused, for a misspelt field must not silently mean its default.
+    Unknown fields are refused: a misspelt field must not silently mean its default.
     """
 
     model_config = ConfigDict(
@@ -177,14 +175,12 @@ Loss = Annotated[
         'a loss in nats per token, above 0 and below 100, such as "2.08"',
     ),
 ]
-LossOrFree = Annotated[
-    str,
-    BeforeValidator(_refuse_number),
-    Field(min_length=1, max_length=32, json_schema_extra={QUOTED: '"1.69"'}),
-    Rule(
-        f"self == 'free' || ({is_decimal_cel('self')} && double(self) < 100.0)",
-        'must be free, or a loss in nats per token below 100 in quotes, such as "1.69"',
-        lambda text: text == "free" or (is_decimal(text) and float(text) < 100),
+IrreducibleLoss = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) < 100.0",
+        lambda x: x < 100,
+        'a loss in nats per token, from 0 to below 100, such as "1.69"',
     ),
 ]
 
@@ -229,6 +225,13 @@ FolderUri = Annotated[
 PositiveTokens = Annotated[int, Field(ge=1, le=2**53, json_schema_extra={"format": "int64"})]
 NonNegativeTokens = Annotated[int, Field(ge=0, le=2**53, json_schema_extra={"format": "int64"})]
 
+IDENTITY = Rule(
+    "self == oldSelf",
+    "is part of the sweep's identity and cannot be changed: create another ScalingSweep"
+    " (points that are equal are shared through the store)",
+)
+"""For what determines results: an edit would silently discard running Jobs and start over."""
+
 POD_TEMPLATE_SCHEMA: dict[str, Any] = {
     "properties": {
         "metadata": {
@@ -245,7 +248,7 @@ POD_TEMPLATE_SCHEMA: dict[str, Any] = {
             },
         },
         "spec": {
-            "description": "A partial core/v1 PodSpec. The container is named trainer.",
+            "description": "Partial core/v1 PodSpec. The container is named trainer.",
             "type": "object",
             "x-kubernetes-preserve-unknown-fields": True,
         },
@@ -269,3 +272,29 @@ PodTemplate = Annotated[
 ]
 """A partial core/v1 PodTemplateSpec. Its full schema would take the CRD over its size limit: the
 operator finds mistakes in it when it creates the Job."""
+
+
+class Named(Protocol):
+    """An item of a list by name."""
+
+    @property
+    def name(self) -> str:
+        """Unique within the list."""
+        ...
+
+
+Items = TypeVar("Items", bound=Sequence[Named])
+
+BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+"""The API server refuses equal names, and server-side apply merges entries by name."""
+
+
+def names_are_unique(items: Items) -> Items:
+    """The items. Raises PydanticCustomError where two have one name."""
+    names = [item.name for item in items]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise PydanticCustomError(
+            "duplicate", "names must be unique: {names}", {"names": ", ".join(twice)}
+        )
+    return items

@@ -31,8 +31,11 @@ class Checkpoint(ApiType):
 
     uri: FolderUri
     """Folder in Hugging Face format (config.json, safetensors)."""
+    secret_name: ObjectName | None = None
+    """Name of a Secret in the same namespace whose keys become environment variables of the
+    evaluation pod, in addition to those of the sweep's storage.secretName. Its values win."""
     pod_template: PodTemplate | None = None
-    """Overrides of the evaluation pod."""
+    """Merged into the evaluation pod, after the sweep's podTemplate."""
 
 
 class PredictionBudget(ApiType):
@@ -47,16 +50,16 @@ class PredictionBudget(ApiType):
     )
 
     flops: Decimal | None = None
-    """Planned compute of the continued pre-training, by 6 * active parameters * tokens."""
+    """Planned compute of the continued pre-training, counted as 6 * active parameters * tokens."""
     tokens: PositiveTokens | None = None
-    """Planned tokens; turned into FLOPs with the checkpoint's active parameters."""
+    """Planned tokens, converted to FLOPs with the target's active parameters."""
 
 
 class Publish(ApiType):
     """Where the answer is published for the next step of a pipeline."""
 
     config_map_name: ObjectName
-    """ConfigMap in the same namespace, written by the operator."""
+    """Name of a ConfigMap in the same namespace that the operator creates and owns."""
 
 
 class HyperparamPredictionSpec(ApiType):
@@ -77,26 +80,34 @@ class HyperparamPredictionSpec(ApiType):
         ),
         Rule(
             "!has(self.checkpoint) || !has(self.targetParameters)",
-            "targetParameters goes with initialLoss only: the checkpoint says its own",
+            "targetParameters goes with initialLoss only: the checkpoint states its own",
             lambda spec: spec.checkpoint is None or spec.target_parameters is None,
         ),
     )
 
+    suspend: bool = False
+    """Stop the evaluation Job and start none. An answer that exists is kept."""
     sweep_ref: SweepReference
-    """The sweep whose laws answer."""
+    """Sweep whose laws answer."""
     checkpoint: Checkpoint | None = None
-    """Measure the initial loss of this checkpoint."""
+    """Checkpoint whose initial loss is measured. Exactly one of checkpoint and initialLoss is
+    required."""
     initial_loss: Loss | None = None
-    """The initial loss, in nats per token of the sweep's validation data, where already known."""
+    """Initial loss in nats per token of the sweep's validation data, if already known."""
     budget: PredictionBudget
     """Planned compute."""
     target_parameters: PositiveTokens | None = None
-    """Active parameters of the target (matrix products, head included), where no checkpoint says so."""
+    """Active parameters of the target in matrix products, output head included. Only with initialLoss:
+    a checkpoint states its own."""
+    target_sequence_length: int | None = Field(default=None, ge=8, le=1_048_576)
+    """Tokens per sequence of the planned run. The predicted batch size keeps its tokens and is given in
+    sequences of this length. Defaults to the sweep's data.sequenceLength."""
     pretraining_tokens: PositiveTokens | None = None
-    """Tokens of the original pre-training: gives variant B beside the answer."""
+    """Tokens of the original pre-training. Adds variant B to the answer."""
     batch_size_multiple_of: int = Field(default=1, ge=1, le=1_000_000)
-    """Round the batch size to a multiple of this."""
+    """Round the batch size to a multiple of this number."""
     max_extrapolation: AtLeastOne = "1000"
-    """Refuse where the total compute exceeds the largest seen by more than this factor."""
+    """Maximum ratio of the total compute to the largest compute of the sweep. Predictions beyond are
+    refused."""
     publish: Publish | None = None
     """Publish the answer as a ConfigMap."""

@@ -1,7 +1,7 @@
-"""What the operator reports of the two resources: constant in size, traceable to the ledger.
+"""The statuses of the two resources: bounded in size, details are in the ledger.
 
-Numbers are decimal strings, for an API has no floats; every text and list is bounded. Reading is
-lenient (an older or newer operator may have written the status), writing is the operator's alone.
+Decimal numbers are strings, as the API conventions ask; texts and lists are bounded. Unknown fields are ignored
+on reading: an older or newer operator may have written the status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from isoloss_operator.api.fields import ApiType
 
 
 class StatusType(ApiType):
-    """Base of the status types: a field that this version does not know is passed over."""
+    """Base of the status types. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -23,17 +23,17 @@ class Condition(StatusType):
     """metav1.Condition."""
 
     type: str = Field(max_length=316)
-    """Kind of the condition."""
+    """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """True, False or Unknown."""
     reason: str = Field(max_length=1024)
-    """CamelCase cause."""
+    """Machine-readable reason of the last transition."""
     message: str = Field(max_length=2048)
-    """What happened and what to do."""
+    """What happened and what to do about it."""
     observed_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Generation of the spec it speaks of."""
+    """Generation of the spec that the condition was computed from."""
     last_transition_time: str = Field(json_schema_extra={"format": "date-time"})
-    """When status last changed."""
+    """Time of the last change of status."""
 
 
 ConditionList = Annotated[
@@ -50,22 +50,22 @@ StatusText = Annotated[str, Field(max_length=1024)]
 
 
 class PointCounts(StatusType):
-    """Points by state."""
+    """Number of points by state."""
 
     total: int = 0
-    """All points."""
+    """Number of all points."""
     pending: int = 0
-    """Not started."""
+    """Number of points without a Job and without a result."""
     active: int = 0
-    """With a Job."""
+    """Number of points with a Job."""
     succeeded: int = 0
-    """Reached their tokens."""
+    """Number of points that reached their tokens."""
     diverged: int = 0
-    """Ended in divergence: a result, not an error."""
+    """Number of points that diverged. A divergence is a result, not a failure."""
     failed: int = 0
-    """Failed for good."""
+    """Number of points that failed for good."""
     adopted: int = 0
-    """Of those done, found in the store instead of trained by this sweep."""
+    """Number of results that were found in the store instead of trained by this sweep."""
 
 
 class IntervalStatus(StatusType):
@@ -80,171 +80,195 @@ class IntervalStatus(StatusType):
 
 
 class LawStatus(StatusType):
-    """One fitted law, or why there is none."""
+    """A fitted law, or why it is refused."""
 
     status: Literal["Fitted", "Provisional", "Refused"]
-    """Fitted, provisional (the sweep still runs) or refused."""
+    """Fitted, Provisional (while the sweep runs) or Refused."""
     reason: StatusText = ""
-    """Why it is refused."""
+    """Reason of the refusal."""
     message: StatusText = ""
-    """The same in a sentence."""
+    """The refusal in a sentence."""
     formula: StatusText = ""
-    """The law with its numbers."""
+    """The law with its coefficients."""
     quality: StatusText = ""
     """Goodness of fit."""
 
 
 class OptimumStatus(StatusType):
-    """One optimum of the iso-loss curves."""
+    """Optimum of one iso-loss curve."""
 
     loss: StatusText
-    """Nats per token."""
+    """Loss in nats per token."""
     proxy: StatusText = ""
-    """Model size of least compute."""
+    """Proxy that reaches the loss with the least compute."""
     learning_rate: StatusText = ""
-    """At the vertex."""
+    """Optimal learning rate."""
     batch_size: StatusText = ""
-    """At the vertex, sequences."""
+    """Optimal batch size in sequences."""
     tokens: StatusText = ""
-    """To reach the loss."""
+    """Tokens to reach the loss."""
     flops: StatusText = ""
-    """To reach the loss."""
+    """FLOPs to reach the loss."""
 
 
 class ActivePoint(StatusType):
-    """A point that trains now."""
+    """A point that is training."""
 
     name: StatusText
-    """Job name."""
+    """Name of the Job."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Seen so far."""
+    """Tokens seen so far."""
     loss: StatusText = ""
-    """Newest training or validation loss."""
+    """Last reported loss."""
 
 
 class FailedPoint(StatusType):
     """A point that failed for good."""
 
     name: StatusText
-    """Point."""
+    """Name of the point."""
     reason: StatusText
-    """Class of the failure."""
+    """Class of the last failure."""
     message: StatusText = ""
-    """Last words."""
+    """Termination message of the last attempt."""
 
 
 class LedgerReference(StatusType):
-    """Where every point's details lie."""
+    """The ledger in the store."""
 
     uri: StatusText
-    """Ledger in the store."""
+    """URI of the ledger."""
     sha256: StatusText
-    """Digest of the ledger that this status was computed from."""
+    """SHA-256 of the ledger that the status was computed from."""
 
 
 class ScalingSweepStatus(StatusType):
-    """Constant in size: details lie in the ledger."""
+    """Observed state of the sweep. Details of every point are in the ledger."""
 
     observed_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that the status was computed from. -1 before the first pass."""
     conditions: ConditionList = ()
-    """Accepted, DataReady, Progressing, FitReady, Ready, Suspended, Stalled, Reconciling."""
+    """Conditions: Accepted, DataReady, Progressing, FitReady, Ready, Suspended, Stalled and Reconciling."""
     points: PointCounts = PointCounts()
-    """Points by state."""
+    """Number of points by state."""
     progress: StatusText = ""
-    """Done of all points, for the printer column."""
+    """Completed points of all points, such as 17/18."""
     planned_flops: StatusText = ""
-    """Of the whole grid, by 6 * active parameters * tokens."""
+    """FLOPs of the whole grid, counted as 6 * active parameters * tokens."""
     spent_flops: StatusText = ""
-    """By this sweep's own attempts that ended, also those that came to nothing; an attempt without a
-    result counts as far as it reported."""
+    """FLOPs of this sweep's own attempts that ended, including failed attempts. An attempt without a
+    result counts up to its last report."""
     accelerator_hours: StatusText = ""
-    """Of this sweep's own attempts that ended, also those that came to nothing: from start to end of
-    their pods times the accelerators these held."""
+    """Accelerator hours of this sweep's own attempts that ended, including failed attempts: running
+    time of their pods times the accelerators that these held."""
     estimated_completion: StatusText = ""
-    """RFC 3339, from the speed so far."""
+    """Estimated time of completion at the current speed (RFC 3339)."""
     learning_rate_law: LawStatus | None = None
-    """g(L): optimal learning rate against loss."""
+    """Law of the optimal learning rate over loss."""
     batch_size_law: LawStatus | None = None
-    """f(L): optimal batch size against loss."""
+    """Law of the optimal batch size over loss."""
     loss_compute_law: LawStatus | None = None
-    """L(C)."""
+    """Law of loss over compute, L(C)."""
     optima: tuple[OptimumStatus, ...] = Field(default=(), max_length=8)
-    """A few of the optima; all are in laws.json."""
+    """Up to 8 of the optima. All of them are in laws.json."""
     active: tuple[ActivePoint, ...] = Field(default=(), max_length=8)
-    """A few of the points that train now."""
+    """Up to 8 of the points that are training."""
     failures: tuple[FailedPoint, ...] = Field(default=(), max_length=8)
-    """A few of the failed points."""
+    """Up to 8 of the failed points."""
     warnings: tuple[StatusText, ...] = Field(default=(), max_length=8)
-    """What the fit warns of."""
+    """Warnings of the fit."""
     data_digest: StatusText = ""
     """Digest of the tokenised corpus."""
     ledger: LedgerReference | None = None
-    """Every point's details."""
+    """Ledger with the details of every point."""
     laws_uri: StatusText = ""
-    """laws.json in the store."""
+    """URI of laws.json."""
     laws_sha256: StatusText = ""
-    """Digest of laws.json."""
+    """SHA-256 of laws.json."""
     report_uri: StatusText = ""
-    """Report page in the store."""
+    """URI of the report page."""
+
+
+class SearchCostStatus(StatusType):
+    """Compute of the sweep beside a grid search on the target itself, 6 * parameters * tokens."""
+
+    sweep_flops: StatusText
+    """FLOPs of the whole sweep."""
+    direct_flops: StatusText
+    """FLOPs of directRuns runs of the target with the planned budget."""
+    direct_runs: int
+    """Number of points of the sweep's largest grid."""
+    saving: StatusText
+    """1 - sweepFlops / directFlops. Negative where the sweep costs more."""
+
+
+class ExtrapolationStatus(StatusType):
+    """How far the answer lies beyond the sweep's data."""
+
+    compute_factor: StatusText
+    """C_total over the largest compute of the sweep. At most 1 inside the data."""
+    loss_distance: StatusText = ""
+    """Lowest loss of the sweep's optima less the target loss, nats per token."""
+    parameters_factor: StatusText = ""
+    """Active parameters of the target over those of the largest proxy."""
 
 
 class VariantStatus(StatusType):
     """An answer under another assumption."""
 
     name: StatusText
-    """A: ignoring what was trained before; B: counting raw pre-training tokens; or the name of a
-    published law or of the other fitting route."""
+    """A: without the compute of the pre-training; B: with the compute of the raw pre-training tokens; or
+    the name of a published law or of the other fitting route."""
     learning_rate: StatusText = ""
-    """Its learning rate."""
+    """Learning rate."""
     batch_size: StatusText = ""
-    """Its batch size in sequences."""
+    """Batch size in sequences."""
     total_flops: StatusText = ""
-    """Its total compute."""
+    """Total compute in FLOPs."""
 
 
 class HyperparamPredictionStatus(StatusType):
-    """The answer and everything it rests on."""
+    """Observed state of the prediction: the answer and what it is based on."""
 
     observed_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that the status was computed from. -1 before the first pass."""
     conditions: ConditionList = ()
-    """Accepted, Evaluated, Ready, Stale, Stalled, Reconciling."""
+    """Conditions: Accepted, Evaluated, Ready, Stale, Stalled and Reconciling."""
     initial_loss: IntervalStatus | None = None
-    """Nats per token, with its interval from the standard error."""
+    """Initial loss in nats per token. The interval follows from the standard error."""
     domain_losses: dict[str, StatusText] = Field(default_factory=dict, max_length=32)
     """Initial loss of each domain."""
     equivalent_flops: IntervalStatus | None = None
-    """C_pre: compute that reaches the initial loss from scratch."""
+    """C_pre: FLOPs that reach the initial loss from scratch."""
     planned_flops: StatusText = ""
-    """C_cpt."""
+    """C_cpt: FLOPs of the planned continued pre-training."""
     total_flops: IntervalStatus | None = None
-    """C_total = C_pre + C_cpt."""
+    """C_total = C_pre + C_cpt, in FLOPs."""
     target_loss: IntervalStatus | None = None
-    """L(C_total)."""
+    """Predicted loss L(C_total) in nats per token."""
     learning_rate: IntervalStatus | None = None
-    """The predicted learning rate."""
+    """Predicted learning rate."""
     batch_size: IntervalStatus | None = None
-    """The predicted batch size in sequences."""
+    """Predicted batch size in sequences."""
     batch_size_tokens: StatusText = ""
-    """The same in tokens."""
-    search_cost: StatusText = ""
-    """What the sweep's compute saves against its grid trained on the target with the planned budget."""
-    extrapolation: StatusText = ""
-    """C_total over the largest compute of the sweep."""
+    """Predicted batch size in tokens."""
+    search_cost: SearchCostStatus | None = None
+    """Compute of the sweep beside a grid search on the target itself."""
+    extrapolation: ExtrapolationStatus | None = None
+    """How far the answer lies beyond the sweep's data."""
     variants: tuple[VariantStatus, ...] = Field(default=(), max_length=4)
-    """Variants A and B."""
+    """Answers under other assumptions about the pre-training."""
     second_opinions: tuple[VariantStatus, ...] = Field(default=(), max_length=8)
-    """What published laws and the other fitting route say."""
+    """Answers of published laws and of the other fitting route."""
     warnings: tuple[StatusText, ...] = Field(default=(), max_length=8)
-    """What to mind."""
+    """Warnings of the prediction."""
     sweep_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Generation of the sweep it was computed from."""
+    """Generation of the sweep that the answer was computed from."""
     sweep_uid: StatusText = ""
-    """The sweep it was computed from."""
+    """UID of the sweep that the answer was computed from."""
     laws_sha256: StatusText = ""
-    """Digest of the laws it was computed from."""
+    """SHA-256 of the laws.json that the answer was computed from."""
     ledger_sha256: StatusText = ""
-    """Digest of the ledger behind the laws."""
+    """SHA-256 of the ledger that the laws were fitted to."""
     evaluation_uri: StatusText = ""
-    """Where the measured initial loss lies."""
+    """URI of the measured initial loss."""

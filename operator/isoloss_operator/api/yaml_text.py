@@ -1,8 +1,7 @@
 """Reads and writes YAML as Kubernetes does.
 
-PyYAML takes `2e-4` for text and so writes the text "2e-4" without quotes; to Kubernetes it is a
-number. What is written by one and read by the other would change its type, or a manifest that the
-API server refuses would pass here.
+To PyYAML `2e-4` is text, so it writes the text "2e-4" without quotes. To Kubernetes it is a number: a value
+would change its type, and a manifest that the API server refuses would pass here.
 """
 
 from __future__ import annotations

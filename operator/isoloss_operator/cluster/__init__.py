@@ -1,1 +1,1 @@
-"""Every call to the API server: what Jobs and pods say, and Jobs as manifests."""
+"""The API server: calls, manifests, and what Jobs and pods say."""

@@ -1,8 +1,7 @@
-"""The only module that calls the API server. Its exceptions become ours here and nowhere else.
+"""Every call to the API server. The client's exceptions become ours here.
 
-Requests go through the official client's authentication, TLS and connection pool, but not through
-its models: those refuse fields of pod templates that the client does not know yet, and cost six
-times the memory for a list of Jobs.
+Requests use the official client's authentication, TLS and connection pool, but not its models: those reject
+pod template fields that the client does not know yet, and a list of Jobs takes six times the memory.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from isoloss_operator import api
 
 FIELD_MANAGER = "isoloss-operator"
 TIMEOUT = (5, 30)
-"""Seconds to connect and to read: the client has no default, and a thread can not be cancelled."""
+"""Seconds to connect and to read: the client has no default, and a thread cannot be cancelled."""
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -32,7 +31,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object and where the API server keeps it."""
+    """A kind of object and its path in the API."""
 
     group: str
     version: str
@@ -63,7 +62,7 @@ LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 
 
 class ClusterError(Exception):
-    """The API server did not do what was asked. `expected`: the world's fault, not a bug."""
+    """A call that failed. `expected`: not a bug, so it is logged without a traceback."""
 
     expected = True
 
@@ -73,19 +72,19 @@ class ClusterError(Exception):
 
 
 class NotFound(ClusterError):
-    """404: the object, or the kind, is not there."""
+    """404: the object or the kind does not exist."""
 
 
 class Conflict(ClusterError):
-    """409: it exists already, or somebody changed it since it was read."""
+    """409: it exists already, or has changed since it was read."""
 
 
 class Refused(ClusterError):
-    """400, 403, 413, 422: asking again without changing something can not help."""
+    """400, 403, 413, 422: the same call would fail again."""
 
 
 class Unavailable(ClusterError):
-    """Everything else: network, overload, timeouts. Asking again may help."""
+    """Everything else: network, overload, timeouts. A retry may succeed."""
 
 
 KINDS_OF_ERROR: Mapping[int, type[ClusterError]] = {
@@ -99,13 +98,13 @@ KINDS_OF_ERROR: Mapping[int, type[ClusterError]] = {
 
 
 def load_configuration(pool_size: int) -> Configuration:
-    """The pod's service account, or else the kubeconfig. Raises ConfigException where neither is."""
+    """The pod's service account, or else the kubeconfig. Raises ConfigException if there is neither."""
     configuration = Configuration()
     try:
-        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
-        config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    # Threads beyond the pool would open and throw away a connection per call.
+        config.load_kube_config(client_configuration=configuration)
+    # Threads beyond the pool's size would open a new connection per call.
     configuration.connection_pool_maxsize = pool_size
     return configuration
 
@@ -119,20 +118,20 @@ class Cluster:
         *,
         on_call: Callable[[str, int], None] = lambda _method, _status: None,
     ) -> None:
-        """`on_call` hears of every call: its verb and HTTP status (0: no answer)."""
+        """`on_call` gets the verb and HTTP status of every call (0: no answer)."""
         client.user_agent = FIELD_MANAGER
         self._client = client
         self._on_call = on_call
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Refuse every further call: after a lost lease nothing more may be written."""
+        """Refuse further calls: after a lost lease nothing may be written."""
         self._stopped.set()
 
     # --------------------------------------------------------------------------------- reading
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """One object, read past every cache; None where it is not there."""
+        """One object, past every cache; None if it does not exist."""
         try:
             return self._call("GET", kind.path(namespace, name))
         except NotFound:
@@ -143,7 +142,7 @@ class Cluster:
     ) -> Iterator[Object]:
         """All objects that match the selectors, page by page.
 
-        Raises Unavailable where the list changed so much meanwhile that its pages expired.
+        Raises Unavailable if the continue token expired in between.
         """
         query = [("limit", str(PAGE))]
         query += [("labelSelector", labels)] if labels else []
@@ -171,13 +170,13 @@ class Cluster:
     # --------------------------------------------------------------------------------- writing
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
-        """Create an object. Raises Conflict where one of that name exists."""
-        # Strict: a misspelt field of a pod template is refused, not silently dropped.
+        """Create an object. Raises Conflict if it exists."""
+        # Strict: the API server would otherwise drop a misspelt field of a pod template silently.
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
         return self._call("POST", kind.path(namespace), body=body, query=query)
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
-        """Replace an object. Raises Conflict where its resourceVersion is no longer the newest."""
+        """Replace an object. Raises Conflict if its resourceVersion is outdated."""
         query = [("fieldManager", FIELD_MANAGER)]
         return self._call("PUT", kind.path(namespace, name), body=body, query=query)
 
@@ -189,21 +188,21 @@ class Cluster:
         )
 
     def apply(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
-        """Server-side apply: own exactly the fields in `body`, taking them from other managers."""
+        """Server-side apply with force: take ownership of exactly the fields in `body`."""
         return self._apply(kind.path(namespace, name), kind, namespace, name, body)
 
     def apply_status(self, kind: Kind, read: Mapping[str, Any], status: Object) -> Object:
-        """Server-side apply the status of the object that was `read`.
+        """Server-side apply the status of an object whose metadata is `read`.
 
-        Raises Conflict where it has changed since, or is another of the same name, and NotFound
-        where it is gone: with a resourceVersion, an apply never creates.
+        Raises Conflict if the object has changed or was recreated, and NotFound if it is gone: an apply with
+        a resourceVersion never creates.
         """
         namespace, name = read["namespace"], read["name"]
         body = {"metadata": {"resourceVersion": read["resourceVersion"]}, "status": status}
         return self._apply(kind.path(namespace, name, "status"), kind, namespace, name, body)
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
-        """Delete an object once all that it owns is gone; fine where it is gone or another."""
+        """Delete an object in the foreground. Does nothing if it is gone or was recreated."""
         body: Object = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -263,13 +262,13 @@ class Cluster:
             header_params={"Accept": "application/json", "Content-Type": content_type},
             auth_settings=["BearerToken"],
         )
-        # The body goes in after param_serialize, which would walk through all of it once more.
+        # The body is passed by here: param_serialize would copy all of it.
         answer = self._client.call_api(verb, url, headers, body, _request_timeout=TIMEOUT)
-        return answer.status, answer.read()  # type: ignore[no-untyped-call]
+        return answer.status, answer.read()
 
 
 def _message(content: bytes) -> str:
-    """The Status object's message, or the start of whatever a proxy answered instead."""
+    """The message of the Status object, or the start of a proxy's answer."""
     try:
         return str(json.loads(content)["message"])[:2000]
     except (ValueError, KeyError, TypeError):

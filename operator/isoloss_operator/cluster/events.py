@@ -1,4 +1,4 @@
-"""Kubernetes events on our resources (events.k8s.io/v1): on transitions only, never one per point."""
+"""Kubernetes events on our resources (events.k8s.io/v1): for transitions only, never one per point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from isoloss_operator.cluster.client import EVENT, FIELD_MANAGER, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide.observation import Event
+from isoloss_operator.decide.plans import Event
 
 MAX_NOTE = 1024
 """The API server's limit on an event's text."""
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def send_events(cluster: Cluster, owner: Owner, identity: str, events: Iterable[Event]) -> None:
-    """Send events; one that can not be sent is logged and forgotten, as Kubernetes does itself."""
+    """Send events. One that cannot be sent is logged and dropped, as Kubernetes' own components do."""
     for event in events:
         now = datetime.now(UTC)
         try:
@@ -31,7 +31,7 @@ def send_events(cluster: Cluster, owner: Owner, identity: str, events: Iterable[
 
 
 def event_body(event: Event, owner: Owner, identity: str, now: datetime) -> dict[str, Any]:
-    """The event as the API server wants it; equal events within a minute have equal names."""
+    """The event's manifest. Equal events within a minute have equal names: the second is a conflict."""
     minute = now.strftime("%Y%m%d%H%M")
     text = "\n".join((owner.uid, event.reason, event.message, minute))
     return {

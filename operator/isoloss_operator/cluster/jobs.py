@@ -1,4 +1,4 @@
-"""Carries out a plan's Job deletions, expiries and creations, many at once."""
+"""Creates, deletes and expires the Jobs of a plan, many in parallel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.pod_templates import BadPodTemplate
-from isoloss_operator.decide.observation import JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 
 Item = TypeVar("Item")
+FORBIDDEN = 403
 
 
 class CreateRefused(Exception):
-    """The API server, or we, will not make this Job however often it is asked for."""
+    """The API server refuses this Job, or we do before asking it."""
 
     expected = True
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        """`may_pass`: the refusal may end by itself, as that of a quota does."""
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class JobWriter:
@@ -33,24 +39,24 @@ class JobWriter:
         writers: int,
         on_write: Callable[[str, str], None] = lambda _action, _task: None,
     ) -> None:
-        """`on_write` hears of every Job created or deleted: the action and its LABEL_KIND."""
+        """`on_write` gets the action and LABEL_KIND of every Job created or deleted."""
         self._cluster = cluster
         self._defaults = defaults
         self._on_write = on_write
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="jobs")
 
     def create(self, owner: Owner, requests: Sequence[JobRequest]) -> None:
-        """Create Jobs; one that is there already is fine if it is `owner`'s.
+        """Create Jobs. One that exists already is fine if it is `owner`'s.
 
-        Raises CreateRefused or ClusterError at the first failure, and then creates no more.
+        Raises CreateRefused or ClusterError at the first failure and skips the rest.
         """
-        # Most refusals (template, quota, rights) concern every Job of a plan: ask with one first.
+        # Most refusals (template, quota, permissions) hit every Job of a plan: try one first.
         if requests:
             self._create_one(owner, requests[0])
             self._each(requests[1:], lambda request: self._create_one(owner, request))
 
     def delete(self, owner: Owner, deletions: Iterable[JobDeletion]) -> None:
-        """Delete Jobs, if they still are those of the plan. Raises ClusterError."""
+        """Delete Jobs, unless they were recreated. Raises ClusterError."""
 
         def delete_one(deletion: JobDeletion) -> None:
             self._cluster.delete(JOB, owner.namespace, deletion.name, deletion.uid)
@@ -59,7 +65,7 @@ class JobWriter:
         self._each(list(deletions), delete_one)
 
     def expire(self, owner: Owner, expiries: Iterable[JobExpiry]) -> None:
-        """Have finished Jobs removed by Kubernetes after a time. Raises ClusterError."""
+        """Set ttlSecondsAfterFinished of finished Jobs. Raises ClusterError."""
 
         def expire_one(expiry: JobExpiry) -> None:
             change = {"spec": {"ttlSecondsAfterFinished": expiry.seconds}}
@@ -81,8 +87,11 @@ class JobWriter:
         except Conflict as error:
             if taken := self._name_taken(owner, request):
                 raise CreateRefused(taken) from error
-        except (Refused, BadPodTemplate) as error:
+        except BadPodTemplate as error:
             raise CreateRefused(str(error)) from error
+        except Refused as error:
+            # 403: quota, admission policy or missing rights. The rest is about the Job itself.
+            raise CreateRefused(str(error), may_pass=error.status == FORBIDDEN) from error
         else:
             self._on_write("create", request.kind)
 
@@ -93,7 +102,7 @@ class JobWriter:
         return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
 
     def _each(self, items: Sequence[Item], write: Callable[[Item], None]) -> None:
-        """Write all in parallel; after a failure skip the rest and raise the first."""
+        """Write all in parallel. Skips the rest after a failure and raises the first."""
         failed = threading.Event()
 
         def write_one(item: Item) -> None:

@@ -1,10 +1,10 @@
-"""A JobRequest of the core as a batch/v1 Job. Pure: no I/O, no clock, no random names."""
+"""Builds the manifests of Jobs and ConfigMaps. Pure: no I/O, no clock, no random names."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isoloss_contract.records import (
@@ -15,7 +15,8 @@ from isoloss_contract.records import (
 )
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
 from isoloss_operator.cluster.pod_templates import BadPodTemplate, merge, violations
-from isoloss_operator.decide.observation import LABEL_OWNER_UID, ConfigMapRequest, JobRequest
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
 CONTAINER = "trainer"
 MANAGED_BY = {
@@ -23,7 +24,7 @@ MANAGED_BY = {
     "app.kubernetes.io/name": "isoloss",
 }
 OWNER_ANNOTATION = "isoloss.dev/owner"
-"""Kind/name of the resource: names are longer than labels may be."""
+"""Kind/name of the resource. An annotation, because a name may be too long for a label."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 MAX_TASK_BYTES = 100 * 1024
@@ -50,7 +51,7 @@ class Owner:
     uid: str
 
     def reference(self) -> Json:
-        """A controller reference: Kubernetes collects the object when the resource goes."""
+        """A controller reference: Kubernetes deletes the object with the resource."""
         return {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.kind,
@@ -63,20 +64,22 @@ class Owner:
 
 @dataclass(frozen=True)
 class PodDefaults:
-    """What the operator's configuration says of every pod."""
+    """Settings of every pod from the operator's configuration."""
 
     image: str
     command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
     image_pull_policy: str = ""
     grace_seconds: int = 120
     enforce_restricted: bool = True
+    pod_template: Mapping[str, Any] = field(default_factory=dict)
+    """Partial PodTemplateSpec of the cluster; the resources' own are merged after it."""
 
 
 def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Json:
     """The Job of a request.
 
-    Raises BadPodTemplate where a template can not be merged, leaves the restricted Pod Security
-    Standard, or the task is too large for an environment variable.
+    Raises BadPodTemplate if a template cannot be merged, violates the restricted Pod Security Standard,
+    or the task is too large for an environment variable.
     """
     labels = {**request.labels, **MANAGED_BY}
     return {
@@ -96,15 +99,22 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             # A second pod must not start while the first may still write.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
-            # Kueue admits by clearing it; from then on it is Kueue's alone.
+            **_deadline(request),
+            # Kueue admits a Job by clearing suspend. Only Kueue may write it from then on.
             **({"suspend": True} if request.local_queue else {}),
             "template": _template(request, owner, defaults, labels),
         },
     }
 
 
+def _deadline(request: JobRequest) -> Json:
+    if request.deadline_seconds is None:
+        return {}
+    return {"activeDeadlineSeconds": request.deadline_seconds}
+
+
 def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
-    """The ConfigMap that publishes an answer, to be applied server-side."""
+    """The ConfigMap that publishes an answer, for server-side apply."""
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
@@ -119,7 +129,7 @@ def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:
 
 
 def _pod_failure_policy() -> Json:
-    """Interruptions run again without being counted; final outcomes end the Job at once."""
+    """Replace interrupted pods without counting a failure; end the Job at once on a final exit code."""
     codes = {"containerName": CONTAINER, "operator": "In"}
     return {
         "rules": [
@@ -145,7 +155,7 @@ def _template(
     request: JobRequest, owner: Owner, defaults: PodDefaults, labels: Mapping[str, str]
 ) -> Json:
     template: Json = _default_template(request, defaults)
-    for change in request.pod_templates:
+    for change in (defaults.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = merge(template, _fixed_template(request, owner, labels))
     if defaults.enforce_restricted and (found := violations(template["spec"])):
@@ -154,7 +164,7 @@ def _template(
 
 
 def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
-    """What a podTemplate may override."""
+    """Defaults that a podTemplate may override."""
     return {
         "metadata": {},
         "spec": {
@@ -179,13 +189,13 @@ def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
 
 def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:
     policy = defaults.image_pull_policy
-    secret = {"envFrom": [{"secretRef": {"name": request.secret_name}}]}
+    secrets = [{"secretRef": {"name": name}} for name in request.secret_names]
     return {
         "name": CONTAINER,
         "image": defaults.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [*defaults.command, request.kind],
-        **(secret if request.secret_name else {}),
+        **({"envFrom": secrets} if secrets else {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -199,7 +209,7 @@ def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:
 
 
 def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]) -> Json:
-    """What holds whatever a podTemplate says: how operator and trainer understand each other."""
+    """The contract of operator and trainer, which no podTemplate can override."""
     return {
         "metadata": {"labels": dict(labels), "annotations": _annotations(owner)},
         "spec": {
@@ -221,7 +231,7 @@ def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]
 
 
 def task_text(request: JobRequest) -> str:
-    """The task as the pod gets it. Raises BadPodTemplate where Linux would not start the process."""
+    """The task as JSON. Raises BadPodTemplate if it is too long for Linux to start the process."""
     text = request.task.model_dump_json()
     if len(text.encode()) > MAX_TASK_BYTES:
         raise BadPodTemplate(

@@ -1,4 +1,4 @@
-"""Jobs and pods as the API server returns them, reduced to what the core wants to know. Pure."""
+"""Reduces Jobs and pods as the API server returns them to what decisions need. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from kubernetes.utils.quantity import parse_quantity
+
 from isoloss_operator.cluster.manifests import CONTAINER
-from isoloss_operator.decide.observation import (
+from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_STORE,
     JobKind,
-    ObservedJob,
-    ObservedPod,
 )
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 Object = Mapping[str, Any]
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -27,7 +28,7 @@ ACCELERATOR = re.compile(r"gpu|/(mig-|tpu|neuron|gaudi|npu|ascend)")
 
 
 def is_owned_by(thing: Object, uid: str) -> bool:
-    """Whether `thing` has the resource with that uid as its controller; names may be reused."""
+    """Whether `thing` is controlled by the resource with that uid. Names may be reused."""
     references = thing["metadata"].get("ownerReferences") or ()
     return any(each.get("uid") == uid and each.get("controller") for each in references)
 
@@ -39,13 +40,13 @@ def observe_jobs(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[Observ
     return tuple(job for job in found if job is not None)
 
 
-def loose_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[str, ...]:
-    """Keys of the unfinished pods whose Job is not among `jobs` (any more)."""
+def orphaned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[str, ...]:
+    """Keys of the unfinished pods whose Job is not among `jobs`."""
     known = {job["metadata"]["uid"] for job in jobs}
-    loose = (group for uid, group in _pods_by_job(pods).items() if uid not in known)
+    orphaned = (group for uid, group in _pods_by_job(pods).items() if uid not in known)
     return tuple(
         (pod["metadata"].get("labels") or {}).get(LABEL_KEY, "")
-        for group in loose
+        for group in orphaned
         for pod in group
         if not _has_ended(pod)
     )
@@ -96,20 +97,20 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
 
 
 def _accelerators(spec: Object) -> int:
-    """Devices that a pod of the Job holds, whoever makes them; 1 where it asks for none."""
+    """Accelerators that a pod of the Job holds; 1 if it asks for none."""
     containers = spec.get("template", {}).get("spec", {}).get("containers") or ()
     limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
     counts = [
-        int(quantity)
+        int(parse_quantity(quantity))
         for each in limits
         for name, quantity in each.items()
-        if ACCELERATOR.search(name.lower()) and str(quantity).isdecimal()
+        if ACCELERATOR.search(name.lower())
     ]
     return max(1, sum(counts))
 
 
 def _work(pod: Object) -> tuple[datetime | None, datetime | None]:
-    """Start and end of a pod's trainer container; None: not yet, or nobody knows."""
+    """Start and end of a pod's trainer container; None: not yet or unknown."""
     state = _container_status(pod.get("status") or {}).get("state") or {}
     ended = state.get("terminated") or {}
     start = ended.get("startedAt") or (state.get("running") or {}).get("startedAt")
@@ -118,7 +119,7 @@ def _work(pod: Object) -> tuple[datetime | None, datetime | None]:
 
 
 def _counted(status: Object, ended: Object) -> int:
-    """Pods by the Job's own count: the two lists are read one after the other."""
+    """Unfinished pods by the ended Job's own count: pods are listed later than Jobs and may be missing."""
     if not ended:
         return 0
     return int(status.get("active") or 0) + int(status.get("terminating") or 0)
@@ -136,7 +137,7 @@ def _has_ended(pod: Object) -> bool:
 
 
 def _newest(pods: list[Object]) -> Object:
-    """The youngest; of two made within one second the one still at work."""
+    """The newest; of two created within one second the one that still runs."""
     return max(
         pods,
         key=lambda pod: (
@@ -176,7 +177,7 @@ def _container_status(status: Object) -> Object:
 
 
 def _waiting_init_container(status: Object) -> Object:
-    """A trainer waits for init containers; what holds these up is what there is to tell."""
+    """What an init container waits for: the trainer container only says PodInitializing."""
     for container in status.get("initContainerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") != "PodInitializing":

@@ -1,4 +1,4 @@
-"""Pod templates: merging a user's partial ones into ours, and refusing what is not restricted. Pure."""
+"""Merges partial pod templates and checks them against the restricted Pod Security Standard. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MERGE_KEYS = {
     "resourceClaims": "name",
     "hostAliases": "ip",
 }
-"""Lists whose items are merged by this field, as kubectl apply does; others are replaced."""
+"""Lists whose items are merged by this field, as in a strategic merge patch. Others are replaced."""
 APPENDED = frozenset({"envFrom"})
-"""Lists that grow: a template's own sources must not drop the storage's secret."""
+"""Lists that are appended to: a template's own sources must not drop the storage's Secret."""
 
 HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC")
 ALLOWED_VOLUMES = frozenset(
@@ -62,13 +62,13 @@ ALLOWED_SELINUX_TYPES = (
 
 
 class BadPodTemplate(ValueError):
-    """A pod template can not be used; the message names the field."""
+    """A pod template that cannot be used; the message names the field."""
 
 
 def merge(base: Json, change: Json, path: str = "podTemplate") -> Json:
-    """`change` merged into `base` as strategic merge patch does; null removes a field.
+    """`change` merged into `base` like a strategic merge patch; null removes a field.
 
-    Raises BadPodTemplate where the two have different shapes.
+    Raises BadPodTemplate if the two have different types.
     """
     if isinstance(base, Mapping):
         if not isinstance(change, Mapping):
@@ -107,7 +107,7 @@ def _merge_lists(base: Json, change: Json, key: str, path: str) -> Json:
 
 
 def violations(spec: Mapping[str, Json]) -> list[str]:
-    """What in a pod spec leaves the restricted Pod Security Standard, each as `field: why`."""
+    """Violations of the restricted Pod Security Standard, each as `field: reason`."""
     return [*_pod_violations(spec), *_volume_violations(spec), *_container_violations(spec)]
 
 

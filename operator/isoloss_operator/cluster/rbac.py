@@ -1,7 +1,7 @@
-"""The operator's rights: exactly what `cluster.py` and the watches need, and no Secret.
+"""The operator's permissions: what the client and the watches need, and no Secrets.
 
-The chart's roles are written from here (crdgen), and the demo and the tests run the operator with
-these same rights.
+The chart's roles are generated from these rules (crdgen). The demo and the tests run the operator with the
+same ones.
 
     python -m isoloss_operator.cluster.rbac NAMESPACE [WATCHED_NAMESPACE ...]    # prints the manifests
 """
@@ -30,26 +30,26 @@ def _rule(group: str, resources: Sequence[str], *verbs: str) -> Rule:
 RULES = (
     _rule(GROUP, KINDS, "get", "list", "watch"),
     _rule(GROUP, [f"{kind}/status" for kind in KINDS], "patch"),
-    # For owner references that block deletion, where the cluster enforces rights on them.
+    # Needed for blockOwnerDeletion where OwnerReferencesPermissionEnforcement is enabled.
     _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
     _rule("batch", ["jobs"], "get", "list", "watch", "create", "patch", "delete"),
     _rule("", ["pods"], "get", "list", "watch"),
-    # Deleted is only what a prediction published itself, once its spec names another.
+    # A prediction's own ConfigMap is deleted once its spec names another.
     _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
     _rule("events.k8s.io", ["events"], "create", "patch"),
 )
-"""In every namespace that is served."""
+"""In every watched namespace."""
 
 
 def lease_rules(name: str) -> tuple[Rule, Rule]:
-    """In the operator's own namespace: its one Lease. A name can not be asked for at creation."""
+    """In the operator's own namespace: its Lease. RBAC cannot restrict create by name."""
     create = _rule("coordination.k8s.io", ["leases"], "create")
     use = _rule("coordination.k8s.io", ["leases"], "get", "update")
     return create, {**use, "resourceNames": [name]}
 
 
 def account(namespace: str, *, name: str = NAME, watched: Sequence[str] = ()) -> list[Manifest]:
-    """The service account with its roles: in every namespace, or in the `watched` ones only."""
+    """The service account with its roles: for all namespaces, or for the `watched` ones."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
     manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
@@ -61,7 +61,7 @@ def account(namespace: str, *, name: str = NAME, watched: Sequence[str] = ()) ->
 
 
 def _grant(subject: Manifest, name: str, namespace: str, rules: Sequence[Rule]) -> list[Manifest]:
-    """A role and its binding; without a namespace for the whole cluster."""
+    """A role and its binding, cluster-wide without a namespace."""
     scope = "" if namespace else "Cluster"
     version = f"{RBAC_GROUP}/v1"
     role = {"apiGroup": RBAC_GROUP, "kind": f"{scope}Role", "name": name}

@@ -1,4 +1,4 @@
-"""What the work queue holds: the name of a resource, nothing of what happened to it."""
+"""Keys of the work queue: which resource to reconcile, not what happened to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS = {kind.kind: kind for kind in (SWEEP, PREDICTION)}
 
 @dataclass(frozen=True)
 class ResourceKey:
-    """A ScalingSweep or HyperparamPrediction by name; its uid may change under the same name."""
+    """A ScalingSweep or HyperparamPrediction by name. A recreated one has the same key."""
 
     kind: Kind
     namespace: str

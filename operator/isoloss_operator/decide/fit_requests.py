@@ -1,27 +1,22 @@
-"""When to fit and what: a fit is asked for whenever the finished points changed enough to matter."""
+"""When to fit and what: a fit is requested whenever the finished points changed enough to matter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from isoloss.laws.model import FitOptions
+from isoloss.laws import FitOptions
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.bookkeeping import done_records
-from isoloss_operator.decide.observation import (
-    FitOutcome,
-    FitPoint,
-    FitRequest,
-    MissingPoint,
-    ObservedSweep,
-)
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, MissingPoint
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.points.transitions import done_records
 from isoloss_operator.planning.points import PlannedPoint
 
 FEWEST_FOR_PROVISIONAL = 4
-"""Before this many points are done no law is worth a try."""
+"""Below this many points no law is worth fitting."""
 WORTH_REFITTING = 0.05
 """A provisional fit is repeated when the points done grew by this share."""
 
@@ -30,7 +25,7 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
     """How the sweep's laws are to be fitted."""
     loss = spec.fit.irreducible_loss
     return FitOptions(
-        irreducible_loss=None if loss == "free" else float(loss),
+        irreducible_loss=None if loss is None else float(loss),
         form=spec.fit.form,
     )
 
@@ -56,7 +51,7 @@ def fit_request(
     *,
     final: bool,
 ) -> FitRequest | None:
-    """The fit to run now, in place of one that runs; None: what is there or running will do."""
+    """The fit to run now, in place of one that runs; None: no fit is needed, or one is running."""
     done = done_records(ledger.points)
     inputs = fit_inputs(spec, ledger.points, final=final)
     if not done or is_fitted(observed.fit, inputs):
@@ -80,7 +75,7 @@ def fit_request(
 
 
 def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:
-    """Whether a fit with these inputs is to end the one that runs, rather than wait for it.
+    """Whether a fit with these inputs replaces the one that runs, rather than waiting for it.
 
     More points do not end a provisional fit: where they come faster than fits end, none ever would.
     """

@@ -1,11 +1,7 @@
-"""What the shell tells the core and what the core answers: the whole world in one value, a plan back.
+"""What the shell has observed when it asks for a decision: the whole world in one value.
 
-The shell fills `ObservedSweep` (all reads first), calls `decide_sweep`, and carries out the
-`SweepPlan` (all writes last). Nothing here does I/O; the clock is a field.
-
-Order in which a plan is carried out, so that being killed in between is harmless:
-ledger -> set aside -> delete -> expire -> create -> fit -> status -> events.
-A failing step ends the pass; the next pass observes again and decides anew.
+The shell fills `ObservedSweep` or `ObservedPrediction` (all reads first), asks for a plan (plans.py) and
+carries it out (all writes last). Nothing here does I/O; the clock is a field.
 """
 
 from __future__ import annotations
@@ -13,49 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.records import (
-    DataManifest,
-    EvaluateTask,
-    EvaluationResult,
-    PointConfig,
-    PointProgress,
-    PointResult,
-    PrepareTask,
-    TrainTask,
-)
-from isoloss_contract.store import StoreError
-from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
-
-if TYPE_CHECKING:  # the laws bring numpy along; whoever only moves Jobs around needs none of it
-    from isoloss.laws.model import FitOptions
-    from isoloss.laws.results import Laws
-
-JobKind = Literal["prepare", "train", "evaluate"]
-
-LABEL_OWNER_UID = "isoloss.dev/owner-uid"
-"""UID of the ScalingSweep or HyperparamPrediction: Jobs are listed by it."""
-LABEL_KIND = "isoloss.dev/task"
-"""prepare, train or evaluate."""
-LABEL_KEY = "isoloss.dev/key"
-"""Content key of the point, the preparation or the evaluation."""
-LABEL_ATTEMPT = "isoloss.dev/attempt"
-LABEL_STORE = "isoloss.dev/store"
-"""Hash of the store's URI: a Job that writes elsewhere is not this sweep's any more."""
-LABEL_GENERATION = "isoloss.dev/generation"
-"""Generation of the spec that asked for the Job."""
-LABEL_SWEEP = "isoloss.dev/sweep"
-"""Name of the owner where it fits a label; for people."""
-
-
-# ------------------------------------------------------------------------------- what is observed
+from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
+from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.labels import JobKind
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 @dataclass(frozen=True)
 class ObservedPod:
-    """The newest pod of a Job, as far as the core cares. Empty strings: nothing to tell."""
+    """The newest pod of a Job. Empty strings: not reported."""
 
     phase: str = "Pending"
     exit_code: int | None = None
@@ -65,7 +32,7 @@ class ObservedPod:
     message: str = ""
     """status.message of the pod or the container's own, for people."""
     termination_message: str = ""
-    """The text the trainer left: contract.TerminationMessage as JSON, or anything at all."""
+    """The text the trainer left: contract.TerminationMessage as JSON, or anything else."""
     waiting_reason: str = ""
     """CreateContainerConfigError, ImagePullBackOff, …"""
     waiting_message: str = ""
@@ -91,7 +58,7 @@ class ObservedJob:
     created: datetime
     started: datetime | None = None
     suspended: bool = False
-    """spec.suspend: Kueue has not admitted it, or took it back."""
+    """spec.suspend: Kueue has not admitted it, or has evicted it."""
     complete: bool = False
     failed: bool = False
     reason: str = ""
@@ -107,19 +74,19 @@ class ObservedJob:
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
     accelerators: int = 1
-    """Devices that its pod holds; 1 where it asks for none: the processor."""
+    """Devices that its pod holds; 1 where it requests none: the CPU."""
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
-    """From start to end of the trainer containers that are known to have ended, summed."""
+    """Sum over the trainer containers known to have ended, each from start to end."""
     working_since: datetime | None = None
     """Start of the trainer container that runs now."""
 
     def accelerator_seconds(self, now: datetime) -> float:
         """Seconds times devices that its pods held until `now`, as far as the API server knows.
 
-        Pods that a Job replaced and that are gone can not be counted. Where none at all is left of a
-        failed Job, its own times stand in: some of them may have been spent waiting for a node.
+        Pods that a Job replaced and that are gone cannot be counted. Where a failed Job has no pod left,
+        its own times stand in; part of them may have been spent waiting for a node.
         """
         seconds = self.worked_seconds
         if self.working_since is not None:
@@ -140,30 +107,11 @@ class ObservedJob:
 
     @property
     def holds_a_slot(self) -> bool:
-        """Counts toward parallelism: may still run a pod, or one of its pods still runs."""
+        """Whether it counts toward parallelism: it may still run a pod, or one of its pods still runs."""
         return not self.is_finished or self.unfinished_pods > 0
 
 
-@dataclass(frozen=True)
-class FitOutcome:
-    """What came of a FitRequest. The shell keeps the newest and finds it again after a restart."""
-
-    inputs: str
-    """FitRequest.inputs that it answers."""
-    laws: Laws | None
-    """None where the fit could not run at all; refusals live inside Laws."""
-    laws_sha256: str = ""
-    """Of laws.json."""
-    report_written: bool = False
-    ledger_sha256: str = ""
-    """Of the ledger it was fitted to."""
-    points: int = 0
-    """Runs that took part."""
-    unreadable: tuple[tuple[str, str], ...] = ()
-    """(point key, message): trajectories that are missing, truncated or do not match their result's
-    digest. The core takes those points back and runs them again."""
-    error: str = ""
-    """Where the fit itself failed, in a sentence."""
+# --------------------------------------------------------------------------------------- sweeps
 
 
 @dataclass(frozen=True)
@@ -176,36 +124,37 @@ class ObservedSweep:
     generation: int
     now: datetime
     """UTC, aware."""
-    spec: Mapping[str, Any]
-    """As the API server returned it."""
+    spec: ScalingSweepSpec | InvalidSpec
+    """Parsed once per pass."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
-    loose_pods: tuple[str, ...] = ()
-    """LABEL_KEY of each unfinished pod of this sweep whose Job object is gone already: it holds a slot,
-    and no second pod may work on its key."""
+    orphaned_pods: tuple[str, ...] = ()
+    """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
+    work on its key."""
     storage_refusal: str = ""
     """Why this namespace may not use spec.storage.uri; empty: it may."""
     store_error: str = ""
-    """Why the store could not be asked at all; the fields below are then empty."""
-    manifest: DataManifest | StoreError | None = None
-    """None: not written yet. StoreError: it lies there but can not be used (BadRecord)."""
-    ledger: Ledger | StoreError | None = None
-    """None: none written yet. StoreError: it lies there but can not be read (BadRecord)."""
-    results: Mapping[str, PointResult | StoreError] = field(default_factory=dict)
-    """By point key, for the keys of SweepReads.results; absent keys have no result (NotFound)."""
+    """Why the store could not be listed or written to; the fields below are then unset."""
+    manifest: Read[DataManifest] = ABSENT
+    ledger: Read[Ledger] = ABSENT
+    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
+    """By point key, for the keys of SweepReads.results; keys left out are absent."""
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
     """By point key, for the keys of SweepReads.progress; unreadable ones are left out."""
-    like_configs: Mapping[str, Mapping[str, Any] | StoreError] = field(default_factory=dict)
-    """config.json by checkpoint, for the URIs of FirstReads.like_checkpoints. StoreError: there is none
-    (NotFound), or it is no JSON object (BadRecord)."""
+    like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
+    """config.json by checkpoint, for the URIs of FirstReads.like_checkpoints."""
     fit: FitOutcome | None = None
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: FitRequest | None = None
-    """What is being fitted now; a fit that only waits for its turn may still be another."""
+    """What is being fitted now; a fit that waits for its turn may be another."""
+    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
+    """By Job uid: since when a running train Job has reported no progress."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
-    a create succeeded or the generation changed."""
+    a Job was created or the generation changed."""
+    refusal_may_pass: bool = False
+    """Whether that refusal may end by itself, as that of a quota does."""
 
 
 @dataclass(frozen=True)
@@ -224,131 +173,16 @@ class SweepReads:
     """Which point records to read for a pass.
 
     List the Jobs first and read results afterwards: then the result of a Job that is seen to have
-    ended can not be missed.
+    ended cannot be missed.
     """
 
     results: tuple[str, ...]
     """Point keys."""
     progress: tuple[str, ...]
-    """Point keys; only for display."""
+    """Point keys."""
 
 
-# -------------------------------------------------------------------------------- what is to be done
-
-
-@dataclass(frozen=True)
-class JobRequest:
-    """A Job to create. Its name is deterministic: finding it there already (409) is fine."""
-
-    name: str
-    kind: JobKind
-    attempt: int
-    task: PrepareTask | TrainTask | EvaluateTask
-    labels: Mapping[str, str]
-    """Of the Job and its pod; LABEL_* above. The shell adds none that the core would need."""
-    pod_templates: tuple[Mapping[str, Any], ...] = ()
-    """Partial PodTemplateSpecs in order, later ones win: the sweep's, then the proxy's or checkpoint's."""
-    secret_name: str = ""
-    """Its keys become environment variables of the pod; empty: none."""
-    local_queue: str = ""
-    """Kueue: label the Job and create it suspended; empty: no queue."""
-    priority_class: str = ""
-    """Kueue WorkloadPriorityClass."""
-
-
-@dataclass(frozen=True)
-class JobDeletion:
-    """A Job to delete in the foreground (its pods get SIGTERM and time to checkpoint)."""
-
-    name: str
-    uid: str
-    """Precondition: never delete a namesake."""
-    why: str
-
-
-@dataclass(frozen=True)
-class JobExpiry:
-    """A finished, recorded Job: let Kubernetes remove it `seconds` after it ended."""
-
-    name: str
-    seconds: int
-
-
-@dataclass(frozen=True)
-class SetAside:
-    """Rename an unusable object, so that a later attempt can write it anew and people can look at it."""
-
-    path: str
-    aside: str
-    why: str
-
-
-@dataclass(frozen=True)
-class FitPoint:
-    """One finished point to fit: where its trajectory lies and what it was."""
-
-    key: str
-    name: str
-    config: PointConfig
-    trajectory_path: str
-    trajectory_sha256: str
-    diverged: bool
-
-
-@dataclass(frozen=True)
-class MissingPoint:
-    """A point that takes no part in a fit, for the report's table: nothing is dropped in silence."""
-
-    name: str
-    batch_size: int
-    learning_rate: float
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class FitRequest:
-    """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
-
-    inputs: str
-    """Hash of all that goes into the fit: equal inputs need no second fit."""
-    points: tuple[FitPoint, ...]
-    options: FitOptions
-    weights: Literal["averaged", "raw"]
-    provisional: bool
-    ledger_sha256: str
-    laws_path: str
-    report_path: str
-    missing: tuple[MissingPoint, ...] = ()
-
-
-@dataclass(frozen=True)
-class Event:
-    """A Kubernetes event on the resource; sent after the status was written."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True)
-class SweepPlan:
-    """What is to be done about a sweep now. See the module's docstring for the order."""
-
-    status: ScalingSweepStatus
-    ledger: Ledger | None = None
-    """Write it (Ledger.document()) before anything else; None: unchanged."""
-    set_aside: tuple[SetAside, ...] = ()
-    delete: tuple[JobDeletion, ...] = ()
-    expire: tuple[JobExpiry, ...] = ()
-    create: tuple[JobRequest, ...] = ()
-    fit: FitRequest | None = None
-    events: tuple[Event, ...] = ()
-    requeue_after: float = 60.0
-    """Seconds until the next pass if nothing happens before."""
-
-
-# -------------------------------------------------------------------------------------- predictions
+# ---------------------------------------------------------------------------------- predictions
 
 
 @dataclass(frozen=True)
@@ -358,7 +192,7 @@ class ObservedReference:
     name: str
     uid: str
     generation: int
-    spec: Mapping[str, Any]
+    spec: ScalingSweepSpec | InvalidSpec
     status: Mapping[str, Any]
 
 
@@ -371,25 +205,27 @@ class ObservedPrediction:
     uid: str
     generation: int
     now: datetime
-    spec: Mapping[str, Any]
+    spec: HyperparamPredictionSpec | InvalidSpec
     status: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
     """Evaluate Jobs owned by this prediction."""
     sweep: ObservedReference | None = None
     storage_refusal: str = ""
-    """Why this namespace may not read the checkpoint's URI or the sweep's storage."""
+    """Why this namespace may not read the checkpoint or the sweep's storage; empty: it may."""
     store_error: str = ""
-    manifest: DataManifest | StoreError | None = None
+    """Why the store could not be written to; the fields below are then unset."""
+    manifest: Read[DataManifest] = ABSENT
     """Of the sweep's corpus."""
-    fit: FitOutcome | None = None
-    """The sweep's laws as they lie in the store; `laws_sha256` names them."""
-    evaluation: EvaluationResult | StoreError | None = None
-    """For PredictionReads.evaluation; None: not written yet."""
+    fit: Read[FitOutcome] = ABSENT
+    """The sweep's laws as stored; `laws_sha256` names them."""
+    evaluation: Read[EvaluationResult] = ABSENT
     config_map_foreign: bool = False
-    """A ConfigMap of the wanted name exists and is not this prediction's."""
+    """A ConfigMap of the wanted name exists and belongs to another owner."""
     published: Mapping[str, str] = field(default_factory=dict)
-    """Name and uid of every ConfigMap that is this prediction's, under whatever name."""
+    """Name and uid of every ConfigMap that this prediction owns."""
     create_error: str = ""
+    refusal_may_pass: bool = False
+    """See ObservedSweep."""
 
 
 @dataclass(frozen=True)
@@ -399,36 +235,3 @@ class PredictionReads:
     store_uri: str
     manifest: str
     laws: str
-
-
-@dataclass(frozen=True)
-class ConfigMapRequest:
-    """The published answer: server-side apply it, owned by the prediction."""
-
-    name: str
-    data: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class ConfigMapDeletion:
-    """A ConfigMap of this prediction to delete: it was published under a former name."""
-
-    name: str
-    uid: str
-    """Precondition: never delete a namesake."""
-
-
-@dataclass(frozen=True)
-class PredictionPlan:
-    """What is to be done about a prediction now; same order as a sweep's plan."""
-
-    status: HyperparamPredictionStatus
-    set_aside: tuple[SetAside, ...] = ()
-    delete: tuple[JobDeletion, ...] = ()
-    expire: tuple[JobExpiry, ...] = ()
-    create: tuple[JobRequest, ...] = ()
-    publish: ConfigMapRequest | None = None
-    withdraw: tuple[ConfigMapDeletion, ...] = ()
-    """After the publication, so that a reader who knows both names always finds one."""
-    events: tuple[Event, ...] = ()
-    requeue_after: float = 60.0

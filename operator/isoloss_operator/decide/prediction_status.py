@@ -1,152 +1,185 @@
-"""A prediction's status and its published form: the answer, and everything it rests on."""
+"""A prediction's status: the answer, and everything it is computed from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from isoloss.laws.model import Interval, Route
-from isoloss.laws.prediction import Point, Prediction
+from isoloss.formatting import batch_size, learning_rate, loss, number
+from isoloss.laws import Interval, Point, Prediction
 from isoloss.published import published_opinions
-from isoloss.savings import SearchCost
+from isoloss.savings import search_cost
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
+    Condition,
+    ExtrapolationStatus,
+    HyperparamPredictionSpec,
     HyperparamPredictionStatus,
     IntervalStatus,
     ScalingSweepSpec,
+    SearchCostStatus,
     VariantStatus,
 )
+from isoloss_operator.decide.answers import target_length, target_parameters
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import (
     MAX_ENTRIES,
     interval_status,
-    loss_text,
-    number,
-    rate,
+    precise,
     texts,
 )
-from isoloss_operator.decide.observation import FitOutcome, ObservedReference
+from isoloss_operator.decide.observation import ObservedReference
 
 EIGHTY_PERCENT: Final = 1.2816
 """Standard errors to either side that hold 80 % of a normal distribution."""
 
-ANSWER: Final[Mapping[str, Any]] = {
-    "equivalent_flops": None,
-    "planned_flops": "",
-    "total_flops": None,
-    "target_loss": None,
-    "learning_rate": None,
-    "batch_size": None,
-    "batch_size_tokens": "",
-    "search_cost": "",
-    "extrapolation": "",
-    "variants": (),
-    "second_opinions": (),
-    "warnings": (),
-    "sweep_generation": 0,
-    "sweep_uid": "",
-    "laws_sha256": "",
-    "ledger_sha256": "",
-}
-"""The fields of an answer, as they are without one."""
 
-MEASUREMENT: Final[Mapping[str, Any]] = {
-    "initial_loss": None,
-    "domain_losses": {},
-    "evaluation_uri": "",
-}
-"""The fields of the initial loss, as they are without one."""
+@dataclass(frozen=True)
+class Measurement:
+    """The status fields of the initial loss, as they are without one."""
+
+    initial_loss: IntervalStatus | None = None
+    domain_losses: dict[str, str] = field(default_factory=dict)
+    evaluation_uri: str = ""
+
+    @classmethod
+    def of(cls, status: HyperparamPredictionStatus) -> Measurement:
+        """Those of a status as observed."""
+        return cls(**{each.name: getattr(status, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The status fields of an answer, as they are without one."""
+
+    equivalent_flops: IntervalStatus | None = None
+    planned_flops: str = ""
+    total_flops: IntervalStatus | None = None
+    target_loss: IntervalStatus | None = None
+    learning_rate: IntervalStatus | None = None
+    batch_size: IntervalStatus | None = None
+    batch_size_tokens: str = ""
+    search_cost: SearchCostStatus | None = None
+    extrapolation: ExtrapolationStatus | None = None
+    variants: tuple[VariantStatus, ...] = ()
+    second_opinions: tuple[VariantStatus, ...] = ()
+    warnings: tuple[str, ...] = ()
+    sweep_generation: int = 0
+    sweep_uid: str = ""
+    laws_sha256: str = ""
+    ledger_sha256: str = ""
+
+    @classmethod
+    def of(cls, status: HyperparamPredictionStatus) -> Answer:
+        """Those of a status as observed."""
+        return cls(**{each.name: getattr(status, each.name) for each in fields(cls)})
+
+
+def prediction_status(
+    measurement: Measurement, answer: Answer, conditions: tuple[Condition, ...], generation: int
+) -> HyperparamPredictionStatus:
+    """The whole status."""
+    return HyperparamPredictionStatus(
+        observed_generation=generation,
+        conditions=conditions,
+        **vars(measurement),
+        **vars(answer),
+    )
 
 
 def previous_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionStatus:
-    """The status as observed; an empty one where it can not be read."""
+    """The status as observed; an empty one where it cannot be read."""
     try:
         return HyperparamPredictionStatus.model_validate(raw)
     except ValidationError:
         return HyperparamPredictionStatus()
 
 
-def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> dict[str, Any]:
-    """The fields of a measured initial loss."""
+def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
+    """A measured initial loss."""
     margin = EIGHTY_PERCENT * result.loss_standard_error
-    uri = sweep.storage.uri.rstrip("/")
-    return {
-        "initial_loss": interval_status(
-            Interval(result.loss, result.loss - margin, result.loss + margin), loss_text
-        ),
-        "domain_losses": {
-            name: loss_text(domain.loss) for name, domain in sorted(result.domains.items())
-        },
-        "evaluation_uri": f"{uri}/{layout.evaluation_result(result.key)}",
-    }
+    interval = Interval(result.loss, result.loss - margin, result.loss + margin)
+    return Measurement(
+        initial_loss=interval_status(interval, loss),
+        domain_losses={name: loss(domain.loss) for name, domain in sorted(result.domains.items())},
+        evaluation_uri=f"{store_uri(sweep)}/{layout.evaluation_result(result.key)}",
+    )
 
 
-def given(initial_loss: str) -> dict[str, Any]:
-    """The fields of an initial loss that the spec states; it comes without an interval."""
-    return {**MEASUREMENT, "initial_loss": IntervalStatus(value=initial_loss)}
+def given(initial_loss: str) -> Measurement:
+    """An initial loss that the spec states; it comes without an interval."""
+    return Measurement(initial_loss=IntervalStatus(value=initial_loss))
 
 
 def answered(
     prediction: Prediction,
-    *,
-    sweep: ObservedReference,
-    sequence_length: int,
+    spec: HyperparamPredictionSpec,
+    sweep: ScalingSweepSpec,
+    reference: ObservedReference,
     fit: FitOutcome,
-    params: float | None,
-    warnings: tuple[str, ...],
-) -> dict[str, Any]:
-    """The fields of an answer."""
-    distance = prediction.extrapolation.compute_factor
-    return {
-        "equivalent_flops": interval_status(prediction.equivalent_flops),
-        "planned_flops": number(prediction.cpt_flops),
-        "total_flops": interval_status(prediction.total_flops),
-        "target_loss": interval_status(prediction.target_loss, loss_text),
-        "learning_rate": interval_status(prediction.learning_rate, rate),
-        "batch_size": interval_status(prediction.batch_size, sequences),
-        "batch_size_tokens": sequences(prediction.batch_size_tokens.value),
-        "search_cost": search_cost(sweep, prediction.cpt_flops),
-        "extrapolation": f"{number(distance)} times the largest compute of the sweep",
-        "variants": tuple(
+    result: EvaluationResult | None,
+) -> Answer:
+    """The answer as the status shows it."""
+    distance = prediction.extrapolation
+    params, length = target_parameters(spec, result), target_length(spec, sweep)
+    return Answer(
+        equivalent_flops=interval_status(prediction.equivalent_flops),
+        planned_flops=precise(prediction.cpt_flops),
+        total_flops=interval_status(prediction.total_flops),
+        target_loss=interval_status(prediction.target_loss, loss),
+        learning_rate=interval_status(prediction.learning_rate, learning_rate),
+        batch_size=interval_status(prediction.batch_size, batch_size),
+        batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
+        search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
+        extrapolation=ExtrapolationStatus(
+            compute_factor=precise(distance.compute_factor),
+            loss_distance=loss(distance.loss_distance),
+            parameters_factor=precise(distance.params_factor),
+        ),
+        variants=tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
         ),
-        "second_opinions": second_opinions(prediction, params, sequence_length),
-        "warnings": texts([*warnings, *prediction.warnings]),
-        "sweep_generation": sweep.generation,
-        "sweep_uid": sweep.uid,
-        "laws_sha256": fit.laws_sha256,
-        "ledger_sha256": fit.ledger_sha256,
-    }
-
-
-def search_cost(sweep: ObservedReference, cpt_flops: float | None) -> str:
-    """The sweep's compute beside its own grid trained on the target; empty where either is unknown."""
-    try:
-        proxies = float(sweep.status.get("plannedFlops", ""))
-        grid = sweep.spec["grid"]
-        points = len(grid["batchSizes"]) * len(grid["learningRates"])
-        cost = SearchCost(direct_flops=points * float(cpt_flops or 0), proxy_flops=proxies)
-    except (KeyError, TypeError, ValueError):
-        return ""
-    words = f"{100 * cost.saving:.1f} % saved" if cost.saving > 0 else "nothing saved"
-    return (
-        f"{number(proxies)} FLOPs for the sweep, {number(cost.direct_flops)} for {points} runs of the "
-        f"target with the planned budget: {words}"
+        second_opinions=second_opinions(prediction, params, length),
+        warnings=texts([*_warnings(result), *prediction.warnings]),
+        sweep_generation=reference.generation,
+        sweep_uid=reference.uid,
+        laws_sha256=fit.laws_sha256,
+        ledger_sha256=fit.ledger_sha256,
     )
 
 
-def route_words(prediction: Prediction) -> str:
-    """Which estimate answered, and that it is alone where the other one was refused."""
-    name = {"iso-loss": "iso-loss laws", "surface": "joint surface"}[prediction.route]
-    alone = len(prediction.routes) < len(get_args(Route))
-    return f"{name} alone (see status.warnings)" if alone else name
+def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
+    if result is None or result.same_tokenizer:
+        return ()
+    return (
+        "The checkpoint's tokenizer differs from the sweep's: its loss was converted to the sweep's "
+        "tokens through nats per byte.",
+    )
 
 
-def sequences(value: float | None) -> str:
-    """A count of sequences or tokens: a whole number, never rounded to fewer digits."""
-    return "" if value is None else f"{value:.0f}" if value < 1e15 else number(value)
+def search_cost_status(
+    spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
+) -> SearchCostStatus | None:
+    """The sweep beside a search on the target with the planned budget; None: one is unknown."""
+    try:
+        cost = search_cost(
+            sweep_flops=float(status.get("plannedFlops", "")),
+            direct_runs=spec.direct_runs,
+            run_flops=float(cpt_flops or 0),
+        )
+    except ValueError:
+        return None
+    return SearchCostStatus(
+        sweep_flops=precise(cost.proxy_flops),
+        direct_flops=precise(cost.direct_flops),
+        direct_runs=spec.direct_runs,
+        saving=precise(cost.saving),
+    )
 
 
 def second_opinions(
@@ -162,8 +195,8 @@ def second_opinions(
     opinions += [
         VariantStatus(
             name=opinion.name,
-            learning_rate=rate(opinion.learning_rate),
-            batch_size=sequences(opinion.batch_size(sequence_length)),
+            learning_rate=learning_rate(opinion.learning_rate),
+            batch_size=batch_size(opinion.batch_size(sequence_length)),
             total_flops=number(prediction.total_flops.value),
         )
         for opinion in published
@@ -174,7 +207,7 @@ def second_opinions(
 def _variant(name: str, point: Point) -> VariantStatus:
     return VariantStatus(
         name=name,
-        learning_rate=rate(point.learning_rate.value),
-        batch_size=sequences(point.batch_size.value),
+        learning_rate=learning_rate(point.learning_rate.value),
+        batch_size=batch_size(point.batch_size.value),
         total_flops=number(point.total_flops),
     )

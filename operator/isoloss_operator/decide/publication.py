@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.decide.conditions import READY, STALE
-from isoloss_operator.decide.observation import (
-    ConfigMapDeletion,
-    ConfigMapRequest,
-    ObservedPrediction,
-)
-from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
+from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 def publication(
     observed: ObservedPrediction, status: HyperparamPredictionStatus
 ) -> ConfigMapRequest | None:
-    """The ConfigMap to publish; None where none is wanted, or its name is someone else's."""
+    """The ConfigMap to publish; None where none is wanted, or another owner has its name."""
     if observed.config_map_foreign:
         return None
     name = _wanted_name(observed)
@@ -23,7 +20,7 @@ def publication(
 
 
 def withdrawals(observed: ObservedPrediction) -> tuple[ConfigMapDeletion, ...]:
-    """What was published under names that the spec does not ask for any more: nobody updates it.
+    """What was published under names that the spec no longer asks for: nobody updates it.
 
     An invalid spec asks for nothing in particular, and takes nothing away.
     """
@@ -38,18 +35,17 @@ def withdrawals(observed: ObservedPrediction) -> tuple[ConfigMapDeletion, ...]:
 
 
 def _wanted_name(observed: ObservedPrediction) -> str | None:
-    """The name to publish under; empty: none is asked for. None: the spec can not be understood."""
-    try:
-        publish = parse_prediction_spec(observed.spec).publish
-    except InvalidSpec:
+    """The name to publish under; empty: none is asked for. None: the spec is invalid."""
+    if isinstance(observed.spec, InvalidSpec):
         return None
+    publish = observed.spec.publish
     return publish.config_map_name if publish else ""
 
 
 def published_data(status: HyperparamPredictionStatus) -> dict[str, str]:
     """The ConfigMap's data: the answer for the next step of a pipeline, or why there is none.
 
-    Without an answer no number is there: a step that reads one can not go on with a withdrawn one.
+    Without an answer no number is there: a step that reads one cannot continue with a withdrawn one.
     """
     conditions = {condition.type: condition for condition in status.conditions}
     ready, stale = conditions[READY], conditions[STALE]

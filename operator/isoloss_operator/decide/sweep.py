@@ -1,301 +1,298 @@
-"""What happens next with a sweep: the only place that knows. Pure; early returns from top to bottom.
+"""What happens next with a sweep. Pure. Read downwards: the first check that speaks decides.
 
-The state table in operator/README.md says the same in words; the rows of tests/isoloss_operator/decide/test_decide_sweep.py
-match it.
+The checks have the order of the state table in operator/README.md, whose rows are those of
+tests/isoloss_operator/decide/test_decide_sweep.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from isoloss_contract import layout
-from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
-from isoloss_contract.records import DataManifest
-from isoloss_contract.store import BadRecord, StoreError
-from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.admission import (
-    admit,
-    train_request,
-)
-from isoloss_operator.decide.conditions import Finding, Reason
-from isoloss_operator.decide.fit_requests import fit_inputs, fit_request
-from isoloss_operator.decide.observation import (
-    FirstReads,
-    JobDeletion,
-    ObservedJob,
-    ObservedSweep,
-    SweepPlan,
-    SweepReads,
-)
-from isoloss_operator.decide.preparation import decide_preparation, usable_manifest
-from isoloss_operator.decide.recording import (
-    Books,
-    for_generation,
-    known_ledger,
-    record_points,
-    record_stops,
-    take_back_unreadable,
-)
-from isoloss_operator.decide.sweep_events import attempt_events
-from isoloss_operator.decide.sweep_stage import Stage, assess, final_laws, warnings
-from isoloss_operator.decide.sweep_status import FAILED, SweepFacts, numbers
-from isoloss_operator.decide.sweep_view import (
-    Assessment,
-    SweepView,
+from isoloss_contract.ledger import DONE
+from isoloss_contract.reading import Unanswered
+from isoloss_operator.decide.admission import slots_taken
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.events import attempt_events
+from isoloss_operator.decide.fit_requests import fit_request
+from isoloss_operator.decide.jobs.removal import expiries
+from isoloss_operator.decide.jobs.waiting import Wait, waits_for
+from isoloss_operator.decide.law_findings import laws_finding
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.plans import JobDeletion, SweepPlan
+from isoloss_operator.decide.points.recording import record_stopped_points
+from isoloss_operator.decide.preparation import decide_preparation
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_actions import (
+    creations,
     deletions,
-    expiries,
-    plan,
+    recorded_jobs,
+    requeue_after,
 )
-from isoloss_operator.planning.points import PlannedPoint, plan_points
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    like_checkpoints,
-    parse_sweep_spec,
-    prepare_config,
-    with_likenesses,
-)
-
-MAX_PROGRESS_READS = 64
-"""Running points whose progress is read in a pass: enough for the status and the estimate."""
-
-
-# ------------------------------------------------------------------------------- what to read first
-
-
-def first_reads(observed: ObservedSweep) -> FirstReads | None:
-    """Where manifest, ledger and models of a sweep lie; None where its spec is invalid."""
-    try:
-        spec = parse_sweep_spec(observed.spec)
-    except InvalidSpec:
-        return None
-    return FirstReads(
-        store_uri=spec.storage.uri.rstrip("/"),
-        manifest=layout.data_manifest(prepare_config(spec).key),
-        ledger=layout.sweep_ledger(observed.name, observed.uid),
-        like_checkpoints=like_checkpoints(spec),
-    )
-
-
-def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
-    """Which results and progress to read, once Jobs, manifest and ledger are known.
-
-    `stored` are the names under points/: results of points without a folder need no asking.
-    """
-    try:
-        spec = with_likenesses(parse_sweep_spec(observed.spec), observed.like_configs)
-        view = SweepView(observed, spec)
-        manifest = usable_manifest(view)
-        points = plan_points(view.spec, manifest) if manifest else ()
-    except InvalidSpec:
-        points = ()
-    if not points:
-        return SweepReads((), ())
-    known = {record.key: record for record in known_ledger(observed)[0].points}
-    jobs = [job for of_point in view.train_jobs.values() for job in of_point]
-    working = {job.key for job in jobs if not job.is_finished}
-    ended = {job.key for job in jobs if job.is_finished}
-    # How far an attempt came that failed is read once, before the ledger knows of its end.
-    lost = {
-        job.key
-        for job in jobs
-        if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
-    }
-    return SweepReads(
-        results=tuple(
-            point.key
-            for point in points
-            if not _is_done(point, known.get(point.key))
-            and (point.key in ended or (point.key in stored and point.key not in working))
-        ),
-        progress=tuple(p.key for p in points if p.key in lost | working)[:MAX_PROGRESS_READS],
-    )
-
-
-def _is_done(point: PlannedPoint, record: PointRecord | None) -> bool:
-    if record is None or record.state not in DONE:
-        return False
-    return record.state is PointState.DIVERGED or record.trained_for >= point.proxy.tokens
-
-
-# ------------------------------------------------------------------------------------- the decision
+from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated, suspension
+from isoloss_operator.decide.sweep_status import SweepFacts, failed_in_words, numbers_of
+from isoloss_operator.decide.sweep_view import PointsView, SweepView
+from isoloss_operator.planning.points import plan_points, repeated_domains
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     """What is to be done about a sweep now, and what its status says."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec):
+        return _without_points(observed, _invalid_spec(spec))
+    if found := _storage_not_allowed(observed) or _store_unanswered(observed):
+        return _without_points(observed, found)
     try:
-        spec = parse_sweep_spec(observed.spec)
-    except InvalidSpec as error:
-        return _not_accepted(observed, Reason.INVALID_SPEC, str(error))
-    if observed.storage_refusal:
-        return _not_accepted(observed, Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
-    if store_error := observed.store_error or _unasked(observed):
-        return _store_unreachable(observed, store_error)
-    try:
-        spec = with_likenesses(spec, observed.like_configs)
-        view = SweepView(observed, spec)
-        manifest = usable_manifest(view)
-        if manifest is None:
-            return decide_preparation(view)
-        points = plan_points(spec, manifest)
-    except InvalidSpec as error:
-        return _not_accepted(observed, Reason.INVALID_SPEC, str(error))
-    return _decide_points(view, manifest, points)
+        view = SweepView.of(observed, spec)
+        if view.manifest is None:
+            return decide_preparation(view)  # preparation.py: no points before the corpus
+        points = {point.key: point for point in plan_points(view.spec, view.manifest)}
+    except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
+        return _without_points(observed, _invalid_spec(error))
+    return _with_points(PointsView(view, view.manifest, points))
 
 
-def _unasked(observed: ObservedSweep) -> str:
-    """An error that says nothing about what lies in the store: as good as not having asked."""
-    for found in (observed.manifest, observed.ledger):
-        if isinstance(found, StoreError) and not isinstance(found, BadRecord):
-            return str(found)
-    return ""
+# -------------------------------------------------------------------- before the points are known
 
 
-def _not_accepted(observed: ObservedSweep, reason: Reason, message: str) -> SweepPlan:
-    """Nothing is started or stopped: Jobs of an earlier, valid spec may go on."""
-    finding = Finding.false(reason, message)
-    return plan(
-        observed,
-        Assessment(accepted=finding, progressing=finding, stalled=True),
-        requeue_after=300.0,
-    )
+def _invalid_spec(error: InvalidSpec) -> Finding:
+    return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
 
 
-def _store_unreachable(observed: ObservedSweep, message: str) -> SweepPlan:
-    finding = Finding.false(Reason.STORAGE_UNREACHABLE, message)
-    return plan(
-        observed,
-        Assessment(
-            accepted=finding,
-            progressing=finding,
-            converging="Waiting for the store to answer.",
-        ),
-        requeue_after=30.0,
-    )
+def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
+    if not observed.storage_refusal:
+        return None
+    return Finding.false(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
 
 
-def _decide_points(
-    view: SweepView, manifest: DataManifest, points: Sequence[PlannedPoint]
-) -> SweepPlan:
+def _store_unanswered(observed: ObservedSweep) -> Finding | None:
+    """An error that says nothing about what is stored: nothing may be concluded from it."""
+    results = tuple(observed.results.values())
+    # A store that returns some results is there: what it withholds concerns those points alone.
+    if not all(isinstance(result, Unanswered) for result in results):
+        results = ()
+    reads = (observed.manifest, observed.ledger, *observed.like_configs.values(), *results)
+    unanswered = (read.message for read in reads if isinstance(read, Unanswered))
+    message = observed.store_error or next(unanswered, "")
+    return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
+
+
+def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
+    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue."""
+    status, events = stated(observed, Findings(ready=finding, accepted=finding))
+    requeue_after = 300.0 if finding.stalled else 30.0
+    return SweepPlan(status=status, events=events, requeue_after=requeue_after)
+
+
+# ------------------------------------------------------------------------ once the points are known
+
+
+def _with_points(view: PointsView) -> SweepPlan:
     observed, spec = view.observed, view.spec
-    books = _recorded(view, manifest, points)
-    by_key = {point.key: point for point in points}
-    failed = tuple(record for record in books.ledger.points if record.state in FAILED)
-    admission = admit(observed, spec, points, books.by_key, books.unknown)
-    stage = Stage(view, manifest, by_key, books, admission, failed)
-    is_blocked = books.ledger.configuration_error is not None or stage.too_many_failed
-    starts = () if is_blocked or spec.suspend else admission.starts
-    delete, stopped = _deletions(stage)
-    ledger = record_stops(books.ledger, stopped, observed, by_key)
-    final = stage.is_complete and not is_blocked
-    create = tuple(
-        train_request(
-            observed, spec, point, books.by_key[point.key], view.train_jobs.get(point.key, ())
-        )
-        for point in starts
-    )
-    assessment = assess(stage, starts, delete, final=final)
+    delete, stopped = deletions(view)
+    ledger = record_stopped_points(view.ledger, stopped, observed, view.points)
     facts = SweepFacts(
-        store_uri=view.store_uri,
-        points=points,
+        store_uri=view.sweep.store_uri,
+        points=tuple(view.points.values()),
         ledger=ledger,
-        active=stage.active,
+        active=view.active,
         fit=observed.fit,
-        fit_is_final=final_laws(stage) is not None,
-        warnings=warnings(stage),
+        fit_is_final=view.final_laws is not None,
+        warnings=_warnings(view),
     )
-    return plan(
-        observed,
-        assessment,
-        ledger=ledger,
-        set_aside=books.set_aside,
+    status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
+    return SweepPlan(
+        status=status,
+        ledger=None if ledger == observed.ledger else ledger,
+        set_aside=view.recorded.set_aside,
         delete=delete,
-        expire=expiries(_recorded_jobs(view, by_key)),
-        create=create,
-        fit=fit_request(observed, spec, ledger, by_key, final=final),
-        numbers=numbers(observed, facts),
-        happened=attempt_events(view.stored_ledger, books.ledger),
-        requeue_after=_requeue_after(stage, starts),
+        expire=expiries(spec, recorded_jobs(view)),
+        create=creations(view),
+        fit=fit_request(observed, spec, ledger, view.points, final=view.is_over),
+        events=(*attempt_events(view.sweep.stored_ledger, view.ledger), *news),
+        requeue_after=requeue_after(view),
     )
 
 
-def _recorded(view: SweepView, manifest: DataManifest, points: Sequence[PlannedPoint]) -> Books:
-    """The ledger with everything observed in it."""
-    observed = view.observed
-    ledger, set_aside = known_ledger(observed)
-    ledger = for_generation(ledger, observed.generation, view.config.key)
-    books = record_points(
-        ledger,
-        observed,
-        points,
-        view.train_jobs,
-        data_digest=manifest.digest,
-        retries=view.spec.failure_policy.retries_per_point,
+def _bad_configuration(view: PointsView) -> Finding | None:
+    error = view.ledger.configuration_error
+    if error is None:
+        return None
+    where = f"{error.field}: " if error.field else ""
+    message = f"{where}{error.message} (found by {error.where})"
+    return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
+
+
+def _too_many_failed_points(view: PointsView) -> Finding | None:
+    if not view.too_many_failed:
+        return None
+    allowed = view.spec.failure_policy.max_failed_points
+    message = (
+        f"{len(view.failed)} points failed for good, more than the {allowed} of "
+        f"failurePolicy.maxFailedPoints: {failed_in_words(view.failed)}"
     )
-    books = Books(books.ledger, (*set_aside, *books.set_aside), books.unknown)
-    fit = observed.fit
-    if fit is not None and fit.unreadable and _is_of(fit.inputs, view.spec, books.ledger):
-        books = take_back_unreadable(
-            books,
-            fit.unreadable,
-            {point.key: point for point in points},
-            retries=view.spec.failure_policy.retries_per_point,
-        )
-    return books
+    return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
 
 
-def _is_of(inputs: str, spec: ScalingSweepSpec, ledger: Ledger) -> bool:
-    """Whether a fit was made of just the points that are done now."""
-    return any(inputs == fit_inputs(spec, ledger.points, final=final) for final in (True, False))
+def _over(view: PointsView) -> Finding | None:
+    """No point is running and none will: the laws decide, also while the sweep is suspended."""
+    return _fit(view) if view.is_over else None
 
 
-def _deletions(stage: Stage) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
-    """Jobs to delete, and those among them whose points are stopped rather than dropped."""
-    view = stage.view
-    planned = {
-        job.uid for key, jobs in view.train_jobs.items() if key in stage.points for job in jobs
-    }
-    obsolete = [
-        job for job in view.observed.jobs if job.uid not in planned and job.kind == "train"
-    ]
-    obsolete += [job for job in view.observed.jobs if job.kind == "prepare"]
-    delete = deletions(obsolete, "the spec does not ask for it any more")
-    unneeded = [job for job in stage.active if _is_unneeded(stage, job)]
-    delete += deletions(unneeded, "its point is done already")
-    if not view.spec.suspend:
-        return delete, ()
-    stopped = tuple(
-        job
-        for job in stage.active
-        if not job.is_finished and not job.deleting and job not in unneeded
+def _suspended(view: PointsView) -> Finding | None:
+    finding = suspension(view.sweep)
+    return Finding.false(finding.reason, finding.message) if view.spec.suspend else None
+
+
+def _job_refused(view: PointsView) -> Finding | None:
+    """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
+    error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
+    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+
+
+def _all_jobs_wait(view: PointsView) -> Finding | None:
+    """Nothing trains: every Job waits for its queue, a node, an image or a Secret."""
+    jobs, waits = _unfinished(view), _waits(view)
+    if not jobs or view.starts or len(waits) < len(jobs):
+        return None
+    if troubles := _troubles(waits):
+        return Finding.false(troubles[0].reason, _in_trouble(troubles, len(jobs)))
+    return Finding.false(Reason.QUEUED, f"{len(waits)} Jobs are waiting for Kueue to admit them.")
+
+
+def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
+    """How long a point waits that was preempted twice, or crashed: jobs/backoff.py."""
+    waiting = view.admission.waiting
+    if not waiting or _unfinished(view) or view.starts:
+        return None
+    message = f"{_done(view)}; {waiting} are retried after a delay."
+    return Finding.false(Reason.WAITING_TO_RETRY, message)
+
+
+def _training(view: PointsView) -> Finding | None:
+    jobs, waits = _unfinished(view), _waits(view)
+    training = len(jobs) - len(waits) + len(view.starts)
+    message = f"{_done(view)}, {training} are training."
+    if troubles := _troubles(waits):
+        message += f" {_in_trouble(troubles, len(jobs))}"
+    return Finding.false(Reason.TRAINING, message)
+
+
+Check = Callable[[PointsView], Finding | None]
+
+STATES: Final[Sequence[Check]] = (
+    _bad_configuration,
+    _too_many_failed_points,
+    _over,
+    _suspended,
+    _job_refused,
+    _all_jobs_wait,
+    _all_points_wait_to_retry,
+    _training,
+)
+
+
+# ---------------------------------------------------------------------------- the other conditions
+
+
+def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
+    ready = next(found for check in STATES if (found := check(view)) is not None)
+    accepted = ALL_ACCEPTED
+    if refused := _bad_configuration(view) or _job_refused(view):
+        accepted = Finding.false(refused.reason, refused.message)
+    changes = [f"{len(view.starts)} Jobs are being started"] if view.starts else []
+    changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
+    corpus = f"The digest of the tokenized corpus is {view.manifest.digest[:16]}."
+    return Findings(
+        ready=ready,
+        accepted=accepted,
+        data=Finding.true(Reason.DATA_PREPARED, corpus),
+        progressing=_budget_exhausted(view) or _finished(view),
+        fit=_fit(view),
+        suspended=suspension(view.sweep),
+        changes="; ".join(changes),
     )
-    return delete + deletions(stopped, "the sweep is suspended"), stopped
 
 
-def _is_unneeded(stage: Stage, job: ObservedJob) -> bool:
-    """A Job still waiting for its pod although another sweep finished the point."""
-    has_begun = job.pod is not None and job.pod.phase != "Pending"
-    return stage.books.by_key[job.key].state in DONE and not has_begun
+def _budget_exhausted(view: PointsView) -> Finding | None:
+    """The remaining points do not fit into spec.budget: see admission.py for what counts."""
+    unaffordable = view.admission.unaffordable
+    if not view.is_over or not unaffordable:
+        return None
+    message = f"{len(unaffordable)} points are not started: {view.admission.budget_message}"
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def _recorded_jobs(view: SweepView, points: Mapping[str, PlannedPoint]) -> list[ObservedJob]:
-    """Finished Jobs of which the ledger in the store, not just ours, knows the outcome."""
-    ledger = view.stored_ledger
-    if ledger is None:
-        return []
-    ended = {record.key: record.attempts.ended for record in ledger.points}
-    return [
-        job
-        for job in view.observed.jobs
-        if job.kind == "prepare"
-        or job.key not in points
-        or (job.key in ended and job.attempt <= ended[job.key])
-    ]
+def _finished(view: PointsView) -> Finding | None:
+    if not view.is_over:
+        return None
+    return Finding.false(Reason.FINISHED, "Every point has its outcome.")
 
 
-def _requeue_after(stage: Stage, starts: Sequence[PlannedPoint]) -> float:
-    if stage.books.unknown:
-        return 15.0
-    due = stage.admission.next_start
-    if due is not None and not starts:
-        return min(60.0, max(1.0, (due - stage.view.observed.now).total_seconds()))
-    return 30.0 if stage.view.running else 60.0
+def _fit(view: PointsView) -> Finding:
+    """FitReady: final once the sweep is over, else of what is done so far."""
+    fit, final = view.observed.fit, view.is_over
+    done = sum(record.state in DONE for record in view.ledger.points)
+    if not done:
+        message = "No point produced a result." if final else "No point has a result yet."
+        return Finding.false(Reason.NO_RESULTS, message, stalled=final)
+    if final and not view.is_fitted(final=True):
+        return Finding.false(Reason.FITTING, f"The laws are being fitted to {done} points.")
+    if fit is None:
+        message = f"{done} points are done: too few for a first fit."
+        return Finding.false(Reason.NO_RESULTS, message)
+    if fit.laws is None:
+        message = fit.error or "The fit could not run."
+        return Finding.false(Reason.FIT_FAILED, message, stalled=final)
+    return laws_finding(fit.laws, fit.points, final=final)
+
+
+def _unfinished(view: PointsView) -> list[ObservedJob]:
+    return [job for job in view.active if not job.is_finished]
+
+
+def _waits(view: PointsView) -> list[Wait]:
+    return [wait for job in _unfinished(view) if (wait := waits_for(job))]
+
+
+def _troubles(waits: Sequence[Wait]) -> list[Wait]:
+    return [wait for wait in waits if wait.reason is not Reason.QUEUED]
+
+
+def _in_trouble(troubles: Sequence[Wait], jobs: int) -> str:
+    return f"{len(troubles)} of {jobs} Jobs cannot start: {troubles[0].message}"
+
+
+def _done(view: PointsView) -> str:
+    done = sum(record.state in DONE for record in view.ledger.points)
+    return f"{done} of {len(view.ledger.points)} points are done"
+
+
+def _warnings(view: PointsView) -> tuple[str, ...]:
+    """What to watch out for, besides what the fit warns of."""
+    found = []
+    if view.failed:
+        failed = failed_in_words(view.failed)
+        found.append(f"{len(view.failed)} points failed and are not used: {failed}")
+    if view.admission.unaffordable:
+        found.append(view.admission.budget_message)
+    repeated = repeated_domains(view.spec, view.manifest)
+    if repeated:
+        named = ", ".join(f"{name} {times:.1f} times" for name, times in repeated.items())
+        found.append(f"The longest runs see some domains more than once: {named}.")
+    if mixed := _mixed_versions(view):
+        found.append(f"Points were trained with different versions: {mixed}.")
+    over = slots_taken(view.observed) - view.spec.parallelism
+    if over > 0:
+        found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")
+    return tuple(found)
+
+
+def _mixed_versions(view: PointsView) -> str:
+    """Versions in which the points done differ, such as "torch 2.8.0 and 2.9.0"; empty: none."""
+    used = {r.versions for r in view.ledger.points if r.state in DONE and r.versions is not None}
+    sets = [view.ledger.versions[index] for index in sorted(used)]
+    names = dict.fromkeys(name for each in sets for name in each)
+    found = {name: sorted({each.get(name, "unknown") for each in sets}) for name in names}
+    return ", ".join(f"{n} {' and '.join(each)}" for n, each in found.items() if len(each) > 1)

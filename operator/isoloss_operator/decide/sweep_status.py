@@ -3,38 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
+from isoloss.formatting import loss
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger import FAILED_FOR_GOOD, Ledger, PointRecord, PointState
 from isoloss_operator.api import (
     ActivePoint,
+    Condition,
     FailedPoint,
+    LawStatus,
     LedgerReference,
+    OptimumStatus,
     PointCounts,
     ScalingSweepStatus,
 )
 from isoloss_operator.decide.admission import remaining_flops, spending
 from isoloss_operator.decide.conditions import shortened, timestamp
+from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import (
     MAX_ENTRIES,
     MAX_TEXT,
-    law_statuses,
-    loss_text,
-    number,
+    hyperparameter_law,
+    loss_compute_law,
     optimum_statuses,
+    precise,
     texts,
 )
-from isoloss_operator.decide.observation import FitOutcome, ObservedJob, ObservedSweep
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 
-FAILED = (PointState.FAILED, PointState.OUT_OF_MEMORY)
 FARTHEST_COMPLETION = timedelta(days=3650)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The fields of a ScalingSweepStatus that are neither conditions nor generation."""
+
+    points: PointCounts
+    progress: str
+    planned_flops: str
+    spent_flops: str
+    accelerator_hours: str
+    estimated_completion: str
+    learning_rate_law: LawStatus | None
+    batch_size_law: LawStatus | None
+    loss_compute_law: LawStatus | None
+    optima: tuple[OptimumStatus, ...]
+    active: tuple[ActivePoint, ...]
+    failures: tuple[FailedPoint, ...]
+    warnings: tuple[str, ...]
+    data_digest: str
+    ledger: LedgerReference | None
+    laws_uri: str
+    laws_sha256: str
+    report_uri: str
+
+    @classmethod
+    def of(cls, status: ScalingSweepStatus) -> Numbers:
+        """Those of a status as observed."""
+        return cls(**{field.name: getattr(status, field.name) for field in fields(cls)})
+
+
+def sweep_status(
+    numbers: Numbers, conditions: tuple[Condition, ...], generation: int
+) -> ScalingSweepStatus:
+    """The whole status."""
+    return ScalingSweepStatus(
+        observed_generation=generation, conditions=conditions, **vars(numbers)
+    )
+
+
+def previous_status(raw: Mapping[str, Any]) -> ScalingSweepStatus:
+    """The status as observed; an empty one where it cannot be read."""
+    try:
+        return ScalingSweepStatus.model_validate(raw)
+    except ValidationError:
+        return ScalingSweepStatus()
 
 
 @dataclass(frozen=True)
@@ -44,63 +94,73 @@ class SweepFacts:
     store_uri: str
     points: Sequence[PlannedPoint]
     ledger: Ledger
-    active: Sequence[ObservedJob]
+    active: Sequence[ObservedJob] = ()
     """Train Jobs that hold a slot."""
-    fit: FitOutcome | None
-    fit_is_final: bool
+    fit: FitOutcome | None = None
+    fit_is_final: bool = False
     warnings: Sequence[str] = ()
 
 
-def previous_status(raw: Mapping[str, Any]) -> ScalingSweepStatus:
-    """The status as observed; an empty one where it can not be read."""
-    try:
-        return ScalingSweepStatus.model_validate(raw)
-    except ValidationError:
-        return ScalingSweepStatus()
-
-
-def numbers(observed: ObservedSweep, facts: SweepFacts) -> dict[str, Any]:
-    """The fields of a ScalingSweepStatus that are neither conditions nor generation."""
-    records = facts.ledger.points
-    counts = point_counts(records, {job.key for job in facts.active})
+def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
+    """The numbers of a status, from the facts."""
+    records, uri, fit = facts.ledger.points, facts.store_uri, facts.fit
+    counts = _counts(facts)
     spent = spending(records)
-    uri = facts.store_uri
-    return {
-        "points": counts,
-        "progress": f"{counts.succeeded + counts.diverged}/{counts.total}",
-        "planned_flops": number(sum(point.flops for point in facts.points)),
-        "spent_flops": number(spent.flops),
-        "accelerator_hours": number(spent.accelerator_seconds / 3600),
-        "estimated_completion": estimated_completion(observed, facts),
-        "active": _active(observed, facts.active),
-        "failures": _failures(records),
-        "data_digest": facts.ledger.data_digest,
-        "ledger": LedgerReference(
-            uri=f"{uri}/{layout.sweep_ledger(observed.name, observed.uid)}",
-            sha256=facts.ledger.digest,
-        ),
-        **_laws(observed, facts),
-    }
+    laws = fit.laws if fit is not None else None
+    provisional = not facts.fit_is_final
+    sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
+    report_uri = f"{uri}/{layout.sweep_report(observed.name, observed.uid)}"
+    laws_uri = f"{uri}/{layout.sweep_laws(observed.name, observed.uid)}"
+    ledger_uri = f"{uri}/{layout.sweep_ledger(observed.name, observed.uid)}"
+    return Numbers(
+        points=counts,
+        progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
+        planned_flops=precise(sum(point.flops for point in facts.points)),
+        spent_flops=precise(spent.flops),
+        accelerator_hours=precise(spent.accelerator_seconds / 3600),
+        estimated_completion=_estimated_completion(observed, facts),
+        learning_rate_law=hyperparameter_law(laws.learning_rate, provisional=provisional)
+        if laws
+        else None,
+        batch_size_law=hyperparameter_law(laws.batch_size, provisional=provisional)
+        if laws
+        else None,
+        loss_compute_law=loss_compute_law(laws, provisional=provisional) if laws else None,
+        optima=optimum_statuses(laws.frontier, sizes) if laws else (),
+        active=_active(observed, facts.active),
+        failures=_failures(records),
+        warnings=texts([*facts.warnings, *(laws.warnings if laws else ())]),
+        data_digest=facts.ledger.data_digest,
+        ledger=LedgerReference(uri=ledger_uri, sha256=facts.ledger.digest),
+        laws_uri=laws_uri if laws else "",
+        laws_sha256=fit.laws_sha256 if fit and laws else "",
+        report_uri=report_uri if fit and laws and fit.report_written else "",
+    )
 
 
-def point_counts(records: Sequence[PointRecord], active_keys: set[str]) -> PointCounts:
-    """Points by state; a pending point with a Job is active."""
-    active = sum(r.key in active_keys for r in records if r.state is PointState.PENDING)
-    succeeded = sum(r.state is PointState.SUCCEEDED for r in records)
-    diverged = sum(r.state is PointState.DIVERGED for r in records)
-    failed = sum(r.state in FAILED for r in records)
+def _counts(facts: SweepFacts) -> PointCounts:
+    """Points by state; a pending point with a Job is active.
+
+    Before the corpus is prepared the points have no keys and no records, but are counted.
+    """
+    records = facts.ledger.points
+    if not all(point.key for point in facts.points):
+        return PointCounts(total=len(facts.points), pending=len(facts.points))
+    with_job = {job.key for job in facts.active}
+    active = sum(r.key in with_job for r in records if r.state is PointState.PENDING)
+    pending = sum(r.state is PointState.PENDING for r in records)
     return PointCounts(
         total=len(records),
-        pending=len(records) - active - succeeded - diverged - failed,
+        pending=pending - active,
         active=active,
-        succeeded=succeeded,
-        diverged=diverged,
-        failed=failed,
+        succeeded=sum(r.state is PointState.SUCCEEDED for r in records),
+        diverged=sum(r.state is PointState.DIVERGED for r in records),
+        failed=sum(r.state in FAILED_FOR_GOOD for r in records),
         adopted=sum(r.adopted for r in records),
     )
 
 
-def estimated_completion(observed: ObservedSweep, facts: SweepFacts) -> str:
+def _estimated_completion(observed: ObservedSweep, facts: SweepFacts) -> str:
     """When the remaining FLOPs are done at the speed that the running points report; empty if unknown."""
     points = {point.key: point for point in facts.points}
     records = {record.key: record for record in facts.ledger.points}
@@ -119,7 +179,7 @@ def estimated_completion(observed: ObservedSweep, facts: SweepFacts) -> str:
         for point in facts.points
         if records[point.key].state is PointState.PENDING
     )
-    speed *= len(facts.active) / reporting  # those that have not reported yet run as well
+    speed *= len(facts.active) / reporting  # those that have not reported yet are training too
     seconds = max(0.0, left) / speed
     if seconds > FARTHEST_COMPLETION.total_seconds():
         return ""
@@ -130,18 +190,13 @@ def _active(observed: ObservedSweep, jobs: Sequence[ObservedJob]) -> tuple[Activ
     rows = []
     for job in sorted(jobs, key=lambda job: job.name)[:MAX_ENTRIES]:
         progress = observed.progress.get(job.key)
-        rows.append(
-            ActivePoint(
-                name=job.name,
-                tokens=progress.tokens if progress else 0,
-                loss=loss_text(progress.loss) if progress else "",
-            )
-        )
+        tokens, newest = (progress.tokens, progress.loss) if progress else (0, None)
+        rows.append(ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
     return tuple(rows)
 
 
 def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
-    failed = [record for record in records if record.state in FAILED][:MAX_ENTRIES]
+    failed = [record for record in records if record.state in FAILED_FOR_GOOD][:MAX_ENTRIES]
     return tuple(
         FailedPoint(
             name=record.name,
@@ -152,35 +207,8 @@ def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
     )
 
 
-def _laws(observed: ObservedSweep, facts: SweepFacts) -> dict[str, Any]:
-    fit, uri = facts.fit, facts.store_uri
-    laws = fit.laws if fit is not None else None
-    if fit is None or laws is None:
-        return {
-            "learning_rate_law": None,
-            "batch_size_law": None,
-            "loss_compute_law": None,
-            "optima": (),
-            "warnings": texts(facts.warnings),
-            "laws_uri": "",
-            "laws_sha256": "",
-            "report_uri": "",
-        }
-    sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
-    report = f"{uri}/{layout.sweep_report(observed.name, observed.uid)}"
-    return {
-        **law_statuses(laws, provisional=not facts.fit_is_final),
-        "optima": optimum_statuses(laws.frontier, sizes),
-        "warnings": texts([*facts.warnings, *laws.warnings]),
-        "laws_uri": f"{uri}/{layout.sweep_laws(observed.name, observed.uid)}",
-        "laws_sha256": fit.laws_sha256,
-        "report_uri": report if fit.report_written else "",
-    }
-
-
-def failed_in_words(records: Sequence[PointRecord]) -> str:
+def failed_in_words(failed: Sequence[PointRecord]) -> str:
     """The failed points by name and class, in one bounded sentence."""
-    failed = [record for record in records if record.state in FAILED]
     named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:5]]
     more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
     return shortened(", ".join(named) + more, MAX_TEXT)

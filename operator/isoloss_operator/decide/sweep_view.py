@@ -1,63 +1,47 @@
-"""A sweep as the decision sees it, and the plan as it leaves: what every branch of the decision shares."""
+"""A sweep as its decision sees it: every fact that more than one check asks for, each worked out once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from isoloss_contract.ledger import Ledger
-from isoloss_contract.records import PrepareConfig
-from isoloss_operator.api import Condition, ScalingSweepSpec
-from isoloss_operator.decide.admission import store_label
-from isoloss_operator.decide.conditions import (
-    ACCEPTED,
-    DATA_READY,
-    FIT_READY,
-    PROGRESSING,
-    READY,
-    RECONCILING,
-    STALLED,
-    SUSPENDED,
-    Finding,
-    Reason,
-    dated,
-    parse_conditions,
-    shortened,
-    turned,
+from isoloss.laws import Laws
+from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
+from isoloss_contract.reading import Absent, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.records import DataManifest, PrepareConfig
+from isoloss_contract.store import BadRecord, NotFound, StoreError
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.admission import Admission, admit
+from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
+from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
+from isoloss_operator.decide.points.recording import (
+    record_points,
+    record_stalled_points,
+    take_back_unreadable,
 )
-from isoloss_operator.decide.observation import (
-    Event,
-    FitRequest,
-    JobDeletion,
-    JobExpiry,
-    JobRequest,
-    ObservedJob,
-    ObservedSweep,
-    SetAside,
-    SweepPlan,
-)
-from isoloss_operator.decide.sweep_events import MAX_EVENT_MESSAGE
-from isoloss_operator.decide.sweep_status import previous_status
-from isoloss_operator.planning.specs import prepare_config
-
-KEEP_SUCCEEDED_SECONDS = 600
-"""How long a recorded Job that succeeded stays, for people who look at its log."""
-KEEP_FAILED_SECONDS = 86_400
-_ANNOUNCED = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
-"""Conditions whose turns are worth an event; the others turn all the time."""
-_NO_NEWS_YET = (Reason.NO_RESULTS,)
-"""News only once nothing more will come."""
-_NO_NEWS = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
+from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
 
 
 @dataclass(frozen=True)
 class SweepView:
-    """A sweep with a valid spec, in which no model is a `like` any more."""
+    """A sweep with a valid spec."""
 
     observed: ObservedSweep
+    written: ScalingSweepSpec
+    """The spec as its user wrote it."""
     spec: ScalingSweepSpec
+    """The same with a `config` in place of every `like`."""
+
+    @classmethod
+    def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
+        """Raises InvalidSpec where a proxy cannot be derived from its checkpoint."""
+        configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
+        return cls(observed, spec, with_derived_proxies(spec, configs))
 
     @cached_property
     def config(self) -> PrepareConfig:
@@ -67,7 +51,23 @@ class SweepView:
     @property
     def store_uri(self) -> str:
         """Without a trailing slash."""
-        return self.spec.storage.uri.rstrip("/")
+        return store_uri(self.spec)
+
+    @cached_property
+    def manifest_problem(self) -> str:
+        """Why what is stored as the manifest is not this sweep's corpus; empty: it is, or nothing is."""
+        match self.observed.manifest:
+            case Unreadable(message):
+                return message
+            case DataManifest() as manifest:
+                return self._difference(manifest)
+            case _:
+                return ""
+
+    @property
+    def manifest(self) -> DataManifest | None:
+        """The manifest of the tokenised corpus, once it is there and right."""
+        return None if self.manifest_problem else value_of(self.observed.manifest)
 
     @cached_property
     def own_jobs(self) -> tuple[ObservedJob, ...]:
@@ -98,144 +98,167 @@ class SweepView:
 
     @property
     def stored_ledger(self) -> Ledger | None:
-        """The ledger as it lies in the store: what is in it survives us."""
-        ledger = self.observed.ledger
-        return ledger if isinstance(ledger, Ledger) else None
+        """The ledger in the store: what is in it survives the operator."""
+        return value_of(self.observed.ledger)
+
+    def _difference(self, manifest: DataManifest) -> str:
+        wanted = {domain.name for domain in self.spec.data.domains}
+        found = {domain.name for domain in manifest.domains}
+        if manifest.prepare_key != self.config.key:
+            return f"it is the manifest of {manifest.prepare_key}"
+        if found != wanted or manifest.sequence_length != self.spec.data.sequence_length:
+            return "its domains or sequence length are not those of the spec"
+        return ""
+
+
+def _model_config(
+    checkpoint: str, read: Read[Mapping[str, Any]]
+) -> Mapping[str, Any] | StoreError:
+    match read:
+        case Absent():
+            return NotFound(f"{checkpoint}/config.json: not found")
+        case Unreadable(message) | Unanswered(message):
+            return BadRecord(message)
+        case config:
+            return config
 
 
 @dataclass(frozen=True)
-class Assessment:
-    """What the conditions are to say."""
+class PointsView:
+    """A sweep whose corpus is prepared, so that its points are known, with its ledger up to date."""
 
-    accepted: Finding
-    data: Finding = field(default_factory=Finding.unknown)
-    progressing: Finding = field(default_factory=Finding.unknown)
-    fit: Finding = field(default_factory=Finding.unknown)
-    ready: Finding | None = None
-    """None: not ready, for the reason that Progressing gives."""
-    suspended: Finding = field(
-        default_factory=lambda: Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
-    )
-    stalled: bool = False
-    """Whether nothing will happen until someone changes something."""
-    converging: str = ""
-    """What is being started or stopped right now, in words; empty: nothing."""
+    sweep: SweepView
+    manifest: DataManifest
+    points: Mapping[str, PlannedPoint]
+    """By key, in planned order."""
 
-    def findings(self) -> dict[str, Finding]:
-        """All conditions of a sweep, in order."""
-        ready = self.ready or Finding.false(self.progressing.reason, self.progressing.message)
-        stalled = (
-            Finding.true(ready.reason, ready.message)
-            if self.stalled
-            else Finding.false(Reason.NOTHING_WRONG, "Nothing stands in the way.")
+    @property
+    def observed(self) -> ObservedSweep:
+        """The world."""
+        return self.sweep.observed
+
+    @property
+    def spec(self) -> ScalingSweepSpec:
+        """Without a `like`."""
+        return self.sweep.spec
+
+    @cached_property
+    def stalled(self) -> tuple[ObservedJob, ...]:
+        """Train Jobs whose point is unfinished and that have reported no progress for stallSeconds."""
+        seconds, now = self.spec.failure_policy.stall_seconds, self.observed.now
+        since = self.observed.unchanged_since
+        done = {r.key for r in self._observed_ledger.ledger.points if r.state in DONE}
+        return tuple(
+            job
+            for job in self.active
+            if seconds is not None
+            and job.key not in done
+            and not job.deleting
+            and job.uid in since
+            and (now - since[job.uid]).total_seconds() >= seconds
         )
-        reconciling = (
-            Finding.true(Reason.CONVERGING, self.converging)
-            if self.converging
-            else Finding.false(Reason.UP_TO_DATE, "All that can run does.")
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        """The ledger with everything observed in it, stalled attempts included."""
+        recorded = self._observed_ledger
+        if not self.stalled:
+            return recorded
+        policy = self.spec.failure_policy
+        ledger = record_stalled_points(
+            recorded.ledger, self.stalled, self.observed, self.points, policy
         )
-        return {
-            ACCEPTED: self.accepted,
-            DATA_READY: self.data,
-            PROGRESSING: self.progressing,
-            FIT_READY: self.fit,
-            READY: ready,
-            SUSPENDED: self.suspended,
-            STALLED: stalled,
-            RECONCILING: reconciling,
-        }
+        return Recorded(ledger, recorded.set_aside)
 
-
-ALL_ACCEPTED = Finding.true(Reason.ACCEPTED, "The spec is valid and its storage may be used.")
-
-
-def suspension(view: SweepView) -> Finding:
-    """The condition Suspended."""
-    if not view.spec.suspend:
-        return Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
-    if view.running:
-        return Finding.true(Reason.SUSPENDING, f"{len(view.running)} Jobs are being stopped.")
-    return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job runs.")
-
-
-def plan(
-    observed: ObservedSweep,
-    assessment: Assessment,
-    *,
-    ledger: Ledger | None = None,
-    set_aside: Sequence[SetAside] = (),
-    delete: Sequence[JobDeletion] = (),
-    expire: Sequence[JobExpiry] = (),
-    create: Sequence[JobRequest] = (),
-    fit: FitRequest | None = None,
-    numbers: Mapping[str, Any] | None = None,
-    happened: Sequence[Event] = (),
-    requeue_after: float = 60.0,
-) -> SweepPlan:
-    """The plan with its status; numbers that are not given stay as they were.
-
-    `happened` are events besides those of conditions that turned.
-    """
-    previous = parse_conditions(observed.status)
-    conditions = dated(
-        assessment.findings(), previous, generation=observed.generation, now=observed.now
-    )
-    status = previous_status(observed.status).model_copy(
-        update={
-            **(numbers or {}),
-            "conditions": conditions,
-            "observed_generation": observed.generation,
-        }
-    )
-    return SweepPlan(
-        status=status,
-        ledger=None if ledger is None or ledger == observed.ledger else ledger,
-        set_aside=tuple(set_aside),
-        delete=tuple(delete),
-        expire=tuple(expire),
-        create=tuple(create),
-        fit=fit,
-        events=(
-            *happened,
-            *events(turned(conditions, previous), _ANNOUNCED, stalled=assessment.stalled),
-        ),
-        requeue_after=requeue_after,
-    )
-
-
-def events(
-    conditions: Iterable[Condition], announced: Sequence[str], *, stalled: bool
-) -> tuple[Event, ...]:
-    """One event per turned condition that is news: not those that only say what is not known yet."""
-    found: dict[tuple[str, str], Event] = {}
-    for condition in conditions:
-        if condition.type not in announced or condition.status == "Unknown":
-            continue
-        if condition.reason in _NO_NEWS or (condition.reason in _NO_NEWS_YET and not stalled):
-            continue
-        is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
-        event = Event(
-            "Warning" if is_bad else "Normal",
-            condition.reason,
-            shortened(condition.message, MAX_EVENT_MESSAGE),
+    @cached_property
+    def _observed_ledger(self) -> Recorded:
+        observed, view = self.observed, self.sweep
+        known = known_ledger(observed)
+        ledger = for_spec(known.ledger, observed.generation, view.config.key)
+        recorded = record_points(
+            Recorded(ledger, known.set_aside),
+            observed,
+            view.written,
+            tuple(self.points.values()),
+            view.train_jobs,
+            self.manifest.digest,
         )
-        found.setdefault((event.reason, event.message), event)
-    return tuple(found.values())
+        fit = observed.fit
+        if fit is None or not fit.unreadable:
+            return recorded
+        # An outcome of other points may complain of a trajectory that has been written again since.
+        inputs = (
+            fit_inputs(view.spec, recorded.ledger.points, final=final) for final in (True, False)
+        )
+        if fit.inputs not in inputs:
+            return recorded
+        retries = view.spec.failure_policy.retries_per_point
+        return take_back_unreadable(recorded, fit.unreadable, self.points, retries=retries)
 
+    @property
+    def ledger(self) -> Ledger:
+        """With everything observed in it."""
+        return self.recorded.ledger
 
-def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
-    """Deletions of the unfinished among `jobs` that are not being deleted already."""
-    return tuple(
-        JobDeletion(job.name, job.uid, why)
-        for job in jobs
-        if not job.is_finished and not job.deleting
-    )
+    @cached_property
+    def unanswered(self) -> frozenset[str]:
+        """Points whose result the store did not return: this pass concludes nothing about them."""
+        return frozenset(
+            record.key
+            for record in self.ledger.points
+            if record.state not in DONE
+            and isinstance(self.observed.results.get(record.key), Unanswered)
+        )
 
+    @cached_property
+    def admission(self) -> Admission:
+        """What parallelism, budget and delays admit."""
+        points = tuple(self.points.values())
+        return admit(self.observed, self.spec, points, self.recorded.by_key, self.unanswered)
 
-def expiries(jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
-    """Expiries of recorded, finished Jobs that have none yet."""
-    return tuple(
-        JobExpiry(job.name, KEEP_SUCCEEDED_SECONDS if job.complete else KEEP_FAILED_SECONDS)
-        for job in jobs
-        if job.is_finished and not job.expires and not job.deleting
-    )
+    @cached_property
+    def failed(self) -> tuple[PointRecord, ...]:
+        """Points that failed for good."""
+        return tuple(r for r in self.ledger.points if r.state in FAILED_FOR_GOOD)
+
+    @property
+    def too_many_failed(self) -> bool:
+        """Whether more points failed for good than the failure policy allows."""
+        return len(self.failed) > self.spec.failure_policy.max_failed_points
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing starts until somebody changes the spec."""
+        return self.ledger.configuration_error is not None or self.too_many_failed
+
+    @property
+    def starts(self) -> tuple[PlannedPoint, ...]:
+        """Points to start now."""
+        return () if self.is_blocked or self.spec.suspend else self.admission.starts
+
+    @cached_property
+    def active(self) -> tuple[ObservedJob, ...]:
+        """Train Jobs of planned points that hold a slot."""
+        running = self.sweep.running
+        return tuple(job for job in running if job.kind == "train" and job.key in self.points)
+
+    @cached_property
+    def is_over(self) -> bool:
+        """Whether no point is running and none will, as things are."""
+        if self.is_blocked or self.active or self.observed.orphaned_pods:
+            return False
+        if self.admission.starts or self.admission.waiting or self.unanswered:
+            return False
+        pending = sum(r.state is PointState.PENDING for r in self.ledger.points)
+        return pending == len(self.admission.unaffordable)
+
+    @property
+    def final_laws(self) -> Laws | None:
+        """The laws of all points, once they are fitted."""
+        fit = self.observed.fit
+        return fit.laws if fit is not None and self.is_fitted(final=True) else None
+
+    def is_fitted(self, *, final: bool) -> bool:
+        """Whether the newest fit is of just the points that are done now."""
+        inputs = fit_inputs(self.spec, self.ledger.points, final=final)
+        return is_fitted(self.observed.fit, inputs)

@@ -1,1 +1,1 @@
-"""Law fits, each in a process of its own."""
+"""Fits of the laws, each in its own process."""

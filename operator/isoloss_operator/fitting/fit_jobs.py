@@ -1,15 +1,15 @@
-"""What a fit is asked and what comes of it: all that the operator and a fit's process share."""
+"""Input and output of a fit: what the operator and the process of a fit share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoloss_operator.decide.observation import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
 
 
 @dataclass(frozen=True)
 class FitJob:
-    """A FitRequest and what else a process needs to know for it."""
+    """A FitRequest with what its process needs besides."""
 
     request: FitRequest
     store_uri: str
@@ -21,16 +21,16 @@ class FitJob:
 
 @dataclass(frozen=True)
 class NotFitted:
-    """The fit was kept from its work (store, memory, time): nothing is known of its inputs."""
+    """The fit could not run (store, memory, time). It says nothing about its inputs."""
 
     message: str
 
 
-Answer = FitOutcome | NotFitted
+FitEnd = FitOutcome | NotFitted
 
 
 def failed(request: FitRequest, error: str) -> FitOutcome:
-    """The outcome of a fit that did not get to laws."""
+    """The outcome of a fit that gave no laws."""
     return FitOutcome(
         inputs=request.inputs, laws=None, ledger_sha256=request.ledger_sha256, error=error
     )

@@ -1,4 +1,4 @@
-"""What a fit's own process does: read trajectories, fit, write report.html, laws.json, fit.json."""
+"""Runs in the process of a fit: reads trajectories, fits, writes report.html, laws.json and fit.json."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from isoloss.laws.fit import fit_laws
-from isoloss.laws.model import Run
-from isoloss.laws.results import Laws
+from isoloss.laws import Laws, Run, fit_laws
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
@@ -22,8 +20,8 @@ from isoloss_contract.store import (
     parse_record,
     parse_record_lines,
 )
-from isoloss_operator.decide.observation import FitOutcome, FitPoint
-from isoloss_operator.fitting.fit_jobs import Answer, FitJob, NotFitted, failed
+from isoloss_operator.decide.fits import FitOutcome, FitPoint
+from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES
 
@@ -35,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A point whose trajectory is missing, truncated or not the one that its result names."""
+    """A point whose trajectory is missing, truncated or does not match its result's digest."""
 
     key: str
     message: str
 
 
-def fit(job: FitJob) -> Answer:
-    """The outcome of one fit; NotFitted where the store could not be asked."""
+def fit(job: FitJob) -> FitEnd:
+    """The outcome of one fit; NotFitted if the store is unavailable."""
     store = Store(job.store_uri)
     request = job.request
     try:
@@ -51,8 +49,8 @@ def fit(job: FitJob) -> Answer:
             (each.key, each.message) for each in read if isinstance(each, Unreadable)
         )
         if unreadable:
-            # Laws without these points would not be those of the ledger: the core takes them back.
-            outcome = failed(request, f"{len(unreadable)} trajectories can not be used")
+            # Laws without these points would not be those of the ledger. The next pass trains them again.
+            outcome = failed(request, f"{len(unreadable)} trajectories are unusable")
             return replace(outcome, unreadable=unreadable)
         runs = [each for each in read if isinstance(each, Run)]
         return _write(store, job, _fit(store, job, runs))
@@ -99,7 +97,7 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
     try:
         laws = fit_laws(runs, request.options, provisional=request.provisional)
     except (ValueError, ArithmeticError) as error:
-        # Numbers that no law can be fitted to; a bug of ours shows up here as well, and is said.
+        # Numbers that no law can be fitted to, or a bug: either is reported with the outcome.
         logger.exception("fit of %s failed", job.title)
         return failed(request, f"{type(error).__name__}: {error}"[:1000])
     return FitOutcome(
@@ -112,7 +110,7 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
 
 
 def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> bool:
-    """Whether the report page was written. One that can not be drawn is no reason to have no laws."""
+    """Whether the report page was written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *_missing_rows(job))
         page = render_report(laws, runs, title=job.title, facts=_facts(job, runs), points=rows)
@@ -124,7 +122,7 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
 
 
 def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:
-    """The points without a run: failed ones with their last words, others still to come."""
+    """The points without a run: failed ones with their termination message, and pending ones."""
     return tuple(
         PointRow(
             name=point.name,
@@ -154,7 +152,7 @@ def _laws_uri(job: FitJob) -> str:
 
 
 def _write(store: Store, job: FitJob, outcome: FitOutcome) -> FitOutcome:
-    """laws.json, then fit.json, which makes it count."""
+    """Write laws.json, then fit.json, which refers to it."""
     if outcome.laws is not None:
         laws = laws_document(outcome.laws)
         store.write(job.request.laws_path, laws)

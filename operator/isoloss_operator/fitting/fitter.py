@@ -1,8 +1,7 @@
-"""Fits laws beside the operator: a process of its own per fit, so that nothing else ever waits.
+"""Runs fits in processes of their own, so that reconciliation never waits for one.
 
-A fit takes seconds to minutes of pure computation. Its inputs and outputs lie in the store; only the
-outcome comes back. The process ends when nobody wants its fit any more, and with the operator,
-whatever ends that.
+A fit is seconds to minutes of pure computation. Its inputs and outputs are in the store; only the outcome
+is returned. Its process ends when the fit is superseded, and with the operator, even if that is killed.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-from isoloss_operator.decide.observation import FitOutcome, FitRequest
-from isoloss_operator.fitting.fit_jobs import Answer, FitJob, NotFitted, failed
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 
 NICENESS = 10
 POLL_SECONDS = 0.2
-"""A fit that is no longer wanted ends within this."""
+"""A superseded fit is stopped within this time."""
 Key = TypeVar("Key")
-Run = Callable[[FitJob, float, threading.Event], Answer]
-"""Makes a fit within so many seconds; gives it up, with any answer, once the event is set."""
+Run = Callable[[FitJob, float, threading.Event], FitEnd]
+"""Runs a fit with a timeout in seconds. Stops early, with any result, when the event is set."""
 
 RETRY_SECONDS = 60.0
-"""A fit that failed for a reason outside its inputs is made again after this."""
+"""A fit that could not run is retried after this time."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,13 @@ class _Kept:
 @dataclass(frozen=True)
 class _Running:
     request: FitRequest
-    unwanted: threading.Event
+    superseded: threading.Event
 
 
 class Fitter(Generic[Key]):
-    """Runs at most `processes` fits at once and remembers the newest outcome of each resource.
+    """Runs at most `processes` fits at a time and keeps the newest outcome of each resource.
 
-    A resource has one fit at a time, and the newest request counts: it takes the place of one that
-    waits, and ends one that runs.
+    A resource has one fit at a time. A new request replaces one that waits and stops one that runs.
     """
 
     def __init__(
@@ -61,9 +59,9 @@ class Fitter(Generic[Key]):
         run: Run | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_done` hears of every end: the resource's key, seconds, and whether it is final.
+        """`on_done` gets the resource's key, the seconds and whether the outcome is final.
 
-        Not of a fit that was given up because nobody wants it any more.
+        It is not called for superseded fits.
         """
         self._pool = ThreadPoolExecutor(max_workers=processes, thread_name_prefix="fit")
         self._timeout = timeout_seconds
@@ -76,7 +74,7 @@ class Fitter(Generic[Key]):
         self._kept: dict[str, _Kept] = {}
 
     def start(self, uid: str, key: Key, job: FitJob) -> None:
-        """Fit in the background; nothing happens where this very fit is running already."""
+        """Fit in the background, unless a fit with the same inputs is running."""
         with self._lock:
             running = self._running.get(uid)
             if running is not None and running.request.inputs == job.request.inputs:
@@ -85,73 +83,73 @@ class Fitter(Generic[Key]):
             is_scheduled = running is not None or uid in self._waiting
             self._waiting[uid] = (key, job)
             if running is not None:
-                running.unwanted.set()
+                running.superseded.set()
         if not is_scheduled:
             self._pool.submit(self._work, uid)
 
     def running(self, uid: str) -> FitRequest | None:
-        """The request that is being fitted now; None too where one only waits for its turn."""
+        """The request that is being fitted; None if there is none or it waits for a process."""
         with self._lock:
             running = self._running.get(uid)
             return running.request if running is not None else None
 
     def outcome(self, uid: str) -> FitOutcome | None:
-        """The newest outcome; one that was not final only until it is time to try again."""
+        """The newest outcome. One that is not final is kept until the fit may be retried."""
         with self._lock:
             kept = self._kept.get(uid)
             return kept.outcome if kept is not None and self._clock() < kept.until else None
 
     def remember(self, uid: str, outcome: FitOutcome) -> None:
-        """An outcome of an earlier process, found in the store."""
+        """Keep an outcome that an earlier operator process left in the store."""
         with self._lock:
             self._kept.setdefault(uid, _Kept(outcome, math.inf))
 
     def forget(self, uid: str) -> None:
-        """The resource is gone, and nobody wants its fit any more."""
+        """Drop all of a resource that is gone, and stop its fit."""
         with self._lock:
             self._kept.pop(uid, None)
             self._waiting.pop(uid, None)
             running = self._running.get(uid)
             if running is not None:
-                running.unwanted.set()
+                running.superseded.set()
 
     def close(self) -> None:
-        """Start no further fits, and end those that run."""
+        """Start no further fits and stop those that run."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             for running in self._running.values():
-                running.unwanted.set()
+                running.superseded.set()
 
     def _work(self, uid: str) -> None:
         with self._lock:
             if uid not in self._waiting:
                 return
             key, job = self._waiting.pop(uid)
-            unwanted = threading.Event()
-            self._running[uid] = _Running(job.request, unwanted)
+            superseded = threading.Event()
+            self._running[uid] = _Running(job.request, superseded)
         started = time.monotonic()
-        answer = self._run(job, self._timeout, unwanted)
+        answer = self._run(job, self._timeout, superseded)
         with self._lock:
             del self._running[uid]
-            is_wanted = not unwanted.is_set()
+            is_wanted = not superseded.is_set()
             if is_wanted:
                 self._kept[uid] = self._worth_keeping(job, answer)
-            goes_on = uid in self._waiting
+            has_next = uid in self._waiting
         if is_wanted:
             self._on_done(key, time.monotonic() - started, isinstance(answer, FitOutcome))
-        if goes_on:
-            # From here, not in a loop: other resources that have waited longer come first.
+        if has_next:
+            # At the end of the queue: resources that have waited longer come first.
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._pool.submit(self._work, uid)
 
-    def _worth_keeping(self, job: FitJob, answer: Answer) -> _Kept:
+    def _worth_keeping(self, job: FitJob, answer: FitEnd) -> _Kept:
         if isinstance(answer, FitOutcome):
             return _Kept(answer, math.inf)
         return _Kept(failed(job.request, answer.message), self._clock() + RETRY_SECONDS)
 
 
-def run_in_process(job: FitJob, timeout_seconds: float, unwanted: threading.Event) -> Answer:
-    """Fit in a new process and wait for it; one that dies or takes too long is an outcome too."""
+def run_in_process(job: FitJob, timeout_seconds: float, superseded: threading.Event) -> FitEnd:
+    """Fit in a new process and wait for it. One that dies or takes too long is NotFitted."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(theirs, job), name="fit", daemon=True)
@@ -160,11 +158,11 @@ def run_in_process(job: FitJob, timeout_seconds: float, unwanted: threading.Even
     deadline = time.monotonic() + timeout_seconds
     try:
         while not ours.poll(min(POLL_SECONDS, timeout_seconds)):
-            if unwanted.is_set():
-                return NotFitted("nobody wants this fit any more")
+            if superseded.is_set():
+                return NotFitted("the fit was superseded")
             if time.monotonic() >= deadline:
                 return NotFitted(f"the fit was not done after {timeout_seconds:.0f} s")
-        answer: Answer = ours.recv()
+        answer: FitEnd = ours.recv()
         return answer
     except EOFError:
         process.join(5)
@@ -178,7 +176,7 @@ def run_in_process(job: FitJob, timeout_seconds: float, unwanted: threading.Even
 def _main(answers: Connection, job: FitJob) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.nice(NICENESS)
-    # Here, in the new process: the operator itself needs neither optimiser nor plotting.
+    # Imported in the new process: the operator itself needs neither optimiser nor plotting.
     from isoloss_operator.fitting.fit_process import fit
 
     answers.send(fit(job))

@@ -41,6 +41,9 @@ NAME_RULE = {
     "rule": "self.metadata.name.size() <= 63",
     "message": "metadata.name must be at most 63 characters: it becomes a label of the Jobs",
 }
+NO_PASS_YET: Schema = {"observedGeneration": -1}
+"""kstatus, Flux and Argo CD take a resource without a status for a finished one. Only the status as a
+whole has a default: what the operator has not said, the API server must not fill in."""
 LEASE_NAME = '{{ include "isoloss.fullname" . }}'
 CHART_METADATA = """\
   labels:
@@ -95,7 +98,7 @@ def generated_files() -> dict[str, str]:
 def definitions() -> tuple[Schema, Schema]:
     """The two CustomResourceDefinitions."""
     sweep = _definition(
-        names=_names(SWEEP_KIND, SWEEP_PLURAL, ["sweep", "ssweep"]),
+        names=_names(SWEEP_KIND, SWEEP_PLURAL, ["ssweep"]),
         spec=ScalingSweepSpec,
         status=ScalingSweepStatus,
         columns=SWEEP_COLUMNS,
@@ -156,7 +159,7 @@ def _root(spec: type[ApiType], status: type[ApiType]) -> Schema:
         "properties": {
             **ROOT_FIELDS,
             "spec": spec_schema,
-            "status": structural_schema(status, defaults=False),
+            "status": {**structural_schema(status, defaults=False), "default": NO_PASS_YET},
         },
     }
 
@@ -184,30 +187,36 @@ def _condition(name: str, condition: str, field: str, description: str) -> Schem
     return _column(name, path, description)
 
 
-AGE = _column("Age", ".metadata.creationTimestamp", "Since its creation.", type_="date")
+AGE = _column("Age", ".metadata.creationTimestamp", "Time since creation.", type_="date")
 SWEEP_COLUMNS = [
-    _column("Points", ".status.progress", "Done of all points."),
-    _column("Failed", ".status.points.failed", "Failed for good.", type_="integer"),
+    _column("Points", ".status.progress", "Completed points of all points."),
+    _column("Failed", ".status.points.failed", "Points that failed for good.", type_="integer"),
     _condition("Fit", "FitReady", "status", "Whether the laws are fitted."),
-    _condition("Ready", "Ready", "status", "Whether all is done and the laws are fitted."),
-    _condition("Reason", "Ready", "reason", "Why it is ready or not."),
-    _column("Active", ".status.points.active", "With a Job.", type_="integer", wide=True),
+    _condition("Ready", "Ready", "status", "Whether all points are done and the laws are fitted."),
+    _condition("Reason", "Ready", "reason", "Reason of the Ready condition."),
+    _column("Active", ".status.points.active", "Points with a Job.", type_="integer", wide=True),
     _column("Hours", ".status.acceleratorHours", "Accelerator hours spent.", wide=True),
     _column("FLOPs", ".status.spentFlops", "Compute spent.", wide=True),
-    _column("ETA", ".status.estimatedCompletion", "Expected completion.", wide=True),
+    _column("ETA", ".status.estimatedCompletion", "Estimated time of completion.", wide=True),
     AGE,
 ]
 PREDICTION_COLUMNS = [
     _column("LR", ".status.learningRate.value", "Predicted learning rate."),
     _column("Batch", ".status.batchSize.value", "Predicted batch size in sequences."),
-    _condition("Ready", "Ready", "status", "Whether the prediction stands."),
-    _condition("Reason", "Ready", "reason", "Why it is ready or not."),
-    _column("LR-Low", ".status.learningRate.low", "Lower end of the interval.", wide=True),
-    _column("LR-High", ".status.learningRate.high", "Upper end of the interval.", wide=True),
-    _column("Batch-Low", ".status.batchSize.low", "Lower end of the interval.", wide=True),
-    _column("Batch-High", ".status.batchSize.high", "Upper end of the interval.", wide=True),
-    _column("Extrapolation", ".status.extrapolation", "Beyond the sweep's compute.", wide=True),
-    _column("Sweep", ".spec.sweepRef.name", "The sweep whose laws answer.", wide=True),
+    _condition("Stale", "Stale", "status", "Whether the answer is older than the sweep's laws."),
+    _condition("Ready", "Ready", "status", "Whether there is an answer."),
+    _condition("Reason", "Ready", "reason", "Reason of the Ready condition."),
+    _column("LR-Low", ".status.learningRate.low", "Lower end of the 80 % interval.", wide=True),
+    _column("LR-High", ".status.learningRate.high", "Upper end of the 80 % interval.", wide=True),
+    _column("Batch-Low", ".status.batchSize.low", "Lower end of the 80 % interval.", wide=True),
+    _column("Batch-High", ".status.batchSize.high", "Upper end of the 80 % interval.", wide=True),
+    _column(
+        "Extrapolation",
+        ".status.extrapolation.computeFactor",
+        "Total compute over the largest compute of the sweep.",
+        wide=True,
+    ),
+    _column("Sweep", ".spec.sweepRef.name", "Sweep whose laws answer.", wide=True),
     AGE,
 ]
 

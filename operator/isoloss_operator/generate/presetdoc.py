@@ -6,12 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.presets import (
-    MAX_POSITIONS,
-    PRESETS,
-    parameter_counts,
-    preset_config,
-)
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.presets import MAX_POSITIONS, PRESETS, preset_config
 
 INTRODUCTION = f"""\
 # Presets

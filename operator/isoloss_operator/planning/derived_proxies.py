@@ -1,8 +1,8 @@
-"""A proxy in the likeness of a checkpoint: its config.json made smaller in width and depth.
+"""Proxies derived from a checkpoint's config.json: the same architecture, smaller in width and depth.
 
-Kept are family, head sizes, heads per key-value head, vocabulary, expert layout and position encoding;
-width and depth shrink together, so that their ratio (the aspect ratio) stays about what it was.
-What can not be kept is refused: a law from a misshapen proxy says nothing about the checkpoint.
+Family, head sizes, heads per key-value head, vocabulary, expert layout and position encoding are kept.
+Width and depth shrink together, so that the aspect ratio stays about the same. A config that cannot be
+scaled this way is refused: a law from a proxy of another shape says nothing about the checkpoint.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoloss_operator.planning.presets import UnsupportedModel, model_type, parameter_counts
+from isoloss_operator.planning.architectures import UnsupportedModel, model_type
+from isoloss_operator.planning.parameters import parameter_counts
 
 TOLERANCE = 0.1
-"""Active parameters may be off by this share of what is asked."""
+"""Maximum relative error of the active parameters."""
 MAX_STRETCH = 2.0
-"""Aspect ratio and heads per key-value head may change by this factor at most."""
+"""Maximum factor by which the aspect ratio and the heads per key-value head may change."""
 SIZE_WEIGHT = 4.0
-"""How much worse it is to miss the size than to miss the aspect ratio, both as squared logarithms."""
+"""Weight of a wrong size against a wrong aspect ratio, both as squared logarithms."""
 MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
-"""Of one kept setting as JSON; long ones are tables for much longer contexts (longrope)."""
+"""Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
 MISTRAL_WINDOW = 4096
 """transformers' sliding_window where a Mistral config leaves it out; null means none."""
 
@@ -49,8 +50,8 @@ _KEPT_BY_ALL = (
 )
 
 
-class NoLikeness(ValueError):
-    """No proxy can be derived; `field` is at fault: checkpoint or parameters."""
+class NoDerivedProxy(ValueError):
+    """No proxy can be derived. `field` is the cause: checkpoint or parameters."""
 
     def __init__(self, field: str, message: str) -> None:
         shown = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
@@ -59,19 +60,19 @@ class NoLikeness(ValueError):
         self.message = shown
 
 
-def proxy_like(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
+def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     """The configuration of a proxy with about `parameters` active parameters, head included.
 
-    `config` is the checkpoint's config.json. Of all shapes within 10 % of the size and half to twice the
-    aspect ratio, the one that changes size and proportions least. Raises NoLikeness.
+    `config` is the checkpoint's config.json. Chosen is the shape that changes size and proportions least,
+    of those within 10 % of the size and half to twice the aspect ratio. Raises NoDerivedProxy.
     """
     try:
         checkpoint = _checkpoint(config)
     except UnsupportedModel as error:
         message = f"config.json: {error.field}: {error.message}"
-        raise NoLikeness("checkpoint", message) from error
+        raise NoDerivedProxy("checkpoint", message) from error
     if parameters > checkpoint.active:
-        raise NoLikeness(
+        raise NoDerivedProxy(
             "parameters",
             f"{parameters:,} is more than the {checkpoint.active:,} active parameters that the "
             "checkpoint itself has",
@@ -88,7 +89,7 @@ def proxy_like(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Checkpoint:
-    """What the proxy is to resemble."""
+    """The checkpoint's architecture."""
 
     config: Mapping[str, Any]
     kind: str
@@ -102,7 +103,7 @@ class _Checkpoint:
     dense_first: int
     """Dense layers before the mixtures."""
     layer_step: int
-    """Layers come in groups of so many: one mixture and the dense ones before it."""
+    """Layers per group: one mixture of experts and the dense ones before it."""
 
 
 def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
@@ -128,16 +129,16 @@ def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
 
 
 def _refuse_layers_by_number(config: Mapping[str, Any]) -> None:
-    """Settings that speak of single layers have no meaning at another depth."""
+    """Refuse settings of single layers: they have no meaning at another depth."""
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list):
         raise UnsupportedModel("layer_types", "must be a list")
     if any(kind != "full_attention" for kind in kinds):
-        raise UnsupportedModel("layer_types", "layers of several kinds can not be scaled")
+        raise UnsupportedModel("layer_types", "layers of several kinds cannot be scaled")
     if config.get("mlp_only_layers"):
-        raise UnsupportedModel("mlp_only_layers", "dense layers by number can not be scaled")
+        raise UnsupportedModel("mlp_only_layers", "dense layers by number cannot be scaled")
     if config.get("use_sliding_window"):
-        raise UnsupportedModel("use_sliding_window", "windows by layer can not be scaled")
+        raise UnsupportedModel("use_sliding_window", "windows by layer cannot be scaled")
     if config.get("moe_layer_freq") not in (None, 1):
         raise UnsupportedModel("moe_layer_freq", "only 1 is supported: transformers ignores it")
 
@@ -155,13 +156,13 @@ class _Shape:
     """Heads per key-value head, relative to the checkpoint's as far as there are so many heads."""
 
     def change(self, parameters: int) -> float:
-        """How far from what is asked, 0 at best."""
+        """Distance from the requested size and the checkpoint's proportions, 0 at best."""
         missed = math.log(self.active / parameters)
         return SIZE_WEIGHT * missed**2 + math.log(self.aspect) ** 2 + math.log(self.group) ** 2
 
 
 def _shapes(checkpoint: _Checkpoint, parameters: int) -> Iterator[_Shape]:
-    """Shapes that keep the proportions, up to the first one too large for each width."""
+    """Shapes that keep the proportions, for each width up to the first that is too large."""
     kept = _kept_settings(checkpoint)
     too_many = (1 + TOLERANCE) * parameters
     for heads in range(1, math.ceil(MAX_STRETCH * checkpoint.heads) + 1):
@@ -186,9 +187,11 @@ def _shapes(checkpoint: _Checkpoint, parameters: int) -> Iterator[_Shape]:
 
 def _depths(checkpoint: _Checkpoint, width: int) -> Iterator[int]:
     """Numbers of layers for a width that leave the aspect ratio within bounds."""
-    alike = width * checkpoint.layers / checkpoint.hidden
-    deepest = min(math.floor(MAX_STRETCH * alike), math.ceil(MAX_STRETCH * checkpoint.layers))
-    for layers in range(max(1, math.ceil(alike / MAX_STRETCH)), deepest + 1):
+    proportional = width * checkpoint.layers / checkpoint.hidden
+    deepest = min(
+        math.floor(MAX_STRETCH * proportional), math.ceil(MAX_STRETCH * checkpoint.layers)
+    )
+    for layers in range(max(1, math.ceil(proportional / MAX_STRETCH)), deepest + 1):
         if layers > _dense_layers(checkpoint, layers) and layers % checkpoint.layer_step == 0:
             yield layers
 
@@ -208,7 +211,7 @@ def _kv_heads(checkpoint: _Checkpoint, heads: int) -> tuple[int, float]:
 
 
 def _rounded(width: float) -> int:
-    """The nearest multiple of 64, of 16 where that is coarse: matrix units like both."""
+    """The nearest multiple of 64, or of 16 below 512: tensor cores need multiples of 8 or more."""
     step = 64 if width >= 512 else 16
     return max(step, step * round(width / step))
 
@@ -229,7 +232,7 @@ def _sizes(
         sizes["head_dim"] = checkpoint.head_dim
     else:
         sizes["first_k_dense_replace"] = _dense_layers(checkpoint, layers)
-        # Left out it would mean a default rank, and not: no low-rank queries.
+        # Absent would mean transformers' default rank; null means no low-rank queries.
         sizes.setdefault("q_lora_rank", None)
     return sizes
 
@@ -241,20 +244,22 @@ def _kept_settings(checkpoint: _Checkpoint) -> dict[str, Any]:
         if key not in config:
             continue
         if len(json.dumps(config[key])) > MAX_SETTING_CHARACTERS:
-            raise NoLikeness("checkpoint", f"config.json: {key}: is too long to be kept")
+            raise NoDerivedProxy("checkpoint", f"config.json: {key}: is too long to keep")
         kept[key] = config[key]
     if checkpoint.kind == "mistral":
         kept.setdefault("sliding_window", MISTRAL_WINDOW)
     return kept
 
 
-def _nothing_close(checkpoint: _Checkpoint, shapes: list[_Shape], parameters: int) -> NoLikeness:
+def _nothing_close(
+    checkpoint: _Checkpoint, shapes: list[_Shape], parameters: int
+) -> NoDerivedProxy:
     vocabulary = checkpoint.config["vocab_size"]
     why = (
         f"no shape with the checkpoint's proportions and its vocabulary of {vocabulary:,} has "
         f"{parameters:,} active parameters within {TOLERANCE:.0%}"
     )
     if not shapes:
-        return NoLikeness("parameters", why)
+        return NoDerivedProxy("parameters", why)
     nearest = min(shapes, key=lambda shape: abs(math.log(shape.active / parameters)))
-    return NoLikeness("parameters", f"{why}: the nearest has {nearest.active:,}")
+    return NoDerivedProxy("parameters", f"{why}: the nearest has {nearest.active:,}")

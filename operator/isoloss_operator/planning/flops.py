@@ -1,7 +1,7 @@
-"""What a token of training costs, by part and under named conventions.
+"""Training FLOPs per token, by part and under named conventions.
 
-Conventions differ by up to four times at 100 M parameters with a 131k vocabulary, so the parts are kept and
-every number says which convention it follows. `6ND` is used throughout unless a name says otherwise.
+The conventions differ by a factor of up to four at 100 M parameters with a 131k vocabulary: the parts are
+kept, and every number names its convention. Without a name it is `6ND`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from isoloss_contract.records import ParameterCounts
-from isoloss_operator.planning.presets import AttentionShape, attention_shape, parameter_counts
+from isoloss_operator.planning.parameters import AttentionShape, attention_shape, parameter_counts
 
 
 class Convention(StrEnum):
@@ -23,7 +23,7 @@ class Convention(StrEnum):
     EXACT = "exact"
     """6ND plus attention scores under the causal mask: what is executed."""
     PALM = "PaLM"
-    """6ND plus 12 * layers * width * sequence length: the mask's half is counted too. Usual for MFU."""
+    """6ND plus 12 * layers * width * sequence length: counts the masked half too. Usual for MFU."""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """Which points a sweep trains, what each costs and what it is called.
 
-Pure and deterministic: the same spec and corpus give the same points, keys and Job names after any restart.
+Deterministic: the same spec and corpus give the same points, keys and Job names after every restart.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from isoloss_contract.records import (
     DataManifest,
@@ -20,13 +20,13 @@ from isoloss_contract.records import (
     PointConfig,
     content_key,
 )
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.api import Grid, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
-from isoloss_operator.planning.presets import parameter_counts
+from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
 
 MAX_JOB_NAME = 63
-"""A Job's name is also a label of its pods."""
+"""A Job's name is also a label of its pods, of at most 63 characters."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class PlannedProxy:
     model: dict[str, Any]
     parameters: ParameterCounts
     base: PointConfig | None
-    """A point's config but for batch size and learning rate; None before the corpus is prepared."""
+    """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
     template_digest: str
-    """Of everything that shapes its pods: failures are charged to one template."""
+    """Of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PlannedPoint:
     batch_size: int
     learning_rate: float
     name: str
-    """Unique within the sweep and readable: `<proxy>-b64-lr2e-4`."""
+    """Unique within the sweep: `<proxy>-b64-lr2e-4`."""
     key: str
     """Content key; empty before the corpus is prepared."""
     tokens: int
@@ -76,8 +76,8 @@ def plan_points(
 ) -> tuple[PlannedPoint, ...]:
     """All points in order of proxies, batch sizes, learning rates.
 
-    Without a manifest (corpus not prepared yet) points are counted but have no keys. Raises InvalidSpec
-    where the corpus does not go with the spec: vocabulary, empty domains, equal points.
+    Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec where
+    the corpus does not fit the spec: vocabulary, empty domains, equal points.
     """
     manifest_json = None if manifest is None else manifest.model_dump_json()
     return _plan(spec.model_dump_json(exclude={"suspend", "parallelism"}), manifest_json)
@@ -85,7 +85,7 @@ def plan_points(
 
 @lru_cache(maxsize=16)
 def _plan(spec_json: str, manifest_json: str | None) -> tuple[PlannedPoint, ...]:
-    # Keys of 10,000 points take a second: remembered, since every pass asks for the same ones.
+    # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
     spec = ScalingSweepSpec.model_validate({"parallelism": 1, **json.loads(spec_json)})
     manifest = None if manifest_json is None else DataManifest.model_validate_json(manifest_json)
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
@@ -132,14 +132,14 @@ def _planned_proxy(
         tokens=proxy.tokens,
         model=model,
         parameters=parameter_counts(model),
-        base=_base_config(spec, model, manifest) if manifest else None,
+        base=_base_config(spec, spec.grid_of(proxy), model, manifest) if manifest else None,
         pod_template=proxy.pod_template,
         template_digest=template_digest(spec, proxy.pod_template),
     )
 
 
 def template_digest(spec: ScalingSweepSpec, own: dict[str, Any] | None = None) -> str:
-    """Short hash of all that shapes a pod of this sweep: a mended template starts the count anew."""
+    """Short hash of all that shapes a pod of this sweep. `own`: of the proxy or the data."""
     return content_key([spec.pod_template, own, spec.storage.secret_name])[:16]
 
 
@@ -149,10 +149,14 @@ def mixture(spec: ScalingSweepSpec) -> dict[str, float]:
     return {domain.name: domain.weight / total for domain in spec.data.domains}
 
 
+PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Float32": "float32"}
+"""The trainer's words for spec.training.precision: they are part of every content key."""
+
+
 def _base_config(
-    spec: ScalingSweepSpec, model: dict[str, Any], manifest: DataManifest
+    spec: ScalingSweepSpec, grid: Grid, model: dict[str, Any], manifest: DataManifest
 ) -> PointConfig:
-    grid, evaluation = spec.grid, spec.evaluation
+    evaluation = spec.evaluation
     return PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
@@ -168,7 +172,7 @@ def _base_config(
             sequences_per_domain=spec.data.validation.sequences_per_domain,
             averaging_tokens=evaluation.averaging_tokens,
         ),
-        precision=spec.training.precision,
+        precision=PRECISIONS[spec.training.precision],
     )
 
 
@@ -209,7 +213,7 @@ def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecE
 
 
 def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str, float]:
-    """Domains that the longest run sees more than once, and how often."""
+    """Epochs of the longest run over each domain that it sees more than once."""
     longest = max(proxy.tokens for proxy in spec.proxies)
     shares = mixture(spec)
     epochs = {
@@ -221,7 +225,7 @@ def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str
 
 
 def _twins(points: Sequence[PlannedPoint]) -> list[SpecError]:
-    """Two proxies of the same model with overlapping grids would be one point under two names."""
+    """Points of two proxies with one key: the same model and overlapping grids."""
     first: dict[str, PlannedPoint] = {}
     errors: dict[str, SpecError] = {}
     for point in points:
@@ -239,7 +243,7 @@ def _twins(points: Sequence[PlannedPoint]) -> list[SpecError]:
 
 
 def decimal_label(value: float) -> str:
-    """A number as digits and exponent, fit for a DNS label: 0.00025 is 25e-5."""
+    """A number as digits and exponent for a DNS label: 0.00025 is 25e-5."""
     _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     return f"{''.join(map(str, digits))}e{exponent}"
 
@@ -247,8 +251,8 @@ def decimal_label(value: float) -> str:
 def job_name(owner: str, what: str, identity: Sequence[str], attempt: int) -> str:
     """`<owner>-<what>-<8 hex of identity>`, with `-a<n>` from the second attempt on.
 
-    At most 63 characters: the owner is cut first. `identity` holds all that tells this Job from another
-    of the same spelling (owner's uid, store, content key).
+    At most 63 characters: the owner is cut first. `identity` distinguishes Jobs of one spelling (owner's
+    uid, store, content key).
     """
     suffix = "-" + content_key(list(identity))[:8] + (f"-a{attempt}" if attempt > 1 else "")
     room = MAX_JOB_NAME - len(suffix)

@@ -1,7 +1,7 @@
-"""From what the API server stored to types the core can trust, with every complaint naming its field.
+"""Parses and checks specs; every error names its field.
 
-The types refuse what the CRD's schema and rules refuse; here follows what takes knowledge of models and
-runs. Nothing raises anything but InvalidSpec, so that a bad spec is a condition and never a crash.
+The API types refuse what the CRD's schema and rules refuse. Checks that need knowledge of models and runs are
+here. InvalidSpec is the only exception, so that a bad spec becomes a condition and never a crash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from isoloss_contract.records import DomainSource, OptimizerConfig, PrepareConfig
+from isoloss_contract.records import WARMUP_MULTIPLE, DomainSource, OptimizerConfig, PrepareConfig
 from isoloss_contract.store import StoreError
 from isoloss_operator.api import (
     HyperparamPredictionSpec,
@@ -24,27 +24,22 @@ from isoloss_operator.api import (
     Proxy,
     ScalingSweepSpec,
 )
-from isoloss_operator.planning.derived_proxies import NoLikeness, proxy_like
-from isoloss_operator.planning.presets import (
-    UnsupportedModel,
-    parameter_counts,
-    preset_config,
-    unknown_keys,
-)
+from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
+from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.presets import preset_config
 
 MAX_ERRORS = 10
-"""More complaints than this at once help nobody."""
+"""Errors in one message."""
 MAX_STORAGE_URI = 640
-"""Characters: names of folders and files are added, and the result must fit tasks and status."""
-WARMUP_MULTIPLE = 2
-"""Evaluations up to this multiple of the warm-up do not count (runs.py)."""
+"""Characters. Folders and files are appended, and the result must fit into tasks and the status."""
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class SpecError:
-    """One thing wrong with a spec: the field as the user wrote it, and what to do."""
+    """One error of a spec: the field as in the manifest, and what to do."""
 
     field: str
     message: str
@@ -54,7 +49,7 @@ class SpecError:
 
 
 class InvalidSpec(ValueError):
-    """A spec that can not be worked on; `errors` holds every complaint."""
+    """An invalid spec with all its errors."""
 
     def __init__(self, errors: Iterable[SpecError]) -> None:
         self.errors = tuple(errors)
@@ -62,16 +57,16 @@ class InvalidSpec(ValueError):
 
 
 def in_words(errors: Sequence[SpecError]) -> str:
-    """The complaints as one message."""
+    """The errors as one message."""
     shown = "; ".join(str(error) for error in errors[:MAX_ERRORS])
     more = len(errors) - MAX_ERRORS
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
-    """The spec of a ScalingSweep, checked as far as that is possible without its corpus.
+    """The spec of a ScalingSweep, checked as far as is possible without its corpus.
 
-    Models that are to be like a checkpoint stay open: see `with_likenesses`. Raises InvalidSpec.
+    Models with `like` are checked by `with_derived_proxies`. Raises InvalidSpec.
     """
     spec = _parse(raw, ScalingSweepSpec)
     errors = [
@@ -90,7 +85,7 @@ def parse_prediction_spec(raw: Mapping[str, Any]) -> HyperparamPredictionSpec:
 
 
 def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
-    """URIs of the checkpoints that proxies are to resemble, by the field that names them."""
+    """URIs of the checkpoints that proxies are derived from, by the field that names them."""
     return {
         f"spec.proxies[{index}].model.like.checkpoint": proxy.model.like.checkpoint
         for index, proxy in enumerate(spec.proxies)
@@ -98,7 +93,7 @@ def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
     }
 
 
-def with_likenesses(
+def with_derived_proxies(
     spec: ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
 ) -> ScalingSweepSpec:
     """The spec with a `config` in place of every `like`.
@@ -115,9 +110,9 @@ def with_likenesses(
             proxies.append(proxy)
             continue
         try:
-            model = Model(config=_likeness(like, configs.get(like.checkpoint)))
+            model = Model(config=_derived_config(like, configs.get(like.checkpoint)))
             proxies.append(proxy.model_copy(update={"model": model}))
-        except NoLikeness as error:
+        except NoDerivedProxy as error:
             field = f"spec.proxies[{index}].model.like.{error.field}"
             errors.append(SpecError(field, error.message))
     if errors:
@@ -129,16 +124,16 @@ def with_likenesses(
     return derived
 
 
-def _likeness(like: Like, found: Mapping[str, Any] | StoreError | None) -> dict[str, Any]:
+def _derived_config(like: Like, found: Mapping[str, Any] | StoreError | None) -> dict[str, Any]:
     if found is None:
-        raise NoLikeness("checkpoint", "its config.json was not read")
+        raise NoDerivedProxy("checkpoint", "its config.json was not read")
     if isinstance(found, StoreError):
-        raise NoLikeness("checkpoint", str(found))
-    config = proxy_like(found, like.parameters)
+        raise NoDerivedProxy("checkpoint", str(found))
+    config = derive_proxy(found, like.parameters)
     positions = config.get("max_position_embeddings")
     if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
         message = "config.json: max_position_embeddings: must be set, a positive integer"
-        raise NoLikeness("checkpoint", message)
+        raise NoDerivedProxy("checkpoint", message)
     return config
 
 
@@ -156,7 +151,7 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
 
 
 def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
-    """The optimizer as the trainer wants it. Raises InvalidSpec where a value is out of range."""
+    """The trainer's optimizer settings. Raises InvalidSpec where a value is out of range."""
     try:
         return OptimizerConfig(
             beta1=float(optimizer.beta1),
@@ -175,7 +170,7 @@ def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
 
 
 def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
-    """The transformers configuration of a proxy, without a `like` (see `with_likenesses`).
+    """The transformers configuration of a proxy, without a `like` (see `with_derived_proxies`).
 
     Raises UnsupportedModel.
     """
@@ -194,11 +189,13 @@ def _parse(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
         return model.model_validate(raw)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise InvalidSpec(_spec_error(detail) for detail in details if _is_news(detail)) from error
+        raise InvalidSpec(
+            _spec_error(detail) for detail in details if _is_informative(detail)
+        ) from error
 
 
-def _is_news(detail: ErrorDetails) -> bool:
-    """Bad items make their list too short in pydantic's eyes: the items say enough."""
+def _is_informative(detail: ErrorDetails) -> bool:
+    """Whether an error tells more than others: pydantic also calls a list of bad items too short."""
     return not (
         detail["type"] == "too_short" and len(detail["input"]) > detail["ctx"]["actual_length"]
     )
@@ -214,7 +211,7 @@ def _spec_error(detail: ErrorDetails) -> SpecError:
     if kind == "missing":
         return SpecError(field, "is required")
     if kind == "extra_forbidden":
-        return SpecError(field, "is no field of this resource")
+        return SpecError(field, "is not a field of this resource")
     if kind == "string_pattern_mismatch":
         return SpecError(field, f"{given!r} does not have the form {detail['ctx']['pattern']}")
     return SpecError(field, _lower(detail["msg"]))
@@ -261,7 +258,7 @@ def _model_errors(model: Model, field: str) -> list[SpecError]:
 
 
 def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
-    """Sequences longer than a model's positions, for models that are known."""
+    """Sequences longer than the positions of a model, where its config is known."""
     length = spec.data.sequence_length
     known = (proxy for proxy in spec.proxies if proxy.model.like is None)
     positions = {
@@ -283,8 +280,9 @@ def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[Spe
     return [
         SpecError(
             f"{field}.tokens",
-            f"must be more than twice optimizer.warmupTokens ({spec.optimizer.warmup_tokens}): "
-            "evaluations before that do not count",
+            f"must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens "
+            f"({spec.optimizer.warmup_tokens}): "
+            "earlier evaluations are not fitted",
         )
     ]
 

@@ -1,1 +1,1 @@
-"""The operator's process: settings, watches, queue, probes, metrics, logs."""
+"""The operator's process: queue, leader election, probes, metrics, logs."""

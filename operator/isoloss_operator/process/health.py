@@ -1,6 +1,6 @@
-"""One HTTP port for /healthz, /readyz and /metrics, served by threads of its own.
+"""Serves /healthz, /readyz and /metrics on one port, from threads of its own.
 
-So a probe is answered while the event loop and every worker are busy, and says so if they are stuck.
+Probes are answered even while the event loop and all workers are busy, and report when they are stuck.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 Check = Callable[[], str]
-"""Says in a sentence what is wrong; empty: nothing."""
+"""Returns what is wrong in a sentence; empty: nothing."""
 PLAIN = "text/plain; charset=utf-8"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,10 +28,10 @@ class HealthServer:
         ready: Check,
         metrics: Callable[[], bytes],
     ) -> None:
-        """Binds at once; `port` 0 takes any free one. Raises OSError where the port is taken."""
+        """Binds the port; 0 takes any free one. Raises OSError if it is in use."""
         pages = {
-            "/healthz": lambda: _verdict(healthy()),
-            "/readyz": lambda: _verdict(ready()),
+            "/healthz": lambda: _probe_response(healthy()),
+            "/readyz": lambda: _probe_response(ready()),
             "/metrics": lambda: (HTTPStatus.OK, METRICS_TYPE, metrics()),
         }
 
@@ -59,19 +59,19 @@ class HealthServer:
         self._server.server_close()
 
 
-Answer = tuple[HTTPStatus, str, bytes]
+Response = tuple[HTTPStatus, str, bytes]
 
 
-def _verdict(problem: str) -> Answer:
+def _probe_response(problem: str) -> Response:
     if problem:
         return HTTPStatus.INTERNAL_SERVER_ERROR, PLAIN, f"{problem}\n".encode()
     return HTTPStatus.OK, PLAIN, b"ok\n"
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Looks the path up; everything else is not found."""
+    """Looks up the path."""
 
-    answers: dict[str, Callable[[], Answer]]
+    answers: dict[str, Callable[[], Response]]
     timeout = 10
 
     def do_GET(self) -> None:
@@ -87,4 +87,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes come every few seconds and are not worth a line."""
+        """Log nothing: probes come every few seconds."""

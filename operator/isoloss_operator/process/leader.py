@@ -1,7 +1,7 @@
-"""Leader election with a Lease, as client-go does it: one process works, the others wait.
+"""Leader election with a Lease, like client-go's: one process works, the others wait.
 
-Own code because the client's elector neither releases the lease on exit nor can be stopped, and
-compares wall clocks. Safety does not rest on it alone: Job names are deterministic, too.
+The Python client's elector neither releases the lease on exit nor can be stopped, and it compares wall clocks.
+Safety does not depend on the election alone: Job names are deterministic, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Lease = dict[str, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """Seconds: a silent leader is replaced after `lease`, and stops by itself after `deadline`."""
+    """Seconds: a leader that does not renew stops after `deadline` and is replaced after `lease`."""
 
     lease: float = 15.0
     deadline: float = 10.0
@@ -34,7 +34,7 @@ class Terms:
 
 
 class Elector:
-    """Takes and keeps the lease. `acquire` blocks; then `keep` renews it in a thread of its own."""
+    """Acquires and renews the lease. `acquire` blocks; `keep` renews in a thread of its own."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Elector:
         self._thread: threading.Thread | None = None
         self._seen: tuple[Any, ...] = ()
         self._seen_at = 0.0
-        """Another's lease counts from when we saw it change: clocks of two machines differ."""
+        """Another's lease expires relative to when we saw it change: two machines' clocks differ."""
         self.is_leader = False
 
     def acquire(self) -> bool:
-        """Wait until this process leads; False where `stop` came first."""
+        """Wait until this process leads; False if `stop` was called first."""
         while not self._stop.is_set():
             if self._try_once():
                 self.is_leader = True
@@ -69,14 +69,14 @@ class Elector:
         return False
 
     def keep(self, on_lost: Callable[[], None]) -> None:
-        """Renew in the background; `on_lost` is called once if that fails for the deadline."""
+        """Renew in the background. `on_lost` is called once if that fails for the renew deadline."""
         self._thread = threading.Thread(
             target=self._keep, args=(on_lost,), name="leader", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop waiting or renewing, and give the lease back so that the next need not wait."""
+        """Stop waiting or renewing, and release the lease so that the next leader need not wait."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(self._terms.deadline)
@@ -96,7 +96,7 @@ class Elector:
                 return
 
     def _try_once(self) -> bool:
-        """Create, take over or renew the lease; False where that is not ours to do or failed."""
+        """Create, take over or renew the lease; False if another holds it or the call failed."""
         try:
             lease = self._cluster.get(LEASE, self._namespace, self._name)
             if lease is None:
@@ -136,7 +136,7 @@ class Elector:
         }
 
     def _renewed(self, lease: Lease) -> Lease:
-        """The same lease, hence with its resourceVersion: of two takers one gets a conflict."""
+        """The lease as read, with its resourceVersion: of two candidates one gets a conflict."""
         spec = lease["spec"]
         if spec.get("holderIdentity") == self._identity:
             kept = self._spec(spec.get("acquireTime") or _now(), spec.get("leaseTransitions") or 0)
@@ -162,7 +162,7 @@ class Elector:
             released = {**lease, "spec": {**spec, "renewTime": _now()}}
             self._cluster.replace(LEASE, self._namespace, self._name, released)
         except ClusterError as error:
-            logger.info("Lease not released, it runs out by itself: %s", error)
+            logger.info("Lease not released, it expires by itself: %s", error)
 
 
 def _now() -> str:

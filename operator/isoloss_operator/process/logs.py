@@ -1,4 +1,4 @@
-"""One JSON object per log line, ready for any log collector; the frameworks' chatter is left out."""
+"""Logging: one JSON object per line, without the frameworks' routine messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Log to standard error from `level` upwards, replacing whatever handlers there were."""
+    """Log to standard error from `level` upwards, replacing all handlers."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

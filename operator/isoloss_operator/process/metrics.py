@@ -1,17 +1,16 @@
-"""The operator's own Prometheus metrics. Names are `isoloss_<what>_<unit>`; none names a point."""
+"""The operator's Prometheus metrics, all named `isoloss_<what>_<unit>`. No label names a point."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
 
 from prometheus_client import (
-    GC_COLLECTOR,
-    PLATFORM_COLLECTOR,
-    PROCESS_COLLECTOR,
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
@@ -21,89 +20,102 @@ SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 FIT_SECONDS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
+# A `_created` series per counter and label set doubles their number and tells nothing about the cluster.
+disable_created_metrics()
+
+
 class Metrics:
     """All metrics of one operator, in a registry of their own. Thread-safe."""
 
     def __init__(self, *, per_object: bool = True) -> None:
-        """`per_object` False leaves out the gauges that name a sweep or prediction."""
+        """Without `per_object` there are no gauges of single sweeps and predictions."""
         registry = self.registry = CollectorRegistry()
         self.statuses = StatusCollector()
         if per_object:
             registry.register(self.statuses)
-        for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
-            registry.register(collector)
+        ProcessCollector(namespace="isoloss", registry=registry)
         self._add_reconcile(registry)
         self._add_calls(registry)
         self.leader = Gauge(
-            "isoloss_leader", "1 in the process that holds the lease.", registry=registry
+            "isoloss_leader", "1 if this process leads, else 0.", registry=registry
         )
-        build = Gauge("isoloss_build_info", "Always 1.", ("version",), registry=registry)
+        build = Gauge(
+            "isoloss_build_info",
+            "Version of the operator; always 1.",
+            ("version",),
+            registry=registry,
+        )
         build.labels(version("isoloss")).set(1)
 
     def _add_reconcile(self, registry: CollectorRegistry) -> None:
         self.reconcile_seconds = Histogram(
             "isoloss_reconcile_duration_seconds",
-            "One pass over a resource.",
+            "Duration of one pass over a resource.",
             ("kind",),
             buckets=SECONDS,
             registry=registry,
         )
         self.reconcile_errors = Counter(
             "isoloss_reconcile_errors",
-            "Passes that ended in an error.",
+            "Passes that ended with an exception, by its class.",
             ("kind", "error"),
             registry=registry,
         )
         self.queue_ready = Gauge(
-            "isoloss_queue_ready", "Resources waiting for a worker.", registry=registry
+            "isoloss_queue_ready",
+            "Resources that are due and wait for a worker.",
+            registry=registry,
         )
         self.queue_wait = Gauge(
             "isoloss_queue_longest_wait_seconds",
-            "Longest that a resource now waits for a worker.",
+            "Longest time that a resource has been waiting for a worker.",
             registry=registry,
         )
         self.watch_event = Gauge(
             "isoloss_watch_last_event_timestamp_seconds",
-            "When a watch last delivered.",
+            "Time of the last watch event.",
             ("kind",),
             registry=registry,
         )
         self.watch_lag = Gauge(
             "isoloss_watch_lag_seconds",
-            "How long the watches have not delivered what a live read has shown.",
+            "Time for which a watch has not delivered what a live read returned.",
             registry=registry,
         )
 
     def _add_calls(self, registry: CollectorRegistry) -> None:
         self.api_calls = Counter(
             "isoloss_api_calls",
-            "Calls to the API server by HTTP method and status; 0: no answer.",
+            "Requests to the API server by HTTP method and status; status 0: no response.",
             ("method", "status"),
             registry=registry,
         )
         self.store_seconds = Histogram(
             "isoloss_store_duration_seconds",
-            "Calls to object storage.",
+            "Duration of calls to object storage.",
             ("operation",),
             buckets=SECONDS,
             registry=registry,
         )
         self.store_errors = Counter(
             "isoloss_store_errors",
-            "Calls that object storage did not answer.",
+            "Calls that object storage did not answer, after retries.",
             ("operation",),
             registry=registry,
         )
         self.jobs = Counter(
-            "isoloss_jobs", "Jobs created or deleted.", ("action", "task"), registry=registry
+            "isoloss_job_writes",
+            "Jobs created or deleted; task is empty for deletions.",
+            ("action", "task"),
+            registry=registry,
         )
         self.fit_seconds = Histogram(
             "isoloss_fit_duration_seconds",
-            "Reading trajectories, fitting, writing laws and report.",
+            "Duration of a fit: reading trajectories, fitting, writing laws and report.",
             buckets=FIT_SECONDS,
             registry=registry,
         )
 
     def page(self) -> bytes:
-        """The exposition that Prometheus scrapes."""
+        """The page that Prometheus scrapes."""
         return generate_latest(self.registry)

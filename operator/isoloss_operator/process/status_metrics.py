@@ -1,6 +1,6 @@
-"""Gauges of each sweep and prediction, made at scrape time from the newest statuses.
+"""Gauges of each sweep and prediction, computed from the newest statuses at scrape time.
 
-So they vanish with their resource, and no scrape ever sees half of an update.
+They disappear with their resource, and a scrape never sees half of an update.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Sample = tuple[tuple[str, ...], float | None]
 
 @dataclass(frozen=True)
 class _Progress:
-    """How far a sweep has come and since when (Unix seconds)."""
+    """Progress of a sweep and when it was reached (Unix seconds)."""
 
     reached: tuple[int, int]
     since: float
@@ -44,7 +44,7 @@ class StatusCollector(Collector):
         self._progress: dict[Name, _Progress] = {}
 
     def show_sweep(self, name: Name, status: ScalingSweepStatus, now: float) -> None:
-        """Publish a sweep's status from now (Unix seconds) on."""
+        """Publish a sweep's status. `now` in Unix seconds."""
         done = status.points.succeeded + status.points.diverged
         reached = (done, sum(point.tokens for point in status.active))
         with self._lock:
@@ -69,11 +69,11 @@ class StatusCollector(Collector):
             self._predictions.pop(name, None)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing to check for clashes before the first scrape."""
+        """Nothing: the names are only known at scrape time."""
         return ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """All gauges as they are now."""
+        """All gauges."""
         with self._lock:
             sweeps, progress = dict(self._sweeps), dict(self._progress)
             predictions = dict(self._predictions)
@@ -85,7 +85,7 @@ def _sweep_gauges(
     sweeps: dict[Name, ScalingSweepStatus], progress: dict[Name, _Progress]
 ) -> Iterator[GaugeMetricFamily]:
     yield _gauge(
-        "scalingsweep_points",
+        "isoloss_scalingsweep_points",
         "Points by state.",
         ("state",),
         (
@@ -95,20 +95,20 @@ def _sweep_gauges(
         ),
     )
     yield _gauge(
-        "scalingsweep_progress_ratio",
-        "Points done of all points.",
+        "isoloss_scalingsweep_progress_ratio",
+        "Points that succeeded or diverged, over all points.",
         (),
         ((name, _ratio_done(status)) for name, status in sweeps.items()),
     )
     yield _gauge(
-        "scalingsweep_last_progress_timestamp_seconds",
-        "When a point was last done or an active point last seen to advance.",
+        "isoloss_scalingsweep_last_progress_timestamp_seconds",
+        "Time at which a point was last completed or an active point last seen to advance.",
         (),
         ((name, progress[name].since) for name in sweeps),
     )
     yield _gauge(
-        "scalingsweep_compute_flops",
-        "FLOPs planned for the grid and spent by the points done.",
+        "isoloss_scalingsweep_compute_flops",
+        "FLOPs planned for the whole grid, and spent by attempts that ended, including failed ones.",
         ("kind",),
         (
             ((*name, kind), _number(text))
@@ -117,36 +117,38 @@ def _sweep_gauges(
         ),
     )
     yield _gauge(
-        "scalingsweep_accelerator_seconds",
-        "Accelerator seconds of the points done.",
+        "isoloss_scalingsweep_accelerator_seconds",
+        "Accelerator seconds of attempts that ended, including failed ones.",
         (),
         ((name, _seconds(status.accelerator_hours)) for name, status in sweeps.items()),
     )
     yield _gauge(
-        "scalingsweep_estimated_completion_timestamp_seconds",
-        "When the sweep will be done at its present speed; absent where unknown.",
+        "isoloss_scalingsweep_estimated_completion_timestamp_seconds",
+        "Estimated time of completion at the current speed; absent if unknown.",
         (),
         ((name, _timestamp(status.estimated_completion)) for name, status in sweeps.items()),
     )
-    yield _conditions("scalingsweep", {n: s.conditions for n, s in sweeps.items()})
+    yield _conditions("isoloss_scalingsweep", {n: s.conditions for n, s in sweeps.items()})
 
 
 def _prediction_gauges(
     predictions: dict[Name, HyperparamPredictionStatus],
 ) -> Iterator[GaugeMetricFamily]:
     yield _gauge(
-        "hyperparamprediction_extrapolation_ratio",
+        "isoloss_hyperparamprediction_extrapolation_ratio",
         "Total compute of the prediction over the largest compute of its sweep.",
         (),
-        ((name, _number(status.extrapolation)) for name, status in predictions.items()),
+        ((name, _compute_factor(status)) for name, status in predictions.items()),
     )
-    yield _conditions("hyperparamprediction", {n: s.conditions for n, s in predictions.items()})
+    yield _conditions(
+        "isoloss_hyperparamprediction", {n: s.conditions for n, s in predictions.items()}
+    )
 
 
 def _conditions(entity: str, conditions: dict[Name, tuple[Condition, ...]]) -> GaugeMetricFamily:
     return _gauge(
         f"{entity}_condition",
-        "1 where the condition is True, 0 where it is False; absent where it is unknown.",
+        "1 if the condition is True, 0 if it is False; absent if it is Unknown.",
         ("condition", "reason"),
         (
             ((*name, each.type, each.reason), {"True": 1.0, "False": 0.0}.get(each.status))
@@ -171,10 +173,13 @@ def _ratio_done(status: ScalingSweepStatus) -> float:
     return (points.succeeded + points.diverged) / points.total if points.total else 0.0
 
 
+def _compute_factor(status: HyperparamPredictionStatus) -> float | None:
+    return _number(status.extrapolation.compute_factor) if status.extrapolation else None
+
+
 def _number(text: str) -> float | None:
-    """The number that a text of the status begins with."""
     try:
-        return float(text.split(" ", 1)[0])
+        return float(text)
     except ValueError:
         return None
 

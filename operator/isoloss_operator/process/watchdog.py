@@ -1,7 +1,7 @@
-"""Notices a watch that is open but delivers nothing: live reads show what it should have told.
+"""Detects a watch that is open but delivers nothing, by comparing it with live reads.
 
-A live read names an object's resourceVersion. If the watch has not delivered that object since, the
-clock starts; once it has run for too long the process is unhealthy and Kubernetes restarts it.
+A live read returns an object's resourceVersion. If the watch has not delivered that version, the clock starts.
+After too long the process is unhealthy, and Kubernetes restarts it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 
 class WatchDog:
-    """Compares what live reads show with what watches delivered. Thread-safe."""
+    """Compares live reads with what the watches delivered. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class WatchDog:
         """By reader, then uid: since when a delivery is awaited."""
 
     def delivered(self, uid: str, version: str, *, gone: bool = False) -> None:
-        """A watch told of an object."""
+        """A watch delivered an object."""
         with self._lock:
             if gone:
                 self._delivered.pop(uid, None)
@@ -44,12 +44,12 @@ class WatchDog:
             }
 
     def forget(self, reader: Hashable) -> None:
-        """Nothing is awaited for `reader` any more."""
+        """Drop what is awaited for `reader`."""
         with self._lock:
             self._awaited.pop(reader, None)
 
     def lag(self) -> float:
-        """Seconds that the longest awaited delivery is overdue; 0 where none is awaited."""
+        """Seconds since which the oldest awaited delivery is overdue; 0 if none is awaited."""
         with self._lock:
             since = [at for awaited in self._awaited.values() for at in awaited.values()]
         return self._clock() - min(since) if since else 0.0

@@ -1,8 +1,8 @@
-"""A work queue in the manner of client-go; it knows nothing of our resources.
+"""A rate-limited work queue like client-go's. It knows nothing about our resources.
 
-A key waiting twice is worked once, by one worker at a time; a key added while it is worked comes
-back afterwards; a key can be added with a delay; a failing key comes back after growing delays; and
-however many events arrive, a key rests half as long as its last run took, and a minimum interval.
+A key is queued once and processed by one worker at a time. A key added while it is processed is queued again
+afterwards. A key can be added with a delay, and a failing key is retried with growing delays. However many
+events arrive, a key rests for half the time of its last run, and for a minimum interval.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Reconcile = Callable[[Key], float | None]
-"""Works one key; returns the seconds after which to look again, or None."""
+"""Processes one key; returns the seconds after which to requeue it, or None."""
 
 KEPT_RESTS = 1000
-"""Past rests are forgotten when there are more."""
+"""Past rests are dropped when there are more."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class WorkQueue(Generic[Key]):
         self._numbers = itertools.count()
         self._due: dict[Key, float] = {}
         self._started: dict[Key, float] = {}
-        """When each key at work was handed out."""
+        """When each active key was handed out."""
         self._rested: dict[Key, float] = {}
         """Before this time a key is not handed out again."""
         self._active: set[Key] = set()
@@ -54,11 +54,11 @@ class WorkQueue(Generic[Key]):
         self._closed = False
 
     def add(self, key: Key) -> None:
-        """Work `key` as soon as its minimum interval allows."""
+        """Queue `key` for as soon as its minimum interval allows."""
         self.add_after(key, 0.0)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Work `key` after `seconds`, or earlier where it is wanted earlier already."""
+        """Queue `key` for after `seconds`, unless it is due earlier already."""
         with self._changed:
             if self._closed:
                 return
@@ -70,7 +70,7 @@ class WorkQueue(Generic[Key]):
                 self._push(key, due)
 
     def retry(self, key: Key) -> float:
-        """Work `key` again after a delay that doubles with every failure in a row; returns it."""
+        """Queue `key` for after a delay that doubles with every consecutive failure; returns the delay."""
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -84,9 +84,9 @@ class WorkQueue(Generic[Key]):
             self._failures.pop(key, None)
 
     def get(self) -> Key | None:
-        """Wait for a key that is due and that nobody works on; None once the queue is closed.
+        """Wait for a key that is due and not active; None once the queue is closed.
 
-        Every key handed out must be given back with `done`.
+        Every key returned must be given to `done`.
         """
         with self._changed:
             while not self._closed:
@@ -98,7 +98,7 @@ class WorkQueue(Generic[Key]):
             return None
 
     def done(self, key: Key) -> None:
-        """The worker has finished `key`; it becomes due again if it was added meanwhile."""
+        """A worker has finished `key`. It is due again if it was added meanwhile."""
         with self._changed:
             self._active.discard(key)
             self._let_rest(key)
@@ -108,7 +108,7 @@ class WorkQueue(Generic[Key]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Hand out nothing more; every waiting `get` returns None."""
+        """Hand out no more keys: every waiting `get` returns None."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class WorkQueue(Generic[Key]):
             return max(0.0, *waits, 0.0)
 
     def longest_run(self) -> float:
-        """Seconds that the longest-running worker has been at its key."""
+        """Seconds that the longest-running worker has been processing its key."""
         with self._changed:
             now = self._clock()
             return max((now - self._started[key] for key in self._active), default=0.0)
@@ -140,7 +140,7 @@ class WorkQueue(Generic[Key]):
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
-            # Entries overtaken by an earlier one, or of a key at work, are stale.
+            # Entries that an earlier one replaced, or of an active key, are stale.
             if self._due.get(key) != due or key in self._active:
                 continue
             del self._due[key]
@@ -150,7 +150,7 @@ class WorkQueue(Generic[Key]):
         return None
 
     def _let_rest(self, key: Key) -> None:
-        """Work on one key takes two thirds of the time at most: slow ones must not starve others."""
+        """Limit one key to two thirds of a worker's time: slow keys must not starve others."""
         now, started = self._clock(), self._started.pop(key)
         self._rested[key] = max(started + self._minimum_interval, now + (now - started) / 2)
         if len(self._rested) > 2 * len(self._due) + KEPT_RESTS:
@@ -158,7 +158,7 @@ class WorkQueue(Generic[Key]):
 
 
 class Workers(Generic[Key]):
-    """Threads that work a queue's keys until it is closed."""
+    """Threads that process a queue's keys until it is closed."""
 
     def __init__(
         self,
@@ -168,11 +168,11 @@ class Workers(Generic[Key]):
         count: int,
         on_done: Callable[[Key, float, BaseException | None], None] = lambda *_: None,
     ) -> None:
-        """`on_done` hears of every finished key: seconds it took and what it raised."""
+        """`on_done` gets every finished key, the seconds it took and its exception."""
         self._queue = queue
         self._reconcile = reconcile
         self._on_done = on_done
-        # Daemon threads: a call that hangs must not keep a process alive that is asked to end.
+        # Daemon threads: a call that hangs must not keep the process alive.
         self._threads = [
             threading.Thread(target=self._run, name=f"worker-{number}", daemon=True)
             for number in range(count)
@@ -184,7 +184,7 @@ class Workers(Generic[Key]):
             thread.start()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the threads after the queue was closed; False where some still work."""
+        """Wait for the threads once the queue is closed; False if some still run."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

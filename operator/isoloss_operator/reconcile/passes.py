@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -15,17 +15,17 @@ from isoloss_operator.cluster.client import JOB, POD, Conflict, NotFound
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.observe import is_owned_by, loose_pods, observe_jobs
+from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.observation import (
-    LABEL_KIND,
-    LABEL_OWNER_UID,
-    Event,
-    ObservedJob,
-)
+from isoloss_operator.decide.jobs.progress import Mark
+from isoloss_operator.decide.labels import LABEL_KIND, LABEL_OWNER_UID
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.planning.specs import InvalidSpec
 from isoloss_operator.reconcile.services import Services
 
 Object = Mapping[str, Any]
+Spec = TypeVar("Spec")
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 JOBS_PER_LIST = 50
 """Names that one request selects by: they are part of its URL."""
@@ -33,7 +33,7 @@ JOBS_PER_LIST = 50
 
 @dataclass
 class Memory:
-    """What one pass tells the next. Losing it costs a pass, never a result.
+    """What one pass leaves for the next. Losing it costs a pass, never a result.
 
     One worker at a time has a resource's key, so nothing here needs a lock.
     """
@@ -41,15 +41,19 @@ class Memory:
     uid: str
     create_error: str = ""
     """Why a Job was refused, until one is created or the spec changes."""
+    refusal_may_pass: bool = False
+    """Whether that refusal may end by itself."""
     generation: int = 0
     """Of the spec that `create_error` speaks of."""
     store_failure: str = ""
-    """What went wrong with the store after it had been read without trouble."""
+    """Why a write to the store failed although reading it worked."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
     stored: frozenset[str] = frozenset()
     """Names under points/ in the store, when they were last listed."""
     listed_at: float = -math.inf
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Since when each training Job has reported no progress."""
     written_at: float = -math.inf
     """When the status was last written."""
 
@@ -68,25 +72,33 @@ class Memories:
         return memory
 
     def forget_other(self, key: ResourceKey, uid: str) -> Memory | None:
-        """What was remembered of a namesake with another uid, which is gone; None: nothing was."""
+        """The memory of a namesake with another uid, which is gone; None: there was none."""
         memory = self._memories.get(key)
         return self.forget(key) if memory is not None and memory.uid != uid else None
 
     def forget(self, key: ResourceKey) -> Memory | None:
-        """The resource is gone; what was remembered of it."""
+        """Drop and return the memory of a resource that is gone."""
         return self._memories.pop(key, None)
 
 
 @dataclass(frozen=True)
 class LiveJobs:
-    """A resource's Jobs and pods, read past every cache."""
+    """A resource's Jobs and pods, read live."""
 
     jobs: tuple[ObservedJob, ...]
-    loose_pods: tuple[str, ...]
+    orphaned_pods: tuple[str, ...]
+
+
+def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
+    """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
+    try:
+        return parse(body.get("spec") or {})
+    except InvalidSpec as error:
+        return error
 
 
 def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
-    """LIST the Jobs, then the pods: a Job seen as ended can not have an unseen running pod."""
+    """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
     labels = f"{LABEL_OWNER_UID}={owner.uid}"
     jobs = [
         job
@@ -99,7 +111,7 @@ def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
     pods += _pods_of_newly_complete(services, owner, jobs)
     versions = {job["metadata"]["uid"]: job["metadata"]["resourceVersion"] for job in jobs}
     services.watchdog.read((key, JOB.kind), versions)
-    return LiveJobs(observe_jobs(jobs, pods), loose_pods(jobs, pods))
+    return LiveJobs(observe_jobs(jobs, pods), orphaned_pods(jobs, pods))
 
 
 def _pods_of_newly_complete(
@@ -121,7 +133,7 @@ def _pods_of_newly_complete(
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
-    """Do the writes of a plan; False where they failed in a way that the next pass has to know.
+    """Do the writes of a plan; False where they failed in a way that the next pass must know of.
 
     Raises ClusterError where the API server did not answer: the queue then tries again.
     """
@@ -129,6 +141,7 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
         writes()
     except CreateRefused as error:
         memory.create_error, memory.generation = str(error), generation
+        memory.refusal_may_pass = error.may_pass
         return False
     except StoreError as error:
         memory.store_failure = str(error)
@@ -137,12 +150,12 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
 
 
 def create_error(memory: Memory, generation: int) -> str:
-    """What to tell the core of the last creation."""
+    """Why the last Job of this generation was refused; empty where none was."""
     return memory.create_error if memory.generation == generation else ""
 
 
 class StatusChanged(Exception):
-    """The object is no longer the one that was read: what was decided is not to be said of it."""
+    """The object is no longer the one that was read: its status must not state what was decided."""
 
     expected = True
 

@@ -7,20 +7,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from isoloss_contract.store import BadRecord, StoreError
+from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.store import StoreError
 from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP
 from isoloss_operator.cluster.manifests import Owner, config_map_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.observation import (
-    LABEL_OWNER_UID,
-    FitOutcome,
     ObservedPrediction,
     ObservedReference,
-    PredictionPlan,
     PredictionReads,
 )
-from isoloss_operator.decide.prediction import decide_prediction, evaluation_path, prediction_reads
+from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
+from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.passes import (
     Memories,
     Memory,
@@ -28,6 +31,7 @@ from isoloss_operator.reconcile.passes import (
     StatusChanged,
     carry_out,
     create_error,
+    parsed,
     read_jobs,
     write_status,
 )
@@ -36,12 +40,12 @@ from isoloss_operator.reconcile.services import Services
 
 @dataclass(frozen=True)
 class _ConfigMaps:
-    """What a prediction has published, and what lies where it wants to publish."""
+    """What a prediction has published, and what has the name it wants to publish under."""
 
     own: Mapping[str, Object]
     """By name: those with its label and its owner reference."""
     wanted: Object | None
-    """Of the name that the spec asks for, whoever owns it."""
+    """Of the name that the spec asks for, with any owner."""
 
 
 class PredictionReconciler:
@@ -93,20 +97,20 @@ class PredictionReconciler:
     ) -> ObservedPrediction:
         wanted = config_maps.wanted
         generation = body["metadata"]["generation"]
-        spec = body.get("spec") or {}
         observed = ObservedPrediction(
             name=owner.name,
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
             now=datetime.now(UTC),
-            spec=spec,
+            spec=parsed(parse_prediction_spec, body),
             status=body.get("status") or {},
             jobs=read_jobs(self._services, owner, key).jobs,
-            sweep=self._sweep(owner.namespace, spec),
+            sweep=self._sweep(owner.namespace, body.get("spec") or {}),
             config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),
             published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
             create_error=create_error(memory, generation),
+            refusal_may_pass=memory.refusal_may_pass,
         )
         reads = prediction_reads(observed)
         if reads is None:
@@ -130,17 +134,14 @@ class PredictionReconciler:
         path = evaluation_path(observed)
         return replace(
             observed,
-            evaluation=storage.evaluation(uri, path) if path else None,
+            evaluation=storage.evaluation(uri, path) if path else ABSENT,
             fit=self._laws(observed, uri, reads.laws),
         )
 
-    def _laws(self, observed: ObservedPrediction, uri: str, path: str) -> FitOutcome | None:
-        """The sweep's laws; None where they are missing or not what they should be."""
+    def _laws(self, observed: ObservedPrediction, uri: str, path: str) -> Read[FitOutcome]:
+        """The sweep's laws."""
         status: Mapping[str, Any] = observed.sweep.status if observed.sweep else {}
-        try:
-            return self._services.storage.fit_outcome(uri, path, status.get("lawsSha256") or "")
-        except BadRecord:
-            return None
+        return self._services.storage.fit_outcome(uri, path, status.get("lawsSha256") or "")
 
     def _sweep(self, namespace: str, spec: Object) -> ObservedReference | None:
         name = (spec.get("sweepRef") or {}).get("name")
@@ -154,12 +155,12 @@ class PredictionReconciler:
             name=name,
             uid=metadata["uid"],
             generation=metadata["generation"],
-            spec=body.get("spec") or {},
+            spec=parsed(parse_sweep_spec, body),
             status=body.get("status") or {},
         )
 
     def _config_maps(self, owner: Owner, body: Object) -> _ConfigMaps:
-        """Read by the owner's label first: what is found so need not be asked for by name."""
+        """Read by the owner's label first: what is found this way is not read again by name."""
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
         own = {
             each["metadata"]["name"]: each

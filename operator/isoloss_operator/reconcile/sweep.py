@@ -1,25 +1,29 @@
 """One pass over a ScalingSweep: observe, decide, apply, one status write.
 
 Being killed anywhere in between is harmless: the ledger goes first, Jobs have deterministic names,
-and the next pass reads everything anew.
+and the next pass reads everything again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from isoloss_contract import layout
-from isoloss_contract.records import DataManifest
-from isoloss_contract.store import BadRecord, StoreError
+from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
+from isoloss_contract.store import StoreError
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.observation import FirstReads, FitOutcome, ObservedSweep, SweepPlan
-from isoloss_operator.decide.sweep import decide_sweep, first_reads, sweep_reads
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.progress import progress_marks
+from isoloss_operator.decide.observation import FirstReads, ObservedSweep
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
+from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.reconcile.passes import (
     Memories,
     Memory,
@@ -27,6 +31,7 @@ from isoloss_operator.reconcile.passes import (
     StatusChanged,
     carry_out,
     create_error,
+    parsed,
     read_jobs,
     write_status,
 )
@@ -61,7 +66,7 @@ class SweepReconciler:
             memory, observed.generation, lambda: self._apply(key, owner, observed, plan)
         )
         if not done and not had_trouble:
-            # The status must not say that all is well: look again and let the core put it in words.
+            # The status must not say that all is well: look again and let the decision explain it.
             return 0.0
         try:
             again = write_status(services, owner, memory, body, plan.status, plan.events)
@@ -83,11 +88,12 @@ class SweepReconciler:
             uid=owner.uid,
             generation=generation,
             now=datetime.now(UTC),
-            spec=body.get("spec") or {},
+            spec=parsed(parse_sweep_spec, body),
             status=body.get("status") or {},
             jobs=live.jobs,
-            loose_pods=live.loose_pods,
+            orphaned_pods=live.orphaned_pods,
             create_error=create_error(memory, generation),
+            refusal_may_pass=memory.refusal_may_pass,
         )
         first = first_reads(observed)
         if first is None:
@@ -109,7 +115,7 @@ class SweepReconciler:
     ) -> ObservedSweep:
         storage, fitter, uri = self._services.storage, self._services.fitter, first.store_uri
         if memory.store_failure:
-            # Reading worked and writing did not, or the other way round: both must work again.
+            # Reads may work while writes fail: both must work before anything is decided.
             storage.check_writable(uri, f"{first.ledger}.probe")
             memory.store_failure = ""
         observed = replace(
@@ -117,35 +123,43 @@ class SweepReconciler:
             manifest=storage.manifest(uri, first.manifest),
             ledger=storage.ledger(uri, first.ledger),
             like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
-            fit=self._newest_fit(owner, memory, uri),
             fit_running=fitter.running(owner.uid),
         )
+        fit = self._newest_fit(owner, memory, uri)
+        if isinstance(fit, Unanswered):
+            return replace(observed, store_error=fit.message)
+        observed = replace(observed, fit=value_of(fit))
         reads = sweep_reads(observed, self._stored_points(observed, memory, uri))
+        progress = storage.progress(uri, reads.progress)
+        memory.marks = progress_marks(observed.jobs, progress, memory.marks, observed.now)
         return replace(
             observed,
             results=storage.results(uri, reads.results),
-            progress=storage.progress(uri, reads.progress),
+            progress=progress,
+            unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
         )
 
     def _stored_points(self, observed: ObservedSweep, memory: Memory, uri: str) -> frozenset[str]:
-        """What lies under points/, a while old: for results that others wrote into this store."""
+        """Names under points/, up to a resync old: for results that others wrote into this store."""
         is_due = time.monotonic() - memory.listed_at >= self._services.settings.resync_seconds
-        if isinstance(observed.manifest, DataManifest) and is_due:
+        if value_of(observed.manifest) is not None and is_due:
             memory.stored = self._services.storage.point_names(uri)
             memory.listed_at = time.monotonic()
         return memory.stored
 
-    def _newest_fit(self, owner: Owner, memory: Memory, uri: str) -> FitOutcome | None:
+    def _newest_fit(self, owner: Owner, memory: Memory, uri: str) -> Read[FitOutcome]:
         """This process' newest fit, or the one that an earlier process left in the store."""
         storage, fitter = self._services.storage, self._services.fitter
         if not memory.laws_looked_for:
             path = layout.sweep_laws(owner.name, owner.uid)
-            # A fit whose files can not be read is as good as none: it is made again.
-            with contextlib.suppress(BadRecord):
-                if (outcome := storage.fit_outcome(uri, path)) is not None:
-                    fitter.remember(owner.uid, outcome)
+            found = storage.fit_outcome(uri, path)
+            if isinstance(found, Unanswered):
+                return found
+            # A fit whose files cannot be read is as good as none: it is made again.
+            if (outcome := value_of(found)) is not None:
+                fitter.remember(owner.uid, outcome)
             memory.laws_looked_for = True
-        return fitter.outcome(owner.uid)
+        return fitter.outcome(owner.uid) or ABSENT
 
     # ----------------------------------------------------------------------------------- apply
 
@@ -165,8 +179,8 @@ class SweepReconciler:
         if plan.create:
             self._memories.of(key, owner.uid).create_error = ""
         if plan.fit is not None and first is not None:
-            manifest = observed.manifest
-            tokenizer = manifest.tokenizer_digest if isinstance(manifest, DataManifest) else None
+            manifest = value_of(observed.manifest)
+            tokenizer = manifest.tokenizer_digest if manifest else None
             job = FitJob(plan.fit, first.store_uri, tokenizer, f"{owner.namespace}/{owner.name}")
             services.fitter.start(owner.uid, key, job)
 

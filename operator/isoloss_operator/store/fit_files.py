@@ -1,4 +1,4 @@
-"""What a fit leaves in the store: laws.json for everybody, and fit.json about it, written last.
+"""What a fit leaves in the store: laws.json for everyone, and fit.json about it, written last.
 
 After a restart the outcome is found again here, and predictions read the laws from here.
 """
@@ -14,7 +14,7 @@ from pydantic import Field
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
 from isoloss_contract.records import Record
 from isoloss_contract.store import BadRecord, parse_record
-from isoloss_operator.decide.observation import FitOutcome
+from isoloss_operator.decide.fits import FitOutcome
 
 FIT_FILE = "fit.json"
 
@@ -37,7 +37,7 @@ class FitRecord(Record):
 
 
 def fit_path(laws_path: str) -> str:
-    """Where fit.json lies: beside laws.json."""
+    """Where fit.json is: beside laws.json."""
     return f"{laws_path.rpartition('/')[0]}/{FIT_FILE}"
 
 
@@ -62,7 +62,7 @@ def fit_document(outcome: FitOutcome) -> bytes:
 def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
     """The outcome of the newest fit; None where there was none.
 
-    Raises BadRecord where either file is not what it should be, or laws.json is of another fit.
+    Raises BadRecord where either file cannot be used, or laws.json is of another fit.
     """
     path = fit_path(laws_path)
     content = read(path)

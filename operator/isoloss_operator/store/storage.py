@@ -1,7 +1,7 @@
 """What the operator reads from and writes to object storage; everything read is parsed strictly.
 
-Keeps per sweep what can not change behind its back unnoticed: the ledger that this process wrote
-(nobody else does) and the manifest (content-addressed). All else is read anew.
+Per sweep it keeps only what nobody else can change: the ledger that this process wrote and the
+manifest, which is content-addressed. Everything else is read again in each pass.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
@@ -26,7 +27,8 @@ from isoloss_contract.store import (
     StoreUnavailable,
     parse_record,
 )
-from isoloss_operator.decide.observation import FitOutcome, SetAside
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.fit_files import read_outcome
 
 MAX_PROGRESS_BYTES = 64 * 2**10
@@ -35,9 +37,9 @@ MAX_LEDGER_BYTES = 64 * 2**20
 MAX_LAWS_BYTES = 64 * 2**20
 MODEL_CONFIG = "config.json"
 MODEL_CONFIG_SECONDS = 60.0
-"""A checkpoint's config hardly ever changes: it is not read again before this long."""
+"""How long a checkpoint's config.json is kept: it hardly ever changes."""
 PROGRESS_SECONDS = 5.0
-"""Progress is for display: it is not read again before this long."""
+"""How long progress is kept: trainers write it no more often."""
 
 Record = TypeVar("Record", bound=BaseModel)
 CacheKey = TypeVar("CacheKey", bound=Hashable)
@@ -45,7 +47,7 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[CacheKey, Value]):
-    """A thread-safe mapping that forgets what was used longest ago."""
+    """A thread-safe mapping that drops the least recently used value."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -73,8 +75,20 @@ class Recent(Generic[CacheKey, Value]):
             self._values.pop(key, None)
 
 
+def _read(call: Callable[[], Value]) -> Read[Value]:
+    """What came of a call that raises StoreError."""
+    try:
+        return call()
+    except NotFound:
+        return ABSENT
+    except BadRecord as error:
+        return Unreadable(str(error))
+    except StoreError as error:
+        return Unanswered(str(error))
+
+
 class Storage:
-    """All stores that the resources name. Thread-safe; raises StoreError as isoloss_contract.store does."""
+    """All stores that the resources name. Thread-safe. Writes and lists raise StoreError."""
 
     def __init__(
         self,
@@ -96,11 +110,8 @@ class Storage:
 
     # --------------------------------------------------------------------------------- reading
 
-    def manifest(self, uri: str, path: str) -> DataManifest | StoreError | None:
-        """The corpus: None before it is written, BadRecord where it is unusable.
-
-        Raises StoreUnavailable where the store can not be asked.
-        """
+    def manifest(self, uri: str, path: str) -> Read[DataManifest]:
+        """The tokenized corpus."""
         known = self._manifests.get((uri, path))
         if known is not None:
             return known
@@ -109,27 +120,19 @@ class Storage:
             self._manifests.put((uri, path), found)
         return found
 
-    def model_config(self, checkpoint: str) -> dict[str, Any] | StoreError:
-        """A checkpoint's config.json, a minute old at most; NotFound or BadRecord where there is none.
-
-        Raises StoreUnavailable where the store can not be asked.
-        """
+    def model_config(self, checkpoint: str) -> Read[dict[str, Any]]:
+        """A checkpoint's config.json, a minute old at most."""
         kept = self._model_configs.get(checkpoint)
         if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
             return kept[1]
         store = self._store(checkpoint)
-        try:
-            found = self._timed("model", lambda: store.read_json_object(MODEL_CONFIG))
-        except (NotFound, BadRecord) as error:
-            return error
-        self._model_configs.put(checkpoint, (self._clock(), found))
+        found = _read(lambda: self._timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
+        if isinstance(found, dict):
+            self._model_configs.put(checkpoint, (self._clock(), found))
         return found
 
-    def ledger(self, uri: str, path: str) -> Ledger | StoreError | None:
-        """The ledger: None before it is written, BadRecord where it is unusable.
-
-        Raises StoreUnavailable where the store can not be asked.
-        """
+    def ledger(self, uri: str, path: str) -> Read[Ledger]:
+        """A sweep's ledger."""
         known = self._ledgers.get((uri, path))
         if known is not None:
             return known
@@ -139,33 +142,26 @@ class Storage:
         return found
 
     def point_names(self, uri: str) -> frozenset[str]:
-        """Keys of the points that anybody has begun in this store. Raises StoreUnavailable."""
+        """Keys of the points that any sweep has started in this store. Raises StoreUnavailable."""
         return frozenset(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
 
-    def results(self, uri: str, keys: Iterable[str]) -> dict[str, PointResult | StoreError]:
-        """Results by point key; absent ones are left out.
-
-        Raises StoreUnavailable where the store can not be asked for any one of them.
-        """
+    def results(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointResult]]:
+        """Results by point key; absent ones are left out."""
         wanted = list(dict.fromkeys(keys))
         down = threading.Event()
 
-        def read_one(key: str) -> PointResult | StoreError | None:
+        def read_one(key: str) -> Read[PointResult]:
             if down.is_set():
-                return None  # the failure itself is raised below; no use in asking again
+                # One timeout is enough: thousands of them would take hours.
+                return Unanswered(f"{uri}: another read has failed")
             path = layout.point_result(key)
-            try:
-                return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
-            except StoreError:
+            found = self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
+            if isinstance(found, Unanswered):
                 down.set()
-                raise
+            return found
 
-        futures = [self._pool.submit(read_one, key) for key in wanted]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise errors[0]
-        answers = {key: future.result() for key, future in zip(wanted, futures, strict=True)}
-        return {key: found for key, found in answers.items() if found is not None}
+        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
+        return {key: found for key, found in answers if found != ABSENT}
 
     def progress(self, uri: str, keys: Iterable[str]) -> dict[str, PointProgress]:
         """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
@@ -176,7 +172,11 @@ class Storage:
                 return kept[1]
             path = layout.point_progress(key)
             found = self._read_record(uri, path, PointProgress, "progress", MAX_PROGRESS_BYTES)
-            progress = found if isinstance(found, PointProgress) and found.key == key else None
+            if isinstance(found, Unanswered):
+                return None
+            progress = value_of(found)
+            if progress is not None and progress.key != key:
+                progress = None
             self._progress.put((uri, key), (self._clock(), progress))
             return progress
 
@@ -184,15 +184,12 @@ class Storage:
         answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
         return {key: found for key, found in answers if found is not None}
 
-    def evaluation(self, uri: str, path: str) -> EvaluationResult | StoreError | None:
-        """A checkpoint's initial loss; None before it is written. Raises StoreUnavailable."""
+    def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
+        """A checkpoint's initial loss."""
         return self._read_record(uri, path, EvaluationResult, "evaluation", MAX_RESULT_BYTES)
 
-    def fit_outcome(self, uri: str, laws_path: str, known_sha256: str = "") -> FitOutcome | None:
-        """What the newest fit left; None where there was none. Raises StoreError.
-
-        Laws of a digest that somebody names already are read from the store once.
-        """
+    def fit_outcome(self, uri: str, laws_path: str, known_sha256: str = "") -> Read[FitOutcome]:
+        """What the newest fit left. Laws of a digest that is known already are read only once."""
         kept = self._fits.get((uri, laws_path, known_sha256)) if known_sha256 else None
         if kept is not None:
             return kept
@@ -204,8 +201,8 @@ class Storage:
             except NotFound:
                 return None
 
-        outcome = read_outcome(read, laws_path)
-        if outcome is not None and outcome.laws is not None:
+        outcome = _read(lambda: read_outcome(read, laws_path) or ABSENT)
+        if isinstance(outcome, FitOutcome) and outcome.laws is not None:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
 
@@ -223,7 +220,7 @@ class Storage:
         self._timed("probe", lambda: self._store(uri).remove(path))
 
     def set_aside(self, uri: str, request: SetAside) -> None:
-        """Copy an unusable object to another name and remove it; nothing happens where it is gone."""
+        """Copy an unusable object to another name and remove it; does nothing where it is gone."""
         store = self._store(uri)
         try:
             content = self._timed("set-aside", lambda: store.read(request.path))
@@ -235,7 +232,7 @@ class Storage:
         self._timed("set-aside", lambda: store.remove(request.path))
 
     def forget(self, uri: str, path: str) -> None:
-        """Read the ledger anew next time: its sweep is gone, or somebody else may have written it."""
+        """Read the ledger again next time: its sweep is gone, or another operator may have written it."""
         self._ledgers.drop((uri, path))
 
     # ------------------------------------------------------------------------------------- calls
@@ -243,7 +240,7 @@ class Storage:
     def _store(self, uri: str) -> Store:
         store = self._stores.get(uri)
         if store is None:
-            # The library tries again by itself, and so does the pass: more would only delay the news.
+            # The library retries by itself, and so does the pass: more would only delay the report.
             store = Store(uri, attempts=1)
             self._stores.put(uri, store)
         return store
@@ -255,21 +252,20 @@ class Storage:
         model: type[Record],
         name: str,
         max_bytes: int = MAX_LEDGER_BYTES,
-    ) -> Record | StoreError | None:
+    ) -> Read[Record]:
         store = self._store(uri)
-        try:
+
+        def read() -> Record:
             content = self._timed(name, lambda: store.read(path, max_bytes=max_bytes))
             return parse_record(content, model, store.location(path))
-        except NotFound:
-            return None
-        except BadRecord as error:
-            return error
+
+        return _read(read)
 
     def _write(self, name: str, uri: str, path: str, content: bytes) -> None:
         try:
             self._timed(name, lambda: self._store(uri).write(path, content))
         except NotFound as error:
-            # A missing bucket: reads can not tell it from a missing object, a write can.
+            # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
 
     def _timed(self, name: str, call: Callable[[], Value]) -> Value:

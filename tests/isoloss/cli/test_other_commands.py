@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from isoloss.published import PUBLISHED
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.prediction_status import search_cost_status
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
 from tests.support.published_configs import LLAMA_3_8B
 
@@ -68,7 +72,7 @@ def test_a_plan_counts_points_tokens_flops_and_hours(isoloss: Isoloss) -> None:
 def test_hours_follow_from_the_stated_throughput(isoloss: Isoloss) -> None:
     document = isoloss("plan", EXAMPLE, "--tokens-per-second", "1e5", "--json").document
     assert document["accelerator_hours"] == pytest.approx(document["tokens"] / 1e5 / 3600)
-    assert "100,000 tokens per second" in document["throughput"]
+    assert "100000 tokens per second" in document["throughput"]
 
 
 def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> None:
@@ -81,14 +85,31 @@ def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> N
     )
 
 
+def test_isoloss_plan_computes_the_same_saving_as_the_status(isoloss: Isoloss) -> None:
+    """From the same manifest, with a target of the budget that the prediction has."""
+    document = isoloss(
+        *("plan", EXAMPLE, "--target-params", "3e9", "--target-tokens", "5e10", "--json")
+    ).document
+    planned = {"plannedFlops": precise(document["flops"])}
+    (raw,) = read_documents(EXAMPLE.read_text())
+    cost = search_cost_status(parse_sweep_spec(raw["spec"]), planned, 6 * 3e9 * 5e10)
+    assert cost is not None
+    assert cost.saving == precise(document["saving"])
+    assert cost.direct_flops == precise(document["direct_grid_flops"])
+
+
 def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     example = EXAMPLE.read_text()
-    path.write_text(example.replace('"2e21"', '"1e20"').replace("gpuHours: 5000", "gpuHours: 5"))
+    path.write_text(
+        example.replace('"2e21"', '"1e20"').replace(
+            "acceleratorHours: 5000", "acceleratorHours: 5"
+        )
+    )
     ended = isoloss("plan", path)
     assert ended.code == 0
-    assert "over the budget of 1.00 × 10²⁰ FLOPs" in ended.out
-    assert "over the budget of 5 GPU hours" in ended.out
+    assert "over the budget of 1e20 FLOPs" in ended.out
+    assert "over the budget of 5 accelerator hours" in ended.out
 
 
 @pytest.mark.parametrize(

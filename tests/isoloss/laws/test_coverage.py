@@ -19,8 +19,8 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.laws.form_error import USUAL, Residuals, scatter, scatter_freedom
-from isoloss.laws.foundation import foundation, too_vague
+from isoloss.laws.answer.foundation import foundation, too_vague
+from isoloss.laws.surface.form_error import USUAL, Residuals, scatter, scatter_freedom
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -90,30 +90,30 @@ def test_an_answer_by_one_route_names_what_was_refused():
     assert "iso-loss laws alone answer" in sentence
 
 
-def test_two_sizes_can_not_vouch_for_a_third_and_say_what_is_taken_for_it():
+def test_two_sizes_do_not_show_their_scatter_and_the_answer_says_what_it_assumes():
     laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
-    (sentence,) = [w for w in found.warnings if "2 sizes can not show" in w]
+    (sentence,) = [w for w in found.warnings if "With 2 sizes" in w]
     assert "6 %" in sentence
     assert found.learning_rate.high / found.learning_rate.low > np.exp(2 * USUAL)
 
 
-def scatter_of(stray: float, sizes: int, own_runs: float = 1.0) -> np.ndarray:
-    """Found where cells' optima stray by a known amount, each seen through 25 noisy points."""
+def scatter_of(deviation: float, sizes: int, own_runs: float = 1.0) -> np.ndarray:
+    """Found where cells' optima deviate by a known amount, each seen through 25 noisy points."""
     rng = np.random.default_rng(0)
     hessian = np.array([[0.9, 0.2], [0.2, 0.6]])
     logs = np.repeat(19.0 + np.arange(sizes), 4)
     cell = np.repeat(np.arange(len(logs)), 25)
     positions = rng.uniform(-1.0, 1.0, (len(cell), 2))
-    shifts = stray * rng.standard_normal((len(logs), 2))
+    shifts = deviation * rng.standard_normal((len(logs), 2))
     values = -(positions * (shifts @ hessian)[cell]).sum(1) + 0.02 * rng.standard_normal(len(cell))
     residuals = Residuals(positions, cell, values, np.ones(len(cell)), 0.02**2, own_runs)
     return scatter(residuals, logs.tolist(), hessian, 0).total
 
 
-@pytest.mark.parametrize("stray", [0.055, 0.1, 0.3])
-def test_the_scatter_of_cells_about_the_law_is_found(stray):
-    assert scatter_of(stray, 8) == pytest.approx(stray, rel=0.4)
+@pytest.mark.parametrize("deviation", [0.055, 0.1, 0.3])
+def test_the_scatter_of_cells_about_the_law_is_found(deviation):
+    assert scatter_of(deviation, 8) == pytest.approx(deviation, rel=0.4)
 
 
 def test_scatter_that_many_sizes_do_not_show_is_not_claimed():
@@ -124,8 +124,8 @@ def test_scatter_that_many_sizes_do_not_show_is_not_claimed():
     assert np.all(many < 0.4 * USUAL)
 
 
-def test_evaluations_of_the_same_runs_do_not_vouch_for_each_other():
-    """What two sizes can not show is as usual; 8 evaluations of each run count as one."""
+def test_evaluations_of_one_run_count_once_for_the_scatter():
+    """What two sizes do not show is as usual; 8 evaluations of each run count as one."""
     assert np.all(scatter_of(0.0, 2, own_runs=0.125) > 0.9 * USUAL)
     assert scatter_freedom(2) < scatter_freedom(5)
 

@@ -55,7 +55,7 @@ def test_the_document_of_many_runs_stays_below_two_megabytes():
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda d: d.update(version=2),
+        lambda d: d.update(version=1),
         lambda d: d.update(format="other"),
         lambda d: d.update(extra=1),
         lambda d: d.pop("laws"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, fit_laws, predict
-from tests.support.planted import Grid, Planted, Straying, planted_runs
+from tests.support.planted import Deviating, Grid, Planted, planted_runs
 
 TWO_SIZES = Grid()
 THREE_SIZES = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
@@ -52,7 +52,7 @@ def test_vertices_are_close_without_noise(grid):
 def test_the_loss_compute_law_is_found_between_the_sizes_that_were_trained(grid):
     surface = Planted()
     laws = fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
-    curve, interval = laws.loss_compute, laws.loss_compute.irreducible_loss_interval
+    curve, interval = laws.loss_compute.curve, laws.loss_compute.irreducible_loss_interval
     assert interval.low <= surface.irreducible <= interval.high
     for factor in (1.0, 10.0, 100.0):
         flops = factor * laws.data.largest_flops
@@ -82,7 +82,7 @@ def test_two_sizes_with_three_by_three_points_give_all_laws():
 def test_eighty_percent_intervals_cover_75_to_95_percent(factor):
     """Noise of 0.0015 nats: of each evaluation, of each run, or of both in equal parts.
 
-    Optima stray from their laws, the target's too: a surface without that is not what intervals claim.
+    Optima deviate from their laws, the target's too: the intervals do not claim to be tight without that.
     An answer refused as too vague claims nothing, and there are few of them.
     """
     hits: Counter[str] = Counter()
@@ -91,7 +91,7 @@ def test_eighty_percent_intervals_cover_75_to_95_percent(factor):
         for evaluation, offset in ((0.0015, 0.0), (0.0, 0.0015), (0.00106, 0.00106)):
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
-                surface = Straying(Planted(), trials)
+                surface = Deviating(Planted(), trials)
                 runs = planted_runs(surface, grid, rng, evaluation, offset)
                 laws = fit_laws(runs, FitOptions(bootstrap_samples=100, seed=seed))
                 found, rate, batch = answer(laws, surface, factor)
@@ -114,7 +114,7 @@ def test_intervals_cover_through_inversion_and_composition():
     trials = 24
     for seed in range(trials):
         rng = np.random.default_rng(seed)
-        surface = Straying(Planted(), seed)
+        surface = Deviating(Planted(), seed)
         runs = planted_runs(surface, TWO_SIZES, rng, 0.00106, 0.00106)
         laws = fit_laws(runs, FitOptions(bootstrap_samples=100, seed=seed))
         before, cpt = 1e20, 2e20

@@ -7,18 +7,24 @@ import pytest
 
 from isoloss.laws import (
     DataRange,
+    Draws,
     FitOptions,
+    HyperparameterCurve,
     HyperparameterLaw,
+    Laws,
     LossComputeLaw,
+    LossCurve,
+    OptimumPlanes,
+    Plane,
     Prediction,
     PredictionQuery,
     RefusalReason,
     Refused,
     Selection,
+    SurfaceLaw,
     fit_laws,
     predict,
 )
-from isoloss.laws.results import Draws, Laws, SurfaceLaw
 from tests.support.planted import Grid, Planted, planted_runs
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
@@ -48,7 +54,11 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
         excluded=(),
         warnings=(),
         data=DataRange(largest_flops=1e20, lowest_loss=2.5, highest_loss=6.0, sizes=(1e8, 5e8)),
-        draws=Draws(rate + spread[:, :2], batch + spread[:, :2], curve + spread, None),
+        draws=Draws(
+            HyperparameterCurve("learning_rate", "PowerLawOfLoss", *(rate + spread[:, :2]).T),
+            HyperparameterCurve("batch_size", "PowerLawOfLoss", *(batch + spread[:, :2]).T),
+            LossCurve(*(curve + spread).T),
+        ),
         sequence_length=2048,
         options=FitOptions(),
     )
@@ -123,8 +133,9 @@ def test_the_error_of_the_initial_loss_widens_the_answer():
 def test_an_unidentified_irreducible_loss_is_carried_through_the_inversion():
     """Close to L0 the same spread of L0 blows the equivalent compute up, and the answer is refused."""
     laws = power_laws()
-    curve = laws.draws.loss_compute.copy()
-    curve[:, 0] += 0.05 * np.random.default_rng(1).standard_normal(len(curve))
+    curve = laws.draws.loss_compute
+    noise = 0.05 * np.random.default_rng(1).standard_normal(curve.count)
+    curve = replace(curve, irreducible=curve.irreducible + noise)
     laws = replace(laws, draws=replace(laws.draws, loss_compute=curve))
     far = answer(laws, initial_loss=3.5, cpt_flops=1e19)
     assert far.equivalent_flops.high / far.equivalent_flops.low < 5
@@ -148,7 +159,10 @@ def test_the_papers_regressions(rate, batch, flops, learning_rate, batch_size):
         learning_rate=HyperparameterLaw("learning_rate", "fitted", form, *rate),
         batch_size=HyperparameterLaw("batch_size", "fitted", form, *batch),
         loss_compute=LossComputeLaw("refused"),
-        draws=Draws(np.tile(rate, (50, 1)), np.tile(batch, (50, 1)), None, None),
+        draws=Draws(
+            HyperparameterCurve("learning_rate", form, *np.tile(rate, (50, 1)).T),
+            HyperparameterCurve("batch_size", form, *np.tile(batch, (50, 1)).T),
+        ),
     )
     found = answer(laws, total_flops=flops)
     assert found.learning_rate.value == pytest.approx(learning_rate, rel=0.01)
@@ -162,18 +176,26 @@ def test_a_difference_of_sequence_length_is_said():
 
 
 def test_estimates_that_disagree_beyond_their_intervals_are_a_warning():
-    surface = SurfaceLaw(
-        "fitted",
-        log_learning_rate=np.array([np.log(1e-5), 0.0, 0.0]),
-        log_batch_size=np.array([np.log(5.0), 0.0, 0.0]),
-        frontier_log_ratio=3.0,
-    )
-    draws = np.concatenate([surface.log_learning_rate, surface.log_batch_size])
-    laws = power_laws(surface=surface)
-    laws = replace(laws, draws=replace(laws.draws, surface=np.tile(draws, (50, 1))))
+    rate, batch = float(np.log(1e-5)), float(np.log(5.0))
+    planes = OptimumPlanes(Plane(rate, 0.0, 0.0), Plane(batch, 0.0, 0.0), 0.0, 0.0)
+    laws = power_laws(surface=SurfaceLaw("fitted", planes, frontier_log_ratio=3.0))
+    zero = np.zeros(50)
+    same = OptimumPlanes(Plane(rate + zero, zero, zero), Plane(batch + zero, zero, zero), 0.0, 0.0)
+    laws = replace(laws, draws=replace(laws.draws, surface=same))
     found = answer(laws, initial_loss=2.8, cpt_flops=3e20)
     assert set(found.routes) == {"iso-loss", "surface"}
-    assert sum("disagree beyond their intervals" in w for w in found.warnings) == 2
+    assert sum("beyond their intervals" in w for w in found.warnings) == 2
+
+
+def test_at_a_given_size_the_joint_surface_answers_whatever_the_default_route_is():
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    laws = replace(laws, selection=Selection("iso-loss", "no matter how"))
+    flops = 3 * laws.data.largest_flops
+    assert answer(laws, total_flops=flops, params=1e9).route == "surface"
+    assert answer(laws, total_flops=flops).route == "iso-loss"
+    refused = replace(laws, surface=SurfaceLaw("refused"), draws=replace(laws.draws, surface=None))
+    assert answer(refused, total_flops=flops, params=1e9).route == "iso-loss"
 
 
 @pytest.mark.parametrize("form", ["PowerLawOfLoss", "LinearInLogCompute"])

@@ -16,7 +16,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.laws.hyperparameter_laws import fit_hyperparameter_law
+from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=80)
@@ -239,6 +239,42 @@ def test_extrapolation_too_far(laws):
         refused(laws, total_flops=11 * largest, max_extrapolation=10)
         is RefusalReason.EXTRAPOLATION_TOO_FAR
     )
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"params": 8000, "total_flops": 1e20}, "target size"),
+        ({"params": 8, "total_flops": 1e20}, "8e9"),
+        ({"params": 1e13, "total_flops": 1e20}, "target size"),
+        ({"total_flops": 1e10}, "total compute"),
+        ({"params": 3e7, "total_flops": 1e22}, "token count"),
+        ({"params": 3e9, "total_flops": 1e16}, "token count"),
+    ],
+)
+def test_a_question_too_far_from_the_data_on_either_side(laws, query, words):
+    found = predict(laws, PredictionQuery(**query))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert words in found.refusals[0].message
+
+
+def test_targets_of_ordinary_reach_are_answered(laws):
+    """From 1e8 and 3e8 parameters: a tenth of the smallest, and 25 times the largest."""
+    for params in (1e7, 7.5e9):
+        query = PredictionQuery(total_flops=6 * params * 2e10, params=params)
+        assert isinstance(predict(laws, query), Prediction)
+
+
+def test_a_learning_rate_that_no_run_uses_is_refused():
+    runs = [
+        replace(r, learning_rate=30 * r.learning_rate) for r in planted(replace(WIDE, rates=3))
+    ]
+    laws = fit(runs)
+    found = predict(laws, PredictionQuery(total_flops=1e18, params=2e7))
+    assert isinstance(found, Refused)
+    assert "not plausible" in found.refusals[0].message
+    assert found.refusals[0].figures["learning_rate"] > max(laws.data.learning_rates)
 
 
 def test_another_tokenizer():

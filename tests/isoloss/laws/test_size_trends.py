@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
-from tests.support.planted import Grid, Planted, Straying, Surface, planted_runs
+from tests.support.planted import Deviating, Grid, Planted, Surface, planted_runs
 
 THREE_SIZES = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
 NO_TREND = Planted(rate_at=(1.2e-3, 0.0, 0.15), batch_at=(128.0, -0.4, 0.45))
@@ -21,14 +21,14 @@ def fitted(surface: Surface, grid: Grid, seed: int = 0, noise: float = 0.0) -> L
 
 @cache
 def without_trend(seed: int) -> Laws:
-    return fitted(Straying(NO_TREND, seed), THREE_SIZES, seed, 0.001)
+    return fitted(Deviating(NO_TREND, seed), THREE_SIZES, seed, 0.001)
 
 
 def test_a_trend_that_stands_out_of_the_scatter_of_sizes_is_kept():
     for seed in range(3):
-        laws = fitted(Straying(Planted(), seed), THREE_SIZES, seed, 0.001)
+        laws = fitted(Deviating(Planted(), seed), THREE_SIZES, seed, 0.001)
         assert "learning_rate" not in laws.surface.same_at_all_sizes
-        assert laws.surface.log_learning_rate[1] == pytest.approx(-0.5, abs=0.2)
+        assert laws.surface.planes.learning_rate.of_params == pytest.approx(-0.5, abs=0.2)
 
 
 def test_a_trend_that_is_exact_is_kept_however_weak():
@@ -48,8 +48,8 @@ def test_a_trend_that_is_chance_is_mostly_left_out():
     left_out = [law for law in found if "learning_rate" in law.same_at_all_sizes]
     assert len(left_out) >= len(SEEDS) / 2
     for law in left_out:
-        assert law.log_learning_rate[1] == pytest.approx(0.0, abs=1e-9)
-        assert law.log_learning_rate[2] == pytest.approx(0.15, abs=0.1)
+        assert law.planes.learning_rate.of_params == pytest.approx(0.0, abs=1e-9)
+        assert law.planes.learning_rate.of_tokens == pytest.approx(0.15, abs=0.1)
 
 
 def test_what_is_left_out_is_said_and_its_uncertainty_stays_in_the_interval():
@@ -58,9 +58,9 @@ def test_what_is_left_out_is_said_and_its_uncertainty_stays_in_the_interval():
         for laws in map(without_trend, SEEDS)
         if laws.surface.same_at_all_sizes and laws.default_route == "surface"
     )
-    at = {"learning_rate": 1, "batch_size": 4}[laws.surface.same_at_all_sizes[0]]
-    assert laws.draws.surface[:, at].std() > 0.03
+    draws = getattr(laws.draws.surface, laws.surface.same_at_all_sizes[0])
+    assert draws.of_params.std() > 0.03
     flops = 10 * laws.data.largest_flops
     found = predict(laws, PredictionQuery(total_flops=flops, params=1e9))
-    (sentence, *_) = [w for w in found.warnings if "the same at every size" in w]
+    (sentence, *_) = [w for w in found.warnings if "assumed not to depend on the size" in w]
     assert laws.surface.same_at_all_sizes[0].replace("_", " ") in sentence

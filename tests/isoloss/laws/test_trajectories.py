@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isoloss.laws import InvalidRunError, RefusalReason, Run
-from isoloss.laws.crossings import crossings
-from isoloss.laws.trajectories import collect
+from isoloss.laws.data.trajectories import collect
+from isoloss.laws.iso_loss.crossings import crossings
 
 
 def run(name="r", tokens=(1e9, 2e9, 4e9), losses=(3.0, 2.8, 2.6), **others):

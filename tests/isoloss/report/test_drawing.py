@@ -1,48 +1,19 @@
-"""Digits, ellipses and quadratics of the report."""
+"""Tables, ellipses and quadratics of the report."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
-from isoloss.laws import Interval
-from isoloss.report import numbers
+from isoloss import formatting
+from isoloss.report.content import Table
 from isoloss.report.contour_figure import ellipse, quadratic, quadratic_minimum
 from isoloss.report.drawing import plain_text
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        (numbers.learning_rate(6.157e-5), "6.2 × 10⁻⁵"),
-        (numbers.flops(2.8e21), "2.80 × 10²¹"),
-        (numbers.count(999_960_000), "1 B"),
-        (numbers.count(536_870_912), "537 M"),
-        (numbers.count(20e9), "20 B"),
-        (numbers.count(12), "12"),
-        (numbers.whole(771.4), "771"),
-        (numbers.whole(3.14), "3.1"),
-        (numbers.loss(2.07951), "2.080"),
-        (numbers.percent(0.9201), "92.0 %"),
-        (numbers.digits(0.0), "0"),
-        (numbers.digits(-0.7476, 4), "-0.7476"),
-        (numbers.digits(1.5e-7), "1.50 × 10⁻⁷"),
-        (numbers.scientific(1.25e-4), "1.25e-4"),
-        (numbers.scientific(4.883e-4), "4.9e-4"),
-        (numbers.scientific(2e-4), "2e-4"),
-        (numbers.with_interval(Interval(771.4, 703, 844), "whole"), "771 [703, 844]"),
-    ],
-)
-def test_numbers_have_as_many_digits_as_they_deserve(written: str, expected: str) -> None:
-    assert written == expected
-
-
-@pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_what_is_missing_is_a_dash(value: float | None) -> None:
-    for write in (numbers.digits, numbers.flops, numbers.loss, numbers.count, numbers.whole):
-        assert write(value) == "–"
+def test_an_absent_number_is_a_dash_in_a_table_and_absent_text_is_empty() -> None:
+    table = Table(("run", "loss", "note"), (("a", formatting.loss(None), ""),), frozenset({1}))
+    assert table.rows == (("a", "–", ""),)
 
 
 def test_the_ellipse_holds_its_share_of_the_distribution() -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.metadata import version
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Run,
+    SurfaceLaw,
+    fit_laws,
+    predict,
+)
 from isoloss.published import published_opinions
 from isoloss.report import (
     PointRow,
@@ -20,6 +30,8 @@ from isoloss.report import (
     point_rows,
     render_report,
 )
+from isoloss.report.content import optima_table
+from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours
 from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_savings
 from tests.support.planted_runs import planted_runs
@@ -100,7 +112,7 @@ def test_all_sections_are_there(page: str) -> None:
     assert headings == [
         *("Prediction", "Laws", "Iso-loss contours", "Trajectories", "Cost", "Optima", "Points"),
     ]
-    assert page.count('<img style="width:') == 3
+    assert page.count('<img style="width:') == 4
     assert all(attributes.get("alt") for tag, attributes in parsed(page).tags if tag == "img")
 
 
@@ -119,7 +131,7 @@ def test_the_chain_of_the_prediction_is_told(page: str, prediction: Prediction) 
 
 def test_savings_are_stated_and_so_is_a_loss(laws: Laws) -> None:
     saved = render_report(laws, (), title="x", savings=PAPER_COSTS["moe-3b"], figures=BLANK)
-    assert "73.1 % saved" in saved
+    assert "73.1% saved" in saved
     lost = render_report(laws, (), title="x", savings=SearchCost(1e20, 3e20), figures=BLANK)
     assert "the direct grid would be cheaper" in lost
 
@@ -170,7 +182,7 @@ def test_the_thinnest_data_still_make_a_page(runs: tuple[Run, ...], kept: int) -
 
 def test_a_provisional_report_says_that_numbers_can_change(runs: tuple[Run, ...]) -> None:
     page = render_report(fit_laws(runs, provisional=True), runs, title="x", figures=BLANK)
-    assert "still runs: every number here can change" in page
+    assert "still running: every number here can change" in page
 
 
 def test_a_linear_law_in_ln_compute_is_drawn_over_compute(runs: tuple[Run, ...]) -> None:
@@ -195,7 +207,7 @@ def test_axes_carry_units(figures: ReportFigures) -> None:
 
 def test_figures_are_also_png(figures: ReportFigures) -> None:
     files = png_files(figures)
-    assert set(files) == {"laws.png", "iso-loss.png", "trajectories.png"}
+    assert set(files) == {"laws.png", "surface.png", "iso-loss.png", "trajectories.png"}
     assert all(content.startswith(b"\x89PNG") for content in files.values())
 
 
@@ -213,7 +225,7 @@ def test_without_runs_the_laws_tell_what_they_remember(laws: Laws) -> None:
         assert np.all(np.diff(run.losses) < 0)
     figures = replace(BLANK, trajectories_remembered=True)
     page = render_report(laws, (), title="x", figures=figures)
-    assert "as the laws remember them" in page
+    assert "as stored with the laws" in page
 
 
 def test_iso_loss_savings_compare_the_optimum_with_the_grids_median(laws: Laws) -> None:
@@ -222,3 +234,39 @@ def test_iso_loss_savings_compare_the_optimum_with_the_grids_median(laws: Laws) 
     for saving in savings:
         assert 0 < saving.saving < 0.5
         assert saving.optimal_flops < saving.reference_flops
+
+
+def test_the_page_says_how_to_repeat_the_fit(runs: tuple[Run, ...]) -> None:
+    laws = fit_laws(runs, FitOptions(irreducible_loss=1.5, bootstrap_samples=50, seed=7))
+    text = parsed(render_report(laws, runs, title="x", figures=BLANK)).text
+    assert f"isoloss {version('isoloss')}" in text
+    options = "PowerLawOfLoss, irreducible loss fixed at 1.5000, 50 bootstrap draws, seed 7"
+    assert options in text
+
+
+def test_sizes_between_the_trained_ones_are_marked(laws: Laws) -> None:
+    """The frontier runs through compute-optimal sizes, of which few were trained."""
+    sizes = [row[2] for row in optima_table(laws).rows]
+    assert {"30M", "100M", "300M"} <= set(sizes)
+    between = {size for size in sizes if size.endswith(" (not trained)")}
+    assert between
+    assert not between & {f"{size} (not trained)" for size in ("30M", "100M", "300M")}
+
+
+def test_the_surface_is_drawn_with_the_optima_of_each_size(
+    laws: Laws, figures: ReportFigures
+) -> None:
+    assert figures.surface is not None
+    assert laws.surface.planes is not None
+    rate = figures.surface.axes[0]
+    lines, points = rate.get_lines()[::2], rate.get_lines()[1::2]
+    assert len(lines) == len(points) == len(laws.data.sizes)
+    for size, line in zip(sorted(laws.data.sizes), lines, strict=True):
+        tokens, drawn = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+        expected = laws.surface.planes.at(np.log(size), np.log(tokens))[0]
+        assert np.log(drawn) == pytest.approx(expected)
+
+
+def test_a_refused_surface_is_not_drawn(laws: Laws, runs: tuple[Run, ...]) -> None:
+    refused = replace(laws, surface=SurfaceLaw("refused"))
+    assert surface_optima(refused) is None

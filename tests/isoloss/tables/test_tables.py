@@ -105,7 +105,7 @@ def test_an_evaluation_before_training_is_left_out_and_mentioned() -> None:
     start = ["r64", "100000000", "64", "2048", "0.0003", "0", "11.9"]
     table = parse_table(as_csv([start, *good_rows()]), "runs.csv")
     assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
-    assert table.warnings == ("runs.csv: 1 evaluations at 0 tokens left out",)
+    assert table.warnings == ("runs.csv: 1 evaluations at 0 tokens were left out",)
     assert table.first_rows == (3, 6)
 
 
@@ -131,10 +131,10 @@ def test_columns_that_mean_nothing_here_are_named_as_ignored() -> None:
         (4, "tokens", "2e9", "one run twice"),
         (2, "params", "100", "not millions"),
         (2, "params", "1e200", "overflow"),
-        (3, "params", "200000000", "one value for each run"),
+        (3, "params", "200000000", "one value per run"),
         (2, "batch_size", "64.5", "whole number"),
         (2, "sequence_length", "0", "not positive"),
-        (7, "sequence_length", "4096", "one value for each run"),
+        (7, "sequence_length", "4096", "one value per run"),
         (5, "learning_rate", "3", "multiple of 1e-4"),
         (5, "run", "", "no name"),
         (5, "run", "\x1b[31m", "printable"),
@@ -252,7 +252,7 @@ def test_one_run_in_two_tables_is_refused(tmp_path: Path) -> None:
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for path in paths:
         path.write_bytes(as_csv(good_rows()))
-    with pytest.raises(BadTable, match=r"is in .*a\.csv too") as caught:
+    with pytest.raises(BadTable, match=r"is also in .*a\.csv") as caught:
         read_tables([str(path) for path in paths])
     assert (caught.value.row, caught.value.column) == (2, "run")
 
@@ -265,11 +265,13 @@ def test_a_ragged_row_is_named_by_its_line_even_after_blank_lines() -> None:
     assert (caught.value.row, caught.value.column) == (4, "loss")
 
 
-def test_files_that_can_not_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadTable, match="No such file"):
         read_table(str(tmp_path / "absent.csv"))
-    with pytest.raises(BadTable, match="not found"):
+    with pytest.raises(BadTable, match="No such file"):
         read_table(f"file://{tmp_path}/absent.csv")
+    with pytest.raises(BadTable, match=r"^https://host/runs\.csv: https:// is not supported"):
+        read_table("https://host/runs.csv")
     with pytest.raises(BadTable, match="not UTF-8"):
         parse_table(b"run,params\n\xff\xfe", "runs.csv")
     with pytest.raises(BadTable, match="gzip"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
 from isoloss_operator.cluster.manifests import Owner, PodDefaults
 from isoloss_operator.cluster.rbac import NAME
-from isoloss_operator.decide.observation import Event, JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.decide.plans import Event, JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.process.leader import Elector, Terms
 from tests.support.operator_process import User, sweep_manifest
 
@@ -148,9 +149,17 @@ def test_a_bad_template_is_refused_with_the_field_and_stops_the_rest(
     cluster: Cluster, owner: Owner, writer: JobWriter, template: Any, message: str
 ) -> None:
     bad = [request(f"bad-{number}", pod_templates=(template,)) for number in range(20)]
-    with pytest.raises(CreateRefused, match=message):
+    with pytest.raises(CreateRefused, match=message) as refusal:
         writer.create(owner, bad)
+    assert not refusal.value.may_pass
     assert names(cluster, owner.namespace) == []
+
+
+def test_what_is_forbidden_now_may_be_allowed_later(owner: Owner, writer: JobWriter) -> None:
+    """As a full quota is, which also answers 403."""
+    with pytest.raises(CreateRefused, match="forbidden") as refusal:
+        writer.create(replace(owner, namespace="default"), [request("elsewhere")])
+    assert refusal.value.may_pass
 
 
 def test_fields_that_the_client_library_does_not_know_reach_the_api_server(
@@ -199,7 +208,7 @@ def test_a_status_is_applied_whole_and_again_without_a_trace(
     again = cluster.apply_status(SWEEP, read(cluster, owner), status)
     assert first["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
     fewer = cluster.apply_status(SWEEP, read(cluster, owner), {"progress": "2/2"})
-    assert fewer["status"] == {"progress": "2/2"}
+    assert fewer["status"] == {"progress": "2/2", "observedGeneration": -1}
     managers = {entry["manager"] for entry in fewer["metadata"]["managedFields"]}
     assert FIELD_MANAGER in managers
 

@@ -1,6 +1,7 @@
 """A JobRequest becomes one exact Job; templates merge in order; nothing unsafe gets through."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,13 @@ from isoloss_operator.cluster.manifests import (
     job_manifest,
 )
 from isoloss_operator.cluster.pod_templates import BadPodTemplate
-from isoloss_operator.decide.observation import (
+from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_OWNER_UID,
-    ConfigMapRequest,
-    JobRequest,
 )
+from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
 GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
@@ -72,7 +72,7 @@ def request(**changes: Any) -> JobRequest:
             LABEL_KEY: DIGEST,
             LABEL_ATTEMPT: "2",
         },
-        "secret_name": "sweep-s3",
+        "secret_names": ("sweep-s3",),
     }
     return JobRequest(**{**values, **changes})
 
@@ -231,7 +231,7 @@ def test_own_sources_of_environment_do_not_drop_the_secret() -> None:
 
 
 def test_without_a_secret_nothing_is_read_from_one() -> None:
-    assert "envFrom" not in container(job_manifest(request(secret_name=""), OWNER, DEFAULTS))
+    assert "envFrom" not in container(job_manifest(request(secret_names=()), OWNER, DEFAULTS))
 
 
 def test_merging_leaves_the_templates_as_they_were() -> None:
@@ -316,3 +316,34 @@ def test_a_config_map_is_owned_and_holds_the_data() -> None:
     body = config_map_manifest(ConfigMapRequest("answer", {"learningRate": "1e-4"}), OWNER)
     assert body["data"] == {"learningRate": "1e-4"}
     assert body["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
+
+
+def test_a_deadline_is_the_jobs_own() -> None:
+    job = job_manifest(request(deadline_seconds=7200), OWNER, DEFAULTS)
+    assert job["spec"]["activeDeadlineSeconds"] == 7200
+    assert "activeDeadlineSeconds" not in job_manifest(request(), OWNER, DEFAULTS)["spec"]
+
+
+def test_of_two_secrets_the_tasks_own_comes_last_and_so_wins() -> None:
+    job = job_manifest(request(secret_names=("sweep-s3", "models-s3")), OWNER, DEFAULTS)
+    names = [source["secretRef"]["name"] for source in container(job)["envFrom"]]
+    assert names == ["sweep-s3", "models-s3"]
+
+
+def test_pod_templates_are_merged_from_the_cluster_to_the_size() -> None:
+    def template(name: str) -> dict[str, Any]:
+        return {"spec": {"nodeSelector": {name: "1", "last": name}}}
+
+    defaults = replace(DEFAULTS, pod_template=template("cluster"))
+    wanted = request(pod_templates=(template("sweep"), template("size")))
+    selector = job_manifest(wanted, OWNER, defaults)["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"cluster": "1", "sweep": "1", "size": "1", "last": "size"}
+
+
+def test_an_accelerator_that_a_later_template_sets_to_0_is_not_asked_for() -> None:
+    def limits(gpus: int) -> dict[str, Any]:
+        containers = [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
+        return {"spec": {"containers": containers}}
+
+    job = job_manifest(request(pod_templates=(limits(8), limits(0))), OWNER, DEFAULTS)
+    assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 0}}

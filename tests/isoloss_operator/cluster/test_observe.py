@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.cluster.observe import is_owned_by, loose_pods, observe_jobs
-from isoloss_operator.decide.observation import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
+from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
+from isoloss_operator.decide.labels import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
 
 
 def job(uid: str = "j1", *, conditions: Any = (), **changes: Any) -> dict[str, Any]:
@@ -146,9 +146,9 @@ def test_disruption_and_unschedulability_come_from_conditions() -> None:
     assert seen.pod.unschedulable == "no gpu"
 
 
-def test_a_deleted_jobs_pod_is_loose_while_it_runs() -> None:
-    assert loose_pods([job("j1")], [pod("gone"), pod("j1")]) == ("k" * 32,)
-    assert loose_pods([job("j1")], [pod("gone", **ended(0))]) == ()
+def test_a_deleted_jobs_pod_is_orphaned_while_it_runs() -> None:
+    assert orphaned_pods([job("j1")], [pod("gone"), pod("j1")]) == ("k" * 32,)
+    assert orphaned_pods([job("j1")], [pod("gone", **ended(0))]) == ()
 
 
 def test_a_job_without_our_labels_is_not_ours_to_judge() -> None:
@@ -193,7 +193,7 @@ def test_the_time_of_all_pods_that_ended_is_summed_and_that_of_the_running_one_t
     assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 60
 
 
-def test_times_that_nobody_knows_are_not_counted() -> None:
+def test_unknown_times_are_not_counted() -> None:
     lost = ended(137, startedAt=None, finishedAt=None, reason="ContainerStatusUnknown")
     (seen,) = observe_jobs([job()], [pod(**lost)])
     assert (seen.worked_seconds, seen.working_since) == (0, None)
@@ -212,7 +212,7 @@ def test_times_that_nobody_knows_are_not_counted() -> None:
         ({"google.com/tpu": "4"}, 4),
     ],
 )
-def test_devices_are_counted_whoever_makes_them(limits: dict[str, Any], devices: int) -> None:
+def test_accelerators_of_every_vendor_are_counted(limits: dict[str, Any], devices: int) -> None:
     containers = [{"name": "trainer", "resources": {"limits": limits}}, {"name": "sidecar"}]
     (seen,) = observe_jobs([job(template={"spec": {"containers": containers}})], [pod(**ran(20))])
     assert seen.accelerators == devices

@@ -7,11 +7,10 @@ import inspect
 import re
 from datetime import timedelta
 
-from isoloss.laws.model import RefusalReason
-from isoloss_operator.decide import conditions
+from isoloss.laws import RefusalReason
+from isoloss_operator.decide import reasons
 from isoloss_operator.decide.conditions import (
     Finding,
-    Reason,
     dated,
     parse_conditions,
     parse_timestamp,
@@ -19,16 +18,17 @@ from isoloss_operator.decide.conditions import (
     timestamp,
     turned,
 )
+from isoloss_operator.decide.reasons import Reason
 from tests.support.builders import NOW
 
 
 def test_the_transition_time_changes_with_the_status_alone() -> None:
     """A new reason or message under the same status keeps it."""
-    first = dated({"Ready": Finding.false("Training", "a")}, {}, generation=1, now=NOW)
+    first = dated({"Ready": Finding.false(Reason.TRAINING, "a")}, {}, generation=1, now=NOW)
     later = NOW + timedelta(hours=1)
     known = {c.type: c for c in first}
-    same = dated({"Ready": Finding.false("Queued", "b")}, known, generation=2, now=later)
-    turn = dated({"Ready": Finding.true("Fitted", "c")}, known, generation=2, now=later)
+    same = dated({"Ready": Finding.false(Reason.QUEUED, "b")}, known, generation=2, now=later)
+    turn = dated({"Ready": Finding.true(Reason.FITTED, "c")}, known, generation=2, now=later)
     assert same[0].last_transition_time == first[0].last_transition_time == timestamp(NOW)
     assert (same[0].reason, same[0].observed_generation) == ("Queued", 2)
     assert turn[0].last_transition_time == timestamp(later)
@@ -37,10 +37,11 @@ def test_the_transition_time_changes_with_the_status_alone() -> None:
 def test_a_turn_is_a_new_status_or_reason() -> None:
     """A message alone is no news."""
     known = {
-        c.type: c for c in dated({"Ready": Finding.false("A", "x")}, {}, generation=1, now=NOW)
+        c.type: c
+        for c in dated({"Ready": Finding.false(Reason.TRAINING, "x")}, {}, generation=1, now=NOW)
     }
-    message = dated({"Ready": Finding.false("A", "y")}, known, generation=1, now=NOW)
-    reason = dated({"Ready": Finding.false("B", "x")}, known, generation=1, now=NOW)
+    message = dated({"Ready": Finding.false(Reason.TRAINING, "y")}, known, generation=1, now=NOW)
+    reason = dated({"Ready": Finding.false(Reason.QUEUED, "x")}, known, generation=1, now=NOW)
     assert turned(message, known) == ()
     assert turned(reason, known) == reason
 
@@ -78,7 +79,7 @@ def test_times_are_rfc_3339_in_utc() -> None:
 def test_every_reason_is_camel_case_and_has_its_line() -> None:
     """kubectl and alerts rely on the words, people on the lines."""
     assert all(re.fullmatch(r"[A-Z][A-Za-z0-9]+", reason) for reason in [*Reason, *RefusalReason])
-    body = ast.parse(inspect.getsource(conditions.Reason)).body[0]
+    body = ast.parse(inspect.getsource(reasons.Reason)).body[0]
     assert isinstance(body, ast.ClassDef)
     members = [i for i, node in enumerate(body.body) if isinstance(node, ast.Assign)]
     assert len(members) == len(Reason)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
-from isoloss.laws.results import Laws
+from isoloss.laws import FitOptions, Laws, Refusal, RefusalReason, refused_laws
+from isoloss_contract.reading import ABSENT, Unreadable
 from isoloss_contract.records import (
     DomainLoss,
     EvaluateTask,
@@ -19,23 +20,24 @@ from isoloss_contract.records import (
     ExitCode,
     ParameterCounts,
 )
-from isoloss_contract.store import BadRecord
-from isoloss_operator.api import Checkpoint
-from isoloss_operator.decide.admission import store_label
-from isoloss_operator.decide.evaluating import evaluate_config
+from isoloss_operator.api import Checkpoint, HyperparamPredictionSpec
+from isoloss_operator.decide.evaluation import evaluate_config
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.observation import (
-    FitOutcome,
     ObservedJob,
     ObservedPod,
     ObservedPrediction,
     ObservedReference,
-    PredictionPlan,
 )
-from isoloss_operator.decide.prediction import decide_prediction, evaluation_path, prediction_reads
-from isoloss_operator.planning.specs import parse_sweep_spec
-from tests.support.builders import NOW, STORE, condition, manifest, sweep_spec, words
+from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
+from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.planted_laws import fitted_laws
 
+README = Path(__file__).parents[3] / "operator" / "README.md"
 SWEEP_UID = "5bd5f7a2-0000-4000-8000-000000000002"
 CHECKPOINT = "s3://models/dense-8b"
 CONFIG = evaluate_config(parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT))
@@ -51,6 +53,13 @@ def prediction_spec(**changes: Any) -> dict[str, Any]:
         "publish": {"configMapName": "dense-8b-hyperparams"},
     }
     return {name: value for name, value in {**spec, **changes}.items() if value is not None}
+
+
+def parsed_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionSpec | InvalidSpec:
+    try:
+        return parse_prediction_spec(raw)
+    except InvalidSpec as error:
+        return error
 
 
 def given_loss(loss: str, **changes: Any) -> dict[str, Any]:
@@ -73,7 +82,7 @@ def sweep(
         "name": "demo",
         "uid": SWEEP_UID,
         "generation": generation,
-        "spec": sweep_spec(),
+        "spec": parsed(sweep_spec()),
         "status": {"conditions": [ready], "lawsSha256": LAWS_SHA},
     }
     return ObservedReference(**{**fields, **changes})
@@ -117,7 +126,7 @@ def observed(spec: Mapping[str, Any] | None = None, **changes: Any) -> ObservedP
         "uid": "uid-p",
         "generation": 1,
         "now": NOW,
-        "spec": prediction_spec() if spec is None else dict(spec),
+        "spec": parsed_prediction(prediction_spec() if spec is None else spec),
         "sweep": sweep(),
         "manifest": manifest(),
         "fit": fit(),
@@ -177,23 +186,6 @@ class Row:
 
 
 ROWS: dict[str, Row] = {
-    "a measured checkpoint and final laws give an answer": Row(
-        observed,
-        ("True", "Predicted"),
-        has_answer=True,
-        also={"Evaluated": ("True", "Evaluated"), "Accepted": ("True", "Accepted")},
-    ),
-    "a given initial loss needs no measurement": Row(
-        lambda: observed(given_loss("3.2"), evaluation=None),
-        ("True", "Predicted"),
-        has_answer=True,
-        also={"Evaluated": ("True", "InitialLossGiven")},
-    ),
-    "a budget in tokens takes the checkpoint's parameters": Row(
-        lambda: observed(prediction_spec(budget={"tokens": 2_000_000_000})),
-        ("True", "Predicted"),
-        has_answer=True,
-    ),
     "both checkpoint and initialLoss are refused": Row(
         lambda: observed(prediction_spec(initialLoss="3.2")),
         ("False", "InvalidSpec"),
@@ -206,12 +198,19 @@ ROWS: dict[str, Row] = {
         stalled=True,
     ),
     "a sweepRef to nothing waits for it": Row(
-        lambda: observed(sweep=None, manifest=None, fit=None, evaluation=None),
+        lambda: observed(sweep=None, manifest=ABSENT, fit=ABSENT, evaluation=ABSENT),
         ("False", "SweepNotFound"),
         says="no ScalingSweep demo",
     ),
+    "an answer stands, stale, when its sweep is deleted": Row(
+        lambda: answered(sweep=None, manifest=ABSENT, fit=ABSENT),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "SweepNotFound")},
+    ),
     "a sweep with an invalid spec is waited for": Row(
-        lambda: observed(sweep=sweep(spec={"nonsense": 1})),
+        lambda: observed(sweep=sweep(spec=parsed({"nonsense": 1}))),
         ("False", "SweepInvalid"),
     ),
     "a store that does not answer is waited for": Row(
@@ -220,76 +219,66 @@ ROWS: dict[str, Row] = {
     ),
     "before the corpus is prepared nothing can be measured": Row(
         lambda: observed(
-            manifest=None, fit=None, evaluation=None, sweep=sweep("False", "PreparingData")
+            manifest=ABSENT, fit=ABSENT, evaluation=ABSENT, sweep=sweep("False", "PreparingData")
         ),
         ("False", "SweepNotReady"),
         says="PreparingData",
     ),
-    "an unmeasured checkpoint gets its evaluate Job even before the laws are there": Row(
-        lambda: observed(evaluation=None, fit=None, sweep=sweep("False", "Training")),
-        ("False", "Evaluating"),
-        creates=1,
-        also={"Reconciling": ("True", "Converging")},
-    ),
     "while the evaluate Job runs nothing else starts": Row(
-        lambda: observed(evaluation=None, jobs=(job(),)),
+        lambda: observed(evaluation=ABSENT, jobs=(job(),)),
         ("False", "Evaluating"),
     ),
     "an evaluate pod without its secret says so": Row(
         lambda: observed(
-            evaluation=None,
+            evaluation=ABSENT,
             jobs=(job(pod=ObservedPod(waiting_reason="CreateContainerConfigError")),),
         ),
         ("False", "SecretMissing"),
     ),
-    "a checkpoint that is no model stalls in the trainer's words": Row(
+    "a folder that is not a checkpoint stalls with the trainer's message": Row(
         lambda: observed(
-            evaluation=None,
-            jobs=(ended(ExitCode.BAD_DATA, words("NotAModel", "no config.json")),),
+            evaluation=ABSENT,
+            jobs=(ended(ExitCode.BAD_DATA, words("NotACheckpoint", "no config.json")),),
         ),
-        ("False", "NotAModel"),
+        ("False", "NotACheckpoint"),
         stalled=True,
         says="no config.json",
     ),
-    "a checkpoint that was no model is looked at again after a while": Row(
+    "a folder that is not a checkpoint is tried again after a while": Row(
         lambda: observed(
-            evaluation=None,
+            evaluation=ABSENT,
             jobs=(
                 ended(
                     ExitCode.BAD_DATA,
-                    words("NotAModel", "no config.json"),
+                    words("NotACheckpoint", "no config.json"),
                     created=NOW - timedelta(seconds=31),
                 ),
             ),
         ),
-        ("False", "NotAModel"),
+        ("False", "NotACheckpoint"),
         creates=1,
         stalled=True,
     ),
     "an interrupted evaluation starts again at once": Row(
-        lambda: observed(evaluation=None, jobs=(ended(ExitCode.INTERRUPTED),)),
+        lambda: observed(evaluation=ABSENT, jobs=(ended(ExitCode.INTERRUPTED),)),
         ("False", "WaitingToRetry"),
         creates=1,
     ),
     "an unreadable evaluation is set aside and made again": Row(
-        lambda: observed(evaluation=BadRecord("result.json: loss: nan")),
+        lambda: observed(evaluation=Unreadable("result.json: loss: nan")),
         ("False", "Evaluating"),
         creates=1,
     ),
-    "another evaluation's result is not taken for this one": Row(
+    "the result of another evaluation is set aside": Row(
         lambda: observed(evaluation=evaluation(key="0" * 32)),
         ("False", "Evaluating"),
         creates=1,
     ),
-    "while the sweep trains there is no answer": Row(
-        lambda: observed(fit=None, sweep=sweep("False", "Training", "3 of 8 points are done.")),
-        ("False", "SweepNotReady"),
-        says="3 of 8 points",
-    ),
-    "provisional laws give numbers to look at, not an answer": Row(
-        lambda: observed(fit=fit(fitted_laws(provisional=True)), sweep=sweep("False", "Training")),
-        ("False", "Provisional"),
-        has_answer=True,
+    "an unmeasured checkpoint gets its evaluate Job even before the laws are there": Row(
+        lambda: observed(evaluation=ABSENT, fit=ABSENT, sweep=sweep("False", "Training")),
+        ("False", "Evaluating"),
+        creates=1,
+        also={"Reconciling": ("True", "Converging")},
     ),
     "refused laws give no answer, for their own reason": Row(
         lambda: observed(
@@ -299,8 +288,47 @@ ROWS: dict[str, Row] = {
         stalled=True,
         says="Train longer.",
     ),
-    "laws that can not be read are waited for": Row(
-        lambda: observed(fit=None), ("False", "LawsUnreadable")
+    "an answer is withdrawn when the new laws are refused": Row(
+        lambda: answered(
+            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", generation=2)
+        ),
+        ("False", "NoCommonLossRange"),
+        stalled=True,
+    ),
+    "while the sweep trains there is no answer": Row(
+        lambda: observed(fit=ABSENT, sweep=sweep("False", "Training", "3 of 8 points are done.")),
+        ("False", "SweepNotReady"),
+        says="3 of 8 points",
+    ),
+    "provisional laws give numbers to look at, not an answer": Row(
+        lambda: observed(fit=fit(fitted_laws(provisional=True)), sweep=sweep("False", "Training")),
+        ("False", "Provisional"),
+        has_answer=True,
+    ),
+    "an answer stands, stale, while its sweep trains again": Row(
+        lambda: answered(fit=ABSENT, sweep=sweep("False", "Training", generation=2)),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+    ),
+    "an answer stands, stale, until the operator has seen the changed sweep": Row(
+        lambda: answered(sweep=sweep(generation=2, observed_generation=1)),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "SweepChanged")},
+    ),
+    "an answer is withdrawn when the prediction's own spec changes": Row(
+        lambda: answered(
+            generation=2,
+            spec=parsed_prediction(prediction_spec(budget={"flops": "2e19"})),
+            fit=ABSENT,
+            sweep=sweep("False", "Training"),
+        ),
+        ("False", "SweepNotReady"),
+    ),
+    "laws that cannot be read are waited for": Row(
+        lambda: observed(fit=ABSENT), ("False", "LawsUnreadable")
     ),
     "laws other than those the sweep names are not used": Row(
         lambda: observed(fit=fit(laws_sha256="0" * 64)), ("False", "LawsUnreadable")
@@ -310,52 +338,33 @@ ROWS: dict[str, Row] = {
         ("False", "InitialLossBelowIrreducible"),
         stalled=True,
     ),
-    "an extrapolation too far is refused": Row(
+    "an extrapolation beyond the limit is refused": Row(
         lambda: observed(prediction_spec(budget={"flops": "1e26"})),
         ("False", "ExtrapolationTooFar"),
         stalled=True,
     ),
-    "a ConfigMap of someone else is left alone": Row(
+    "a ConfigMap of another owner is left alone": Row(
         lambda: observed(config_map_foreign=True),
         ("False", "ConfigMapTaken"),
         stalled=True,
         has_answer=True,
     ),
-    "an answer stands, stale, while its sweep trains on": Row(
-        lambda: answered(fit=None, sweep=sweep("False", "Training", generation=2)),
+    "a measured checkpoint and final laws give an answer": Row(
+        observed,
         ("True", "Predicted"),
-        stale="True",
         has_answer=True,
+        also={"Evaluated": ("True", "Evaluated"), "Accepted": ("True", "Accepted")},
     ),
-    "an answer stands, stale, when its sweep is deleted": Row(
-        lambda: answered(sweep=None, manifest=None, fit=None),
+    "a given initial loss needs no measurement": Row(
+        lambda: observed(given_loss("3.2"), evaluation=ABSENT),
         ("True", "Predicted"),
-        stale="True",
         has_answer=True,
-        also={"Stale": ("True", "SweepNotFound")},
+        also={"Evaluated": ("True", "InitialLossGiven")},
     ),
-    "an answer stands, stale, until the operator has seen the changed sweep": Row(
-        lambda: answered(sweep=sweep(generation=2, observed_generation=1)),
+    "a budget in tokens takes the checkpoint's parameters": Row(
+        lambda: observed(prediction_spec(budget={"tokens": 2_000_000_000})),
         ("True", "Predicted"),
-        stale="True",
         has_answer=True,
-        also={"Stale": ("True", "SweepChanged")},
-    ),
-    "an answer is withdrawn when the new laws are refused": Row(
-        lambda: answered(
-            fit=fit(refused()), sweep=sweep("False", "NoCommonLossRange", generation=2)
-        ),
-        ("False", "NoCommonLossRange"),
-        stalled=True,
-    ),
-    "an answer is withdrawn when the prediction's own spec changes": Row(
-        lambda: answered(
-            generation=2,
-            spec=prediction_spec(budget={"flops": "2e19"}),
-            fit=None,
-            sweep=sweep("False", "Training"),
-        ),
-        ("False", "SweepNotReady"),
     ),
     "a new answer replaces a stale one": Row(
         lambda: answered(sweep=sweep(generation=3)),
@@ -380,9 +389,25 @@ def test_state(name: str) -> None:
         assert condition(plan, kind)[:2] == expected
 
 
+def happens(row: Row) -> str:
+    """The last column of the README's table."""
+    parts = ["starts the evaluate Job"] if row.creates else []
+    if row.has_answer:
+        parts.append("shows a stale answer" if row.stale == "True" else "shows the answer")
+    parts += ["Stalled"] if row.stalled else []
+    return "; ".join(parts) or "waits"
+
+
+def test_the_state_table_in_the_readme_names_the_same_rows() -> None:
+    """Row for row, in the order of the checks: sentence, Ready's reason and what happens."""
+    table = README.read_text().split("<!-- prediction states -->")[1]
+    found = re.findall(r"^\| (.+?) \| `(\w+)` \| (.+?) \|$", table, flags=re.MULTILINE)
+    assert found == [(name, row.ready[1], happens(row)) for name, row in ROWS.items()]
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_published_has_numbers_exactly_when_ready(name: str) -> None:
-    """A pipeline that reads the ConfigMap can not go on with a withdrawn or provisional number."""
+    """A pipeline that reads the ConfigMap cannot continue with a withdrawn or provisional number."""
     plan = decide_prediction(ROWS[name].world())
     if plan.publish is None:
         assert ROWS[name].ready[1] in ("InvalidSpec", "ConfigMapTaken")
@@ -437,7 +462,8 @@ def test_an_answer_names_everything_it_rests_on() -> None:
     assert status.planned_flops == "1e19"
     assert [v.name for v in status.variants] == ["A", "B"]
     assert {"step-law", "deepseek"} <= {v.name for v in status.second_opinions}
-    assert status.extrapolation.endswith("times the largest compute of the sweep")
+    assert status.extrapolation is not None
+    assert float(status.extrapolation.compute_factor) > 0
     assert (status.sweep_generation, status.sweep_uid) == (1, SWEEP_UID)
     assert (status.laws_sha256, status.ledger_sha256) == (LAWS_SHA, "a" * 64)
     assert status.evaluation_uri == f"{STORE}/evaluations/{CONFIG.key}/result.json"
@@ -464,21 +490,100 @@ def test_a_converted_loss_is_warned_of() -> None:
 
 
 def test_the_evaluate_request_measures_on_the_sweeps_own_sequences() -> None:
-    """Corpus, mixture, sequence length, secret and templates are the sweep's."""
+    """Corpus, mixture, sequence length, secret and templates are the sweep's; its own come last."""
     own = {"spec": {"priority": 1}}
-    spec = prediction_spec(checkpoint={"uri": CHECKPOINT, "podTemplate": own})
+    checkpoint = {"uri": CHECKPOINT, "podTemplate": own, "secretName": "models-s3"}
+    spec = prediction_spec(checkpoint=checkpoint)
     shared = {"spec": {"nodeSelector": {"gpu": "h200"}}}
-    reference = sweep(spec=sweep_spec(podTemplate=shared))
-    request = decide_prediction(observed(spec, evaluation=None, sweep=reference)).create[0]
+    reference = sweep(spec=parsed(sweep_spec(podTemplate=shared)))
+    request = decide_prediction(observed(spec, evaluation=ABSENT, sweep=reference)).create[0]
     assert isinstance(request.task, EvaluateTask)
     assert request.task.config == CONFIG
     assert request.pod_templates == (shared, own)
-    assert request.secret_name == "sweep-s3"
+    assert request.secret_names == ("sweep-s3", "models-s3")
     assert request.name.startswith("dense-8b-evaluate-")
     again = decide_prediction(
-        observed(spec, evaluation=None, sweep=reference, jobs=(ended(143, name=request.name),))
+        observed(spec, evaluation=ABSENT, sweep=reference, jobs=(ended(143, name=request.name),))
     ).create[0]
     assert again.name == f"{request.name}-a2"
+
+
+def test_a_suspended_prediction_measures_nothing_and_keeps_its_answer() -> None:
+    """Its running Job is stopped; an answer that exists stays."""
+    spec = prediction_spec(suspend=True)
+    waiting = decide_prediction(observed(spec, evaluation=ABSENT))
+    assert (waiting.create, condition(waiting, "Evaluated")[1]) == ((), "Suspended")
+    assert condition(waiting, "Reconciling")[0] == "False"
+    running = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
+    assert [each.name for each in running.delete] == ["dense-8b-evaluate-1"]
+    assert condition(decide_prediction(observed(spec)), "Ready")[:2] == ("True", "Predicted")
+
+
+def test_the_batch_size_for_another_sequence_length_keeps_its_tokens() -> None:
+    """The sweep has 128 (its laws 2048): 16 times shorter sequences, 16 times as many."""
+    spec = {"batchSizeMultipleOf": None}
+    own = decide_prediction(observed(prediction_spec(**spec))).status
+    other = decide_prediction(observed(prediction_spec(**spec, targetSequenceLength=8))).status
+    assert own.batch_size is not None
+    assert other.batch_size is not None
+    assert abs(int(other.batch_size.value or 0) / 16 - int(own.batch_size.value or 0)) <= 0.5
+    assert int(other.batch_size_tokens) == int(other.batch_size.value or 0) * 8
+    assert other.learning_rate == own.learning_rate
+    rounded = decide_prediction(observed(prediction_spec(targetSequenceLength=8))).status
+    assert rounded.batch_size is not None
+    assert int(rounded.batch_size.value or 0) % 8 == 0
+
+
+def test_a_quota_that_refuses_the_evaluate_job_is_waited_for() -> None:
+    """A bad pod template is not: only a person can change it."""
+    for may_pass, stalled in ((True, "False"), (False, "True")):
+        world = observed(evaluation=ABSENT, create_error="no", refusal_may_pass=may_pass)
+        plan = decide_prediction(world)
+        assert condition(plan, "Ready")[1] == "JobRefused"
+        assert condition(plan, "Stalled")[0] == stalled
+
+
+def crashed(count: int, **changes: Any) -> tuple[ObservedJob, ...]:
+    """So many failed attempts, the last one an hour ago."""
+    return tuple(
+        ended(1, name=f"j{n}", uid=f"u{n}", attempt=n, ended=NOW - timedelta(hours=1), **changes)
+        for n in range(1, count + 1)
+    )
+
+
+def test_failed_evaluations_wait_by_the_table_of_all_tasks() -> None:
+    """The second crash delays the third attempt by 10 s, as a point's would be."""
+    two = tuple(replace(job, ended=NOW - timedelta(seconds=9)) for job in crashed(2))
+    assert decide_prediction(observed(evaluation=ABSENT, jobs=two)).create == ()
+    later = decide_prediction(
+        observed(evaluation=ABSENT, jobs=two, now=NOW + timedelta(seconds=1))
+    )
+    assert [request.attempt for request in later.create] == [3]
+
+
+def test_an_evaluation_that_failed_too_often_stalls_until_the_spec_changes() -> None:
+    """As a preparation does: the sweep's retriesPerPoint, three unless set."""
+    jobs = crashed(4, generation=1)
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=jobs))
+    assert condition(plan, "Evaluated")[:2] == ("False", "EvaluationFailed")
+    assert condition(plan, "Stalled")[0] == "True"
+    assert plan.create == ()
+    changed = decide_prediction(observed(evaluation=ABSENT, jobs=jobs, generation=2))
+    assert [request.attempt for request in changed.create] == [5]
+
+
+@pytest.mark.parametrize("exit_code", [ExitCode.BAD_DATA, ExitCode.INTERRUPTED])
+def test_failed_evaluate_jobs_expire_once_they_are_not_needed_as_memory(exit_code: int) -> None:
+    """A checkpoint that stays unusable is tried for ever; its Jobs do not pile up."""
+    jobs = tuple(
+        ended(exit_code, name=f"j{n}", uid=f"u{n}", attempt=n, ended=NOW - timedelta(hours=1))
+        for n in range(1, 31)
+    )
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=jobs))
+    assert [expiry.name for expiry in plan.expire] == [f"j{n}" for n in range(1, 23)]
+    left = observed(evaluation=ABSENT, jobs=jobs[22:])
+    assert decide_prediction(left).expire == ()
+    assert decide_prediction(left).create == plan.create, "number and delay are those of before"
 
 
 def test_where_to_read() -> None:
@@ -487,7 +592,7 @@ def test_where_to_read() -> None:
     assert reads is not None
     assert reads.laws == f"sweeps/demo-{SWEEP_UID}/laws.json"
     assert evaluation_path(observed()) == f"evaluations/{CONFIG.key}/result.json"
-    assert evaluation_path(observed(manifest=None)) is None
+    assert evaluation_path(observed(manifest=ABSENT)) is None
     assert evaluation_path(observed(given_loss("3.2"))) is None
     assert prediction_reads(observed(sweep=None)) is None
 

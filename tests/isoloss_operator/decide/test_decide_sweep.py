@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Ledger, PointState
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome
-from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
-from isoloss_operator.decide.observation import FitOutcome, ObservedPod, ObservedSweep, SweepPlan
-from isoloss_operator.decide.outcomes import CLAIMED_ELSEWHERE_CODE
-from isoloss_operator.decide.sweep import decide_sweep, first_reads, sweep_reads
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE
+from isoloss_operator.decide.observation import ObservedPod, ObservedSweep
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.support.builders import (
     NOW,
@@ -32,6 +35,7 @@ from tests.support.builders import (
     manifest,
     names,
     observed,
+    parsed,
     points,
     progress,
     result,
@@ -65,7 +69,7 @@ def training(**changes: Any) -> ObservedSweep:
 
 
 def unprepared(*jobs: Any, **changes: Any) -> ObservedSweep:
-    return known(observed(manifest=None), jobs=jobs, **changes)
+    return known(observed(manifest=ABSENT), jobs=jobs, **changes)
 
 
 def all_done(**changes: Any) -> ObservedSweep:
@@ -77,9 +81,14 @@ def all_done(**changes: Any) -> ObservedSweep:
 def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
     """The final fit of the ledger's points is done."""
     assert isinstance(world.ledger, Ledger)
-    inputs = fit_inputs(parse_sweep_spec(world.spec), world.ledger.points, final=True)
+    inputs = fit_inputs(spec_of(world), world.ledger.points, final=True)
     fit = FitOutcome(inputs=inputs, laws=laws, laws_sha256="f" * 64, points=8, **changes)
     return replace(world, fit=fit)
+
+
+def spec_of(world: ObservedSweep) -> ScalingSweepSpec:
+    assert isinstance(world.spec, ScalingSweepSpec)
+    return world.spec
 
 
 def refused() -> Any:
@@ -101,13 +110,22 @@ def out_of_memory(count: int) -> ObservedSweep:
     return known(training(jobs=ended), jobs=())
 
 
+def hung(seconds: float) -> ObservedSweep:
+    """Three points train; the first has reported no progress for so long, and 600 s are allowed."""
+    spec = spec_with(failurePolicy={"stallSeconds": 600})
+    jobs = tuple(job(p, working_since=NOW - timedelta(hours=2)) for p in POINTS[:3])
+    since = {jobs[0].uid: NOW - timedelta(seconds=seconds), jobs[1].uid: NOW}
+    return known(observed(spec), jobs=jobs, unchanged_since=since)
+
+
 @dataclass(frozen=True)
 class Row:
     """One state: how the world looks, what is done about it and what the conditions say."""
 
     world: Callable[[], ObservedSweep]
     ready: tuple[str, str]
-    creates: int = 0
+    starts: tuple[str, ...] = ()
+    """Points, or prepare; with -a2 from the second attempt on."""
     deletes: int = 0
     sets_aside: int = 0
     fits: bool = False
@@ -128,26 +146,6 @@ ROWS: dict[str, Row] = {
         also={"Accepted": ("False", "InvalidSpec")},
         says="spec.grid.learningRates[0]: is a number and must be a string: quote it",
     ),
-    "a proxy like a checkpoint without a config.json stalls and names the field": Row(
-        lambda: observed(
-            spec_with(proxies=[LIKE]),
-            manifest=manifest(),
-            like_configs={CHECKPOINT: NotFound(f"{CHECKPOINT}/config.json: not found")},
-        ),
-        ("False", "InvalidSpec"),
-        stalled=True,
-        also={"Accepted": ("False", "InvalidSpec")},
-        says=f"spec.proxies[0].model.like.checkpoint: {CHECKPOINT}/config.json: not found",
-    ),
-    "a proxy like a checkpoint trains once its config.json is read": Row(
-        lambda: observed(
-            spec_with(proxies=[LIKE]),
-            manifest=manifest(),
-            like_configs={CHECKPOINT: TOY_CHECKPOINT},
-        ),
-        ("False", "Training"),
-        creates=3,
-    ),
     "storage that the namespace may not use stalls": Row(
         lambda: observed(storage_refusal="namespace research may use s3://other/ only"),
         ("False", "StorageNotAllowed"),
@@ -156,16 +154,37 @@ ROWS: dict[str, Row] = {
     ),
     "a store that does not answer is waited for and running Jobs are left alone": Row(
         lambda: training(
-            store_error="s3://bucket: connection refused", manifest=None, ledger=None
+            store_error="s3://bucket: connection refused", manifest=ABSENT, ledger=ABSENT
         ),
         ("False", "StorageUnreachable"),
-        also={"Reconciling": ("True", "Converging"), "Stalled": ("False", "NothingWrong")},
+        also={
+            "Reconciling": ("True", "StorageUnreachable"),
+            "Stalled": ("False", "NothingWrong"),
+        },
     ),
-    "an unprepared corpus gets its prepare Job": Row(
-        lambda: observed(manifest=None),
-        ("False", "PreparingData"),
-        creates=1,
-        also={"DataReady": ("False", "PreparingData"), "Reconciling": ("True", "Converging")},
+    "a store that returns no result decides nothing": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unanswered("result.json: timeout")},
+        ),
+        ("False", "StorageUnreachable"),
+    ),
+    "a proxy like a checkpoint without a config.json stalls and names the field": Row(
+        lambda: observed(
+            spec_with(proxies=[LIKE]),
+            manifest=manifest(),
+            like_configs={CHECKPOINT: ABSENT},
+        ),
+        ("False", "InvalidSpec"),
+        stalled=True,
+        also={"Accepted": ("False", "InvalidSpec")},
+        says=f"spec.proxies[0].model.like.checkpoint: {CHECKPOINT}/config.json: not found",
+    ),
+    "a model with a smaller vocabulary than the tokenizer is refused": Row(
+        lambda: observed(manifest=manifest(vocabulary_size=2048), spec=parsed(_llama_spec())),
+        ("False", "InvalidSpec"),
+        stalled=True,
+        says="smaller than the tokenizer's 2048",
     ),
     "while the prepare Job runs nothing else starts": Row(
         lambda: unprepared(job(PREPARE_KEY)),
@@ -181,7 +200,14 @@ ROWS: dict[str, Row] = {
         ("False", "SecretMissing"),
         says='secret "sweep-s3" not found',
     ),
-    "an unusable corpus stalls in the trainer's words and is looked at again later": Row(
+    "a prepare Job that failed too often stalls": Row(
+        lambda: unprepared(
+            *(failed(PREPARE_KEY, 1, attempt=n) for n in (1, 2, 3, 4)),
+        ),
+        ("False", "PreparationFailed"),
+        stalled=True,
+    ),
+    "an unusable corpus stalls with the trainer's message and is retried later": Row(
         lambda: unprepared(
             failed(
                 PREPARE_KEY,
@@ -196,131 +222,17 @@ ROWS: dict[str, Row] = {
         also={"DataReady": ("False", "TextFieldMissing")},
         says="spec.data.domains[1].textField: no field body in a.jsonl:3",
     ),
-    "a prepare Job that failed too often stalls": Row(
-        lambda: unprepared(
-            *(failed(PREPARE_KEY, 1, attempt=n) for n in (1, 2, 3, 4)),
-        ),
-        ("False", "PreparationFailed"),
-        stalled=True,
-    ),
-    "a damaged manifest is set aside and the corpus prepared anew": Row(
-        lambda: observed(manifest=BadRecord("manifest.json: digest: field required")),
+    "a damaged manifest is set aside and the corpus prepared again": Row(
+        lambda: observed(manifest=Unreadable("manifest.json: digest: field required")),
         ("False", "ManifestUnreadable"),
-        creates=1,
+        starts=("prepare",),
         sets_aside=1,
     ),
-    "a model with a smaller vocabulary than the tokenizer is refused": Row(
-        lambda: observed(manifest=manifest(vocabulary_size=2048), spec=_llama_spec()),
-        ("False", "InvalidSpec"),
-        stalled=True,
-        says="smaller than the tokenizer's 2048",
-    ),
-    "a prepared corpus starts the cheapest points up to the parallelism": Row(
-        observed,
-        ("False", "Training"),
-        creates=3,
-        also={"DataReady": ("True", "DataPrepared"), "Progressing": ("True", "Training")},
-    ),
-    "with the parallelism filled nothing starts": Row(
-        training,
-        ("False", "Training"),
-        also={"Reconciling": ("False", "UpToDate")},
-    ),
-    "a Job being deleted still takes its slot": Row(
-        lambda: training(
-            jobs=(job(POINTS[0], deleting=True), job(POINTS[1]), job(POINTS[2], deleting=True))
-        ),
-        ("False", "Training"),
-    ),
-    "a finished Job with a pod that still ends takes its slot": Row(
-        lambda: training(
-            jobs=(failed(POINTS[0], 75, unfinished_pods=1), job(POINTS[1]), job(POINTS[2]))
-        ),
-        ("False", "Training"),
-    ),
-    "a pod without its Job takes a slot and blocks its point": Row(
-        lambda: training(jobs=(), loose_pods=(POINTS[0].key,)),
-        ("False", "Training"),
-        creates=2,
-    ),
-    "results already in the store are adopted without a Job": Row(
-        lambda: observed(results={p.key: result(p) for p in POINTS[:6]}),
-        ("False", "Training"),
-        creates=2,
-        fits=True,
-    ),
-    "a divergence is a result": Row(
-        lambda: training(
-            jobs=(failed(FIRST, ExitCode.DIVERGED), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: result(FIRST, outcome=Outcome.DIVERGED, tokens=1024, loss=None)},
-        ),
-        ("False", "Training"),
-        creates=1,
-    ),
-    "a preempted point starts again at once, uncharged": Row(
-        lambda: training(
-            jobs=(
-                failed(FIRST, 137, pod_disruption="PreemptionByScheduler"),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
-        ("False", "Training"),
-        creates=1,
-    ),
-    "a crashed point waits before its next attempt and the next point takes the slot": Row(
-        lambda: training(jobs=(failed(FIRST, 1), job(POINTS[1]), job(POINTS[2]))),
-        ("False", "Training"),
-        creates=1,
-    ),
-    "with nothing to do but wait for a retry the sweep says so": Row(
-        lambda: replace(
-            known(observed(results={p.key: result(p) for p in POINTS[1:]})),
-            jobs=(failed(FIRST, 1),),
-            results={},
-        ),
-        ("False", "WaitingToRetry"),
-        fits=True,
-        also={"Progressing": ("True", "WaitingToRetry")},
-    ),
-    "a point claimed elsewhere waits, uncharged": Row(
-        lambda: training(
-            jobs=(
-                failed(
-                    FIRST,
-                    ExitCode.INTERRUPTED,
-                    pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another"),
-                ),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
-        ("False", "Training"),
-        creates=1,
-    ),
-    "an unreadable result is a failed attempt and is set aside": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: BadRecord("result.json: truncated")},
-        ),
-        ("False", "Training"),
-        creates=1,
-        sets_aside=1,
-    ),
-    "a result that the store would not hand out decides nothing": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: StoreUnavailable("result.json: timeout")},
-        ),
-        ("False", "Training"),
-        creates=1,
-    ),
-    "an unreadable trajectory is set aside and its point trained again": Row(
-        lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
-        ("False", "Training"),
-        creates=1,
-        sets_aside=2,
-        fits=True,
+    "an unprepared corpus gets its prepare Job": Row(
+        lambda: observed(manifest=ABSENT),
+        ("False", "PreparingData"),
+        starts=("prepare",),
+        also={"DataReady": ("False", "PreparingData"), "Reconciling": ("True", "Converging")},
     ),
     "a bad configuration stops the sweep and names the field": Row(
         lambda: training(
@@ -338,55 +250,90 @@ ROWS: dict[str, Row] = {
         also={"Accepted": ("False", "BadConfiguration")},
         says="spec.proxies[0].model.preset: must divide 64",
     ),
-    "a bad configuration is forgotten once the spec changes": Row(
-        lambda: known(
-            training(jobs=(failed(FIRST, ExitCode.BAD_CONFIGURATION),)), jobs=(), generation=2
-        ),
-        ("False", "Training"),
-        creates=3,
-    ),
-    "two points out of memory are tolerated": Row(
-        lambda: out_of_memory(2), ("False", "Training"), creates=3
-    ),
     "more failed points than allowed fail the sweep, and nothing starts": Row(
         lambda: out_of_memory(3),
         ("False", "TooManyFailedPoints"),
         stalled=True,
         says="tiny-b8-lr1e-3 (OutOfMemory)",
     ),
-    "a mended pod template gives failed points a fresh start": Row(
-        lambda: replace(out_of_memory(3), spec=_roomier(), generation=2),
-        ("False", "Training"),
-        creates=3,
+    "with every point done the laws are fitted": Row(
+        all_done,
+        ("False", "Fitting"),
+        fits=True,
+        also={"Progressing": ("False", "Finished")},
+    ),
+    "while the fit runs no second one is asked for": Row(
+        lambda: replace(all_done(), fit_running=decide_sweep(all_done()).fit),
+        ("False", "Fitting"),
+    ),
+    "a sweep whose rest does not fit the budget is fitted to what is done": Row(
+        lambda: replace(
+            known(
+                training(jobs=tuple(complete(p) for p in POINTS[:4])),
+                jobs=(),
+            ),
+            results={p.key: result(p) for p in POINTS[:4]},
+            spec=parsed(spec_with(budget={"flops": _flops_of(4)})),
+        ),
+        ("False", "Fitting"),
+        fits=True,
+        also={"Progressing": ("False", "BudgetExhausted")},
+    ),
+    "an unreadable ledger is set aside and results are found again": Row(
+        lambda: observed(
+            ledger=Unreadable("ledger.json: points: wrong"),
+            results={p.key: result(p) for p in POINTS},
+        ),
+        ("False", "Fitting"),
+        sets_aside=1,
+        fits=True,
+    ),
+    "a fit that could not run stalls": Row(
+        lambda: with_fit(all_done(), None, error="the fit's process died"),
+        ("False", "FitFailed"),
+        stalled=True,
+    ),
+    "refused laws stall with the engine's reason": Row(
+        lambda: with_fit(all_done(), refused()),
+        ("False", "OptimumOnLearningRateEdge"),
+        stalled=True,
+        says="Extend the learning rates.",
+    ),
+    "fitted laws make the sweep ready": Row(
+        lambda: with_fit(all_done(), fitted_laws()),
+        ("True", "Fitted"),
+        also={"FitReady": ("True", "Fitted"), "Progressing": ("False", "Finished")},
+    ),
+    "a suspended sweep that is done stays ready": Row(
+        lambda: replace(
+            with_fit(all_done(), fitted_laws()), spec=parsed(spec_with(suspend=True)), generation=2
+        ),
+        ("True", "Fitted"),
+        also={"Suspended": ("True", "Suspended")},
     ),
     "a suspended sweep stops its Jobs, uncharged": Row(
-        lambda: replace(training(), spec=spec_with(suspend=True), generation=2),
+        lambda: replace(training(), spec=parsed(spec_with(suspend=True)), generation=2),
         ("False", "Suspending"),
         deletes=3,
         also={"Suspended": ("True", "Suspending")},
     ),
-    "a suspended sweep without Jobs rests": Row(
-        lambda: replace(training(jobs=()), spec=spec_with(suspend=True), generation=2),
+    "a suspended sweep without Jobs waits": Row(
+        lambda: replace(training(jobs=()), spec=parsed(spec_with(suspend=True)), generation=2),
         ("False", "Suspended"),
         also={"Suspended": ("True", "Suspended"), "Stalled": ("False", "NothingWrong")},
     ),
-    "a Job of a point that is planned no more is deleted": Row(
-        lambda: replace(training(), spec=_without_first_rate(), generation=2),
-        ("False", "Training"),
-        deletes=2,
+    "a Job that the API server refuses stalls, and one at a time is tried": Row(
+        lambda: observed(create_error='unknown field "spec.containerz"'),
+        ("False", "JobRefused"),
+        starts=("tiny-b8-lr1e-3",),
+        stalled=True,
+        also={"Accepted": ("False", "JobRefused")},
     ),
-    "a point that another sweep finished loses its waiting Job": Row(
-        lambda: known(
-            training(results={FIRST.key: result(FIRST)}),
-            jobs=(job(FIRST, pod=None), job(POINTS[1]), job(POINTS[2])),
-        ),
-        ("False", "Training"),
-        deletes=1,
-    ),
-    "more tokens continue the points that are done": Row(
-        lambda: replace(all_done(), spec=_more_tokens(), generation=2),
-        ("False", "Training"),
-        creates=3,
+    "a Job refused for its quota is retried, one at a time": Row(
+        lambda: observed(create_error="exceeded quota: gpus", refusal_may_pass=True),
+        ("False", "JobRefused"),
+        starts=("tiny-b8-lr1e-3",),
+        also={"Accepted": ("False", "JobRefused"), "Reconciling": ("True", "Converging")},
     ),
     "pods that no node has room for are waited for": Row(
         lambda: training(
@@ -399,13 +346,216 @@ ROWS: dict[str, Row] = {
         also={"Progressing": ("False", "Unschedulable"), "Stalled": ("False", "NothingWrong")},
         says="0/3 nodes have nvidia.com/gpu",
     ),
-    "pods whose image can not be pulled are waited for": Row(
+    "pods whose image cannot be pulled are waited for": Row(
         lambda: training(
             jobs=tuple(
                 job(p, pod=waiting("ImagePullBackOff", "no such image")) for p in POINTS[:3]
             )
         ),
         ("False", "ImagePullFailed"),
+    ),
+    "Jobs that Kueue has not admitted are queued": Row(
+        lambda: training(
+            jobs=tuple(job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:3])
+        ),
+        ("False", "Queued"),
+    ),
+    "with nothing to do but wait for a retry the sweep says so": Row(
+        lambda: replace(
+            known(observed(results={p.key: result(p) for p in POINTS[1:]})),
+            jobs=(failed(FIRST, 1),),
+            results={},
+        ),
+        ("False", "WaitingToRetry"),
+        fits=True,
+        also={"Progressing": ("True", "WaitingToRetry")},
+    ),
+    "a prepared corpus starts the cheapest points up to the parallelism": Row(
+        observed,
+        ("False", "Training"),
+        starts=(
+            "tiny-b8-lr1e-3",
+            "tiny-b8-lr2e-3",
+            "tiny-b16-lr1e-3",
+        ),
+        also={"DataReady": ("True", "DataPrepared"), "Progressing": ("True", "Training")},
+    ),
+    "a proxy like a checkpoint trains once its config.json is read": Row(
+        lambda: observed(
+            spec_with(proxies=[LIKE]),
+            manifest=manifest(),
+            like_configs={CHECKPOINT: TOY_CHECKPOINT},
+        ),
+        ("False", "Training"),
+        starts=(
+            "alike-b8-lr1e-3",
+            "alike-b8-lr2e-3",
+            "alike-b16-lr1e-3",
+        ),
+    ),
+    "with the parallelism filled nothing starts": Row(
+        training,
+        ("False", "Training"),
+        also={"Reconciling": ("True", "Training")},
+    ),
+    "a Job being deleted still takes its slot": Row(
+        lambda: training(
+            jobs=(job(POINTS[0], deleting=True), job(POINTS[1]), job(POINTS[2], deleting=True))
+        ),
+        ("False", "Training"),
+    ),
+    "a finished Job with a terminating pod takes its slot": Row(
+        lambda: training(
+            jobs=(failed(POINTS[0], 75, unfinished_pods=1), job(POINTS[1]), job(POINTS[2]))
+        ),
+        ("False", "Training"),
+    ),
+    "a pod without its Job takes a slot and blocks its point": Row(
+        lambda: training(jobs=(), orphaned_pods=(POINTS[0].key,)),
+        ("False", "Training"),
+        starts=(
+            "tiny-b8-lr2e-3",
+            "tiny-b16-lr1e-3",
+        ),
+    ),
+    "results already in the store are adopted without a Job": Row(
+        lambda: observed(results={p.key: result(p) for p in POINTS[:6]}),
+        ("False", "Training"),
+        starts=(
+            "small-b16-lr1e-3",
+            "small-b16-lr2e-3",
+        ),
+        fits=True,
+    ),
+    "a divergence is a result": Row(
+        lambda: training(
+            jobs=(failed(FIRST, ExitCode.DIVERGED), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: result(FIRST, outcome=Outcome.DIVERGED, tokens=1024, loss=None)},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
+    "a preempted point starts again at once, uncharged": Row(
+        lambda: training(
+            jobs=(
+                failed(FIRST, 137, pod_disruption="PreemptionByScheduler"),
+                job(POINTS[1]),
+                job(POINTS[2]),
+            )
+        ),
+        ("False", "Training"),
+        starts=("tiny-b8-lr1e-3-a2",),
+    ),
+    "a crashed point waits before its next attempt and the next point takes the slot": Row(
+        lambda: training(jobs=(failed(FIRST, 1), job(POINTS[1]), job(POINTS[2]))),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
+    "an attempt without progress is ended as a failure and its Job deleted": Row(
+        lambda: hung(600),
+        ("False", "Training"),
+        deletes=1,
+    ),
+    "a point claimed elsewhere waits, uncharged": Row(
+        lambda: training(
+            jobs=(
+                failed(
+                    FIRST,
+                    ExitCode.INTERRUPTED,
+                    pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another"),
+                ),
+                job(POINTS[1]),
+                job(POINTS[2]),
+            )
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
+    "an unreadable result is a failed attempt and is set aside": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unreadable("result.json: truncated")},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+        sets_aside=1,
+    ),
+    "a store that returns some results holds up only the points of the others": Row(
+        lambda: training(
+            jobs=(complete(FIRST), complete(POINTS[1]), job(POINTS[2])),
+            results={
+                FIRST.key: Unanswered("result.json: timeout"),
+                POINTS[1].key: result(POINTS[1]),
+            },
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
+    ),
+    "an unreadable trajectory is set aside and its point trained again": Row(
+        lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
+        ("False", "Training"),
+        starts=("tiny-b8-lr1e-3",),
+        sets_aside=2,
+        fits=True,
+    ),
+    "a bad configuration is forgotten once the spec changes": Row(
+        lambda: known(
+            training(jobs=(failed(FIRST, ExitCode.BAD_CONFIGURATION),)), jobs=(), generation=2
+        ),
+        ("False", "Training"),
+        starts=(
+            "tiny-b8-lr2e-3",
+            "tiny-b16-lr1e-3",
+            "tiny-b16-lr2e-3",
+        ),
+    ),
+    "two points out of memory are tolerated": Row(
+        lambda: out_of_memory(2),
+        ("False", "Training"),
+        starts=(
+            "tiny-b16-lr1e-3",
+            "tiny-b16-lr2e-3",
+            "small-b8-lr1e-3",
+        ),
+    ),
+    "a changed pod template gives failed points a fresh start": Row(
+        lambda: replace(out_of_memory(3), spec=parsed(_roomier()), generation=2),
+        ("False", "Training"),
+        starts=(
+            "tiny-b8-lr1e-3-a2",
+            "tiny-b8-lr2e-3-a2",
+            "tiny-b16-lr1e-3-a2",
+        ),
+    ),
+    "points beyond the budget are not started": Row(
+        lambda: observed(spec_with(budget={"flops": _flops_of(2)})),
+        ("False", "Training"),
+        starts=(
+            "tiny-b8-lr1e-3",
+            "tiny-b8-lr2e-3",
+        ),
+    ),
+    "a Job of a point that is no longer planned is deleted": Row(
+        lambda: replace(training(), spec=parsed(_without_first_rate()), generation=2),
+        ("False", "Training"),
+        deletes=2,
+    ),
+    "a point that another sweep finished loses its waiting Job": Row(
+        lambda: known(
+            training(results={FIRST.key: result(FIRST)}),
+            jobs=(job(FIRST, pod=None), job(POINTS[1]), job(POINTS[2])),
+        ),
+        ("False", "Training"),
+        deletes=1,
+    ),
+    "more tokens continue the points that are done": Row(
+        lambda: replace(all_done(), spec=parsed(_more_tokens()), generation=2),
+        ("False", "Training"),
+        starts=(
+            "tiny-b8-lr1e-3",
+            "tiny-b8-lr2e-3",
+            "tiny-b16-lr1e-3",
+        ),
     ),
     "one pod in trouble among others is mentioned only": Row(
         lambda: training(
@@ -416,80 +566,7 @@ ROWS: dict[str, Row] = {
             )
         ),
         ("False", "Training"),
-        says="1 of 3 Jobs can not start: no such image",
-    ),
-    "Jobs that Kueue has not admitted are queued": Row(
-        lambda: training(
-            jobs=tuple(job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:3])
-        ),
-        ("False", "Queued"),
-    ),
-    "a Job that the API server refuses stalls, and one at a time is tried": Row(
-        lambda: observed(create_error='unknown field "spec.containerz"'),
-        ("False", "JobRefused"),
-        creates=1,
-        stalled=True,
-        also={"Accepted": ("False", "JobRefused")},
-    ),
-    "points beyond the budget are not started": Row(
-        lambda: observed(spec_with(budget={"flops": _flops_of(2)})),
-        ("False", "Training"),
-        creates=2,
-    ),
-    "a sweep whose rest does not fit the budget is fitted to what is done": Row(
-        lambda: replace(
-            known(
-                training(jobs=tuple(complete(p) for p in POINTS[:4])),
-                jobs=(),
-            ),
-            results={p.key: result(p) for p in POINTS[:4]},
-            spec=spec_with(budget={"flops": _flops_of(4)}),
-        ),
-        ("False", "Fitting"),
-        fits=True,
-        also={"Progressing": ("False", "BudgetExhausted")},
-    ),
-    "with every point done the laws are fitted": Row(
-        all_done,
-        ("False", "Fitting"),
-        fits=True,
-        also={"Progressing": ("False", "Finished")},
-    ),
-    "while the fit runs no second one is asked for": Row(
-        lambda: replace(all_done(), fit_running=decide_sweep(all_done()).fit),
-        ("False", "Fitting"),
-    ),
-    "fitted laws make the sweep ready": Row(
-        lambda: with_fit(all_done(), fitted_laws()),
-        ("True", "Fitted"),
-        also={"FitReady": ("True", "Fitted"), "Progressing": ("False", "Finished")},
-    ),
-    "a suspended sweep that is done stays ready": Row(
-        lambda: replace(
-            with_fit(all_done(), fitted_laws()), spec=spec_with(suspend=True), generation=2
-        ),
-        ("True", "Fitted"),
-        also={"Suspended": ("True", "Suspended")},
-    ),
-    "refused laws stall with the engine's reason": Row(
-        lambda: with_fit(all_done(), refused()),
-        ("False", "OptimumOnLearningRateEdge"),
-        stalled=True,
-        says="Extend the learning rates.",
-    ),
-    "a fit that could not run stalls": Row(
-        lambda: with_fit(all_done(), None, error="the fit's process died"),
-        ("False", "FitFailed"),
-        stalled=True,
-    ),
-    "a ledger that can not be read is set aside and results are found again": Row(
-        lambda: observed(
-            ledger=BadRecord("ledger.json: points: wrong"),
-            results={p.key: result(p) for p in POINTS},
-        ),
-        ("False", "Fitting"),
-        sets_aside=1,
-        fits=True,
+        says="1 of 3 Jobs cannot start: no such image",
     ),
 }
 
@@ -521,6 +598,11 @@ def _flops_of(count: int) -> str:
     return f"{sum(p.flops for p in POINTS[:count]) * 1.001:.6e}".replace("e+", "e")
 
 
+def started(plan: SweepPlan) -> tuple[str, ...]:
+    """Which points start: the Jobs' names without owner and hash."""
+    return tuple(re.sub(r"^demo-(.*)-[0-9a-f]{8}", r"\1", name) for name in names(plan.create))
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_state(name: str) -> None:
     """The row's sentence holds: actions, Ready, Stalled and the other conditions it names."""
@@ -528,24 +610,38 @@ def test_state(name: str) -> None:
     plan = decide_sweep(row.world())
     assert condition(plan, "Ready")[:2] == row.ready
     assert row.says in condition(plan, "Ready")[2]
-    did = (len(plan.create), len(plan.delete), len(plan.set_aside), plan.fit is not None)
-    assert did == (row.creates, row.deletes, row.sets_aside, row.fits)
+    assert started(plan) == row.starts
+    did = (len(plan.delete), len(plan.set_aside), plan.fit is not None)
+    assert did == (row.deletes, row.sets_aside, row.fits)
     assert condition(plan, "Stalled")[0] == str(row.stalled)
     for kind, expected in row.also.items():
         assert condition(plan, kind)[:2] == expected
 
 
 def test_the_state_table_in_the_readme_names_the_same_rows() -> None:
-    """Row for row: sentence and Ready's reason."""
-    text = README.read_text()
-    table = text.split("<!-- sweep states -->")[1]
-    found = dict(re.findall(r"^\| (.+?) \| `(\w+)` \|", table, flags=re.MULTILINE))
-    assert found == {name: row.ready[1] for name, row in ROWS.items()}
+    """Row for row, in the order of the checks: sentence, Ready's reason and what happens."""
+    table = README.read_text().split("<!-- sweep states -->")[1]
+    found = re.findall(r"^\| (.+?) \| `(\w+)` \| (.+?) \|$", table, flags=re.MULTILINE)
+    assert found == [(name, row.ready[1], happens(row)) for name, row in ROWS.items()]
+
+
+def happens(row: Row) -> str:
+    """The table's last column."""
+    parts = [f"starts {', '.join(row.starts)}"] if row.starts else []
+    parts += [f"deletes {counted(row.deletes, 'Job')}"] if row.deletes else []
+    parts += [f"sets aside {counted(row.sets_aside, 'object')}"] if row.sets_aside else []
+    parts += ["requests a fit"] if row.fits else []
+    parts += ["Stalled"] if row.stalled else []
+    return "; ".join(parts) or "waits"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("s" if count > 1 else "")
 
 
 def test_every_condition_is_there_from_the_first_pass() -> None:
     """kstatus and kubectl wait need them, and both generations."""
-    status = decide_sweep(observed(manifest=None, generation=7)).status
+    status = decide_sweep(observed(manifest=ABSENT, generation=7)).status
     assert [c.type for c in status.conditions] == [
         "Accepted",
         "DataReady",
@@ -570,7 +666,7 @@ def test_a_pass_repeated_on_an_unchanged_world_changes_nothing_more(name: str) -
         again = replace(
             again,
             results={},
-            manifest=None if plan.set_aside[0].path.startswith("data") else world.manifest,
+            manifest=ABSENT if plan.set_aside[0].path.startswith("data") else world.manifest,
         )
     second = decide_sweep(again)
     assert second.ledger is None
@@ -619,6 +715,100 @@ def test_a_host_out_of_memory_halves_the_micro_batch_until_nothing_is_left_to_ha
     assert world.ledger.points[0].state is PointState.OUT_OF_MEMORY
 
 
+def test_a_hung_attempt_is_charged_said_in_an_event_and_retried_once_its_job_is_gone() -> None:
+    """And the Job is deleted even where the operator was killed right after the ledger was written."""
+    world = hung(600)
+    plan = decide_sweep(world)
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].attempts.charged == {"NoProgress": 1}
+    assert names(plan.delete) == [world.jobs[0].name]
+    said = {event.reason: event for event in plan.events}["NoProgress"]
+    assert said.type == "Warning"
+    assert "failurePolicy.stallSeconds" in said.message
+    killed = after(world, plan, unchanged_since={})
+    assert names(decide_sweep(killed).delete) == [world.jobs[0].name]
+    gone = after(world, plan, jobs=world.jobs[1:], now=NOW + timedelta(seconds=6))
+    assert started(decide_sweep(gone)) == ("tiny-b8-lr1e-3-a2",)
+
+
+def test_nothing_is_ended_before_the_time_is_up_or_without_stall_seconds() -> None:
+    """A slow start is no hang."""
+    assert decide_sweep(hung(599)).delete == ()
+    assert decide_sweep(replace(hung(10**6), spec=parsed(sweep_spec()))).delete == ()
+
+
+def test_with_stall_seconds_the_progress_of_every_running_point_is_read() -> None:
+    """Else those beyond the status' sample would look hung."""
+    grid = {"batchSizes": list(range(1, 11)), "learningRates": [f"{n}e-5" for n in range(1, 11)]}
+    for policy, count in (({}, 64), ({"stallSeconds": 600}, 200)):
+        spec = sweep_spec(grid=grid, parallelism=200, failurePolicy=policy)
+        world = observed(spec, jobs=tuple(job(p) for p in points(spec)))
+        assert len(sweep_reads(world, frozenset()).progress) == count
+
+
+def test_points_trained_by_different_versions_are_warned_of() -> None:
+    """The ledger holds each set of versions once."""
+    old = {"isoloss": "0.1.0", "torch": "2.8.0", "transformers": "4.57.0", "python": "3.11.2"}
+    new = {**old, "torch": "2.9.0"}
+    same_but_for_python = {**old, "python": "3.12.0"}
+    sets = (old, old, same_but_for_python, new)
+    results = {p.key: result(p, versions=v) for p, v in zip(POINTS[:4], sets, strict=True)}
+    plan = decide_sweep(observed(results=results))
+    assert plan.ledger is not None
+    assert [record.versions for record in plan.ledger.points[:5]] == [0, 0, 0, 1, None]
+    assert plan.ledger.versions[1] == {
+        "contract": "1",
+        "isoloss": "0.1.0",
+        "torch": "2.9.0",
+        "transformers": "4.57.0",
+    }
+    assert plan.status.warnings == (
+        "Points were trained with different versions: torch 2.8.0 and 2.9.0.",
+    )
+    del results[POINTS[3].key]
+    assert decide_sweep(observed(results=results)).status.warnings == ()
+
+
+def test_a_pod_cannot_make_the_ledger_grow_by_inventing_versions() -> None:
+    """Thirty-two sets of three short texts, whatever results say."""
+    grid = {"batchSizes": list(range(1, 11)), "learningRates": [f"{n}e-5" for n in range(1, 6)]}
+    spec = sweep_spec(grid=grid)
+    results = {
+        p.key: result(p, versions={"torch": f"{n}" * 5000, f"x{n}": "y"})
+        for n, p in enumerate(points(spec), start=10)
+    }
+    ledger = decide_sweep(observed(spec, results=results)).ledger
+    assert ledger is not None
+    assert len(ledger.versions) == 32
+    assert {len(each["torch"].encode()) for each in ledger.versions} == {40}
+    assert Ledger.model_validate_json(ledger.document()) == ledger
+
+
+@pytest.mark.parametrize("code", ["MyOwnCode", "Fitted", "JobRefused"])
+def test_a_code_that_is_not_a_known_one_is_no_reason(code: str) -> None:
+    """Pods run what a tenant likes; a condition's reason is the operator's word."""
+    words_of_pod = words(code, "no idea", "domains.math.text_field")
+    bad = failed(PREPARE_KEY, ExitCode.BAD_DATA, pod_termination_message=words_of_pod)
+    found = condition(decide_sweep(unprepared(bad)), "DataReady")
+    assert found[:2] == ("False", "BadData")
+    assert found[2] == f"{code}: spec.data.domains[1].textField: no idea"
+
+
+def test_stalled_and_reconciling_are_never_both_true() -> None:
+    """kstatus looks at Reconciling first and would call a stalled sweep in progress."""
+    for row in ROWS.values():
+        plan = decide_sweep(row.world())
+        both = condition(plan, "Stalled")[0], condition(plan, "Reconciling")[0]
+        assert both != ("True", "True")
+
+
+def test_a_status_that_only_has_the_api_servers_defaults_is_taken_for_a_first_pass() -> None:
+    """observedGeneration -1, so that nobody takes a sweep without a pass for a current one."""
+    plan = decide_sweep(observed(status={"observedGeneration": -1}))
+    assert plan.status.observed_generation == 1
+    assert started(plan) == ("tiny-b8-lr1e-3", "tiny-b8-lr2e-3", "tiny-b16-lr1e-3")
+
+
 def test_a_finished_job_expires_only_once_the_stored_ledger_knows_its_outcome() -> None:
     """The ledger of this very pass is not durable yet."""
     ended = failed(FIRST, 1)
@@ -630,7 +820,7 @@ def test_a_finished_job_expires_only_once_the_stored_ledger_knows_its_outcome() 
 
 
 def test_a_job_that_writes_to_another_store_is_deleted_and_its_point_started_here() -> None:
-    """LABEL_STORE tells them apart."""
+    """LABEL_STORE distinguishes them."""
     plan = decide_sweep(training(jobs=(job(FIRST, store="0" * 16, name="elsewhere"),)))
     assert names(plan.delete) == ["elsewhere"]
     assert not any(request.labels["isoloss.dev/key"] == FIRST.key for request in plan.create[2:])
@@ -638,9 +828,11 @@ def test_a_job_that_writes_to_another_store_is_deleted_and_its_point_started_her
 
 def test_a_resumed_sweep_starts_its_stopped_points_with_a_new_attempt_uncharged() -> None:
     """Suspending records the interruption before the Job is deleted."""
-    suspended = replace(training(), spec=sweep_spec(suspend=True), generation=2)
+    suspended = replace(training(), spec=parsed(sweep_spec(suspend=True)), generation=2)
     stopped = decide_sweep(suspended)
-    resumed = decide_sweep(after(suspended, stopped, spec=sweep_spec(), generation=3, jobs=()))
+    resumed = decide_sweep(
+        after(suspended, stopped, spec=parsed(sweep_spec()), generation=3, jobs=())
+    )
     assert [request.attempt for request in resumed.create] == [2, 2, 2]
     assert stopped.ledger is not None
     assert stopped.ledger.points[0].attempts.interruptions == 1
@@ -650,7 +842,7 @@ def test_a_resumed_sweep_starts_its_stopped_points_with_a_new_attempt_uncharged(
 def test_the_requests_carry_everything_the_shell_needs() -> None:
     """Task, labels, templates in order, secret and queue."""
     spec = sweep_spec(
-        queue={"localQueue": "research", "priorityClass": "low"},
+        queue={"localQueueName": "research", "workloadPriorityClassName": "low"},
         podTemplate={"spec": {"nodeSelector": {"gpu": "h200"}}},
         parallelism=1,
     )
@@ -660,12 +852,12 @@ def test_the_requests_carry_everything_the_shell_needs() -> None:
     assert request.task.data_uri == f"{STORE}/data/{PREPARE_KEY}"
     assert request.task.point.key == request.labels["isoloss.dev/key"]
     assert request.pod_templates == ({"spec": {"nodeSelector": {"gpu": "h200"}}},)
-    assert (request.secret_name, request.local_queue) == ("sweep-s3", "research")
+    assert (request.secret_names, request.local_queue) == (("sweep-s3",), "research")
     assert request.priority_class == "low"
 
 
 def test_what_to_read_is_what_may_have_news() -> None:
-    """Results of ended Jobs always; of idle points only where something lies; never of done or running ones."""
+    """Results of ended Jobs always; of idle points only where the store has a folder; never of done or running ones."""
     world = known(
         observed(results={POINTS[7].key: result(POINTS[7])}),
         jobs=(job(POINTS[0]), complete(POINTS[1])),
@@ -678,7 +870,7 @@ def test_what_to_read_is_what_may_have_news() -> None:
     first = first_reads(world)
     assert first is not None
     assert first.manifest == f"data/{PREPARE_KEY}/manifest.json"
-    assert first_reads(observed({"bad": 1}, manifest=None)) is None
+    assert first_reads(observed({"bad": 1}, manifest=ABSENT)) is None
 
 
 def test_the_estimate_of_completion_comes_from_the_speed_of_the_running_points() -> None:
@@ -706,9 +898,9 @@ def test_a_point_preempted_at_its_end_still_fits_into_a_tight_budget() -> None:
     assert condition(plan, "Progressing")[1] == "Training"
 
 
-def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
+def test_time_of_failed_attempts_counts_against_the_gpu_hours() -> None:
     """Crashes that ate the whole budget: nothing more is started."""
-    spec = sweep_spec(budget={"gpuHours": 1})
+    spec = sweep_spec(budget={"acceleratorHours": 1})
     plan = decide_sweep(observed(spec, jobs=(failed(POINTS[0], worked_seconds=3601.0),)))
     assert not plan.create
     assert condition(plan, "Progressing")[1] == "BudgetExhausted"
@@ -716,20 +908,21 @@ def test_time_lost_in_vain_counts_against_the_gpu_hours() -> None:
 
 def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
     """Four tiny points took 900 s each: 1 h is spent, so nothing more starts under a cap of 1 h."""
-    spec = sweep_spec(budget={"gpuHours": 1})
+    spec = sweep_spec(budget={"acceleratorHours": 1})
     ended = tuple(complete(p) for p in POINTS[:4])
     results = {p.key: result(p, accelerator_seconds=900.0) for p in POINTS[:4]}
     plan = decide_sweep(known(observed(spec), jobs=ended, results=results))
     assert plan.create == ()
     assert condition(plan, "Progressing")[1] == "BudgetExhausted"
     assert (
-        "budget.gpuHours 1 leaves no room for small-b8-lr1e-3" in condition(plan, "Progressing")[2]
+        "budget.acceleratorHours 1 leaves no room for small-b8-lr1e-3"
+        in condition(plan, "Progressing")[2]
     )
     assert plan.status.accelerator_hours == "1"
 
 
 def test_adopted_results_cost_the_budget_nothing() -> None:
-    """They were paid for by whoever trained them."""
+    """Another sweep paid for them."""
     spec = sweep_spec(budget={"flops": _flops_of(2)})
     plan = decide_sweep(observed(spec, results={p.key: result(p) for p in POINTS[:6]}))
     assert plan.status.spent_flops == "0"

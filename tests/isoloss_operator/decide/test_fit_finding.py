@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from isoloss.laws.model import Refusal, RefusalReason
-from isoloss_operator.decide.sweep_stage import _laws_finding
+from isoloss.laws import Refusal, RefusalReason
+from isoloss_operator.decide.law_findings import laws_finding
 from tests.support.planted_laws import fitted_laws
 
 VAGUE = Refusal(RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE, "It may rise or fall.")
 
 
 def test_whole_laws_are_said_to_be_fitted_and_nothing_else() -> None:
-    finding = _laws_finding(fitted_laws(), 18, final=True)
+    finding = laws_finding(fitted_laws(), 18, final=True)
     assert (finding.status, finding.message) == ("True", "The laws are fitted to 18 points.")
 
 
@@ -19,7 +19,7 @@ def test_a_refused_law_is_named_with_its_reason_although_the_surface_answers() -
     partly = replace(
         laws, learning_rate=replace(laws.learning_rate, status="refused", refusal=VAGUE)
     )
-    finding = _laws_finding(partly, 18, final=True)
+    finding = laws_finding(partly, 18, final=True)
     assert finding.status == "True"
     assert "those of learning rate are refused: It may rise or fall." in finding.message
     assert "the joint surface alone" in finding.message

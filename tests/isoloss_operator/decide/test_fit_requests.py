@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.decide.observation import FitRequest, ObservedSweep
+from isoloss_operator.decide.fits import FitRequest
+from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
-from tests.support.builders import after, complete, observed, points, result, sweep_spec
+from tests.support.builders import after, complete, observed, parsed, points, result, sweep_spec
 
 POINTS = points()
 
@@ -50,7 +51,7 @@ def test_the_very_fit_that_runs_is_not_asked_for_again() -> None:
 def test_a_fit_made_otherwise_than_the_spec_asks_is_not_waited_for(fit: dict[str, str]) -> None:
     """Its laws would be of no use."""
     running = asked(done(4))
-    changed = done(4, fit_running=running, spec=sweep_spec(fit=fit), generation=2)
+    changed = done(4, fit_running=running, spec=parsed(sweep_spec(fit=fit)), generation=2)
     assert asked(changed).provisional
 
 

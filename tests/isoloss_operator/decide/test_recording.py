@@ -1,4 +1,4 @@
-"""What the ledger takes down of ended Jobs, where the decision tables do not show it."""
+"""What the ledger records of ended Jobs, where the decision tables do not show it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
-from isoloss_operator.decide.recording import record_preparation
+from isoloss_operator.decide.points.ledgers import record_preparation
+from tests.support.builders import parsed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -36,10 +37,12 @@ def complaint(generation: int) -> ObservedJob:
 
 
 @pytest.mark.parametrize(("generation", "believed"), [(2, True), (0, True), (1, False)])
-def test_a_job_of_an_older_spec_can_not_blame_the_present_one(
+def test_a_job_of_an_older_spec_cannot_blame_the_present_one(
     generation: int, believed: bool
 ) -> None:
-    observed = ObservedSweep(name="dense", namespace="n", uid="u", generation=2, now=NOW, spec={})
+    observed = ObservedSweep(
+        name="dense", namespace="n", uid="u", generation=2, now=NOW, spec=parsed({})
+    )
     before = Ledger(sweep="dense", namespace="n", uid="u")
     after = record_preparation(
         before, observed, [complaint(generation)], template="t", domains=("a",)

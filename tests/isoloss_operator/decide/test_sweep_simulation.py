@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoloss_contract.ledger import DONE, PointState
-from isoloss_operator.decide.outcomes import FailureClass
+from isoloss_operator.decide.jobs.failures import FailureClass
 from tests.support.builders import sweep_spec
 from tests.support.fake_world import FakeWorld
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason
-from isoloss.laws.refusals import refused_laws
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.records import ExitCode
 from isoloss_contract.store import MAX_RECORD_BYTES, parse_record
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.bookkeeping import after_failure, planned_record
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.attempts import after_failure
+from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, Failure, FailureClass
 from isoloss_operator.decide.law_status import (
-    law_statuses,
-    loss_text,
-    number,
+    hyperparameter_law,
+    loss_compute_law,
     optimum_statuses,
-    rate,
+    precise,
     texts,
 )
-from isoloss_operator.decide.observation import FitOutcome
-from isoloss_operator.decide.outcomes import CLAIMED_ELSEWHERE_CODE, FailureClass, Verdict
-from isoloss_operator.decide.sweep import decide_sweep, sweep_reads
+from isoloss_operator.decide.points.transitions import planned
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,
@@ -77,19 +75,18 @@ def test_status_keeps_its_limit_when_ten_thousand_points_failed_with_long_last_w
 def test_a_ledger_of_ten_thousand_points_with_the_longest_records_can_be_read_back() -> None:
     """Quotes, which JSON doubles, in every kept failure."""
     point = points(sweep_spec())[0]
-    words = Verdict(FailureClass.TRAJECTORY_UNREADABLE, '"' * 1000, code="C" * 64)
+    words = Failure(FailureClass.TRAJECTORY_UNREADABLE, '"' * 1000, code="C" * 64)
     attempts = Attempts()
     for attempt in range(1, 6):
         ended = job(point, attempt=attempt, uid="u" * 36)
         attempts = after_failure(attempts, ended, words, template="t" * 16, now=NOW)
-    record = planned_record(point, None).model_copy(
-        update={
-            "name": "n" * 100,
-            "proxy": "p" * 30,
-            "learning_rate": 1.2345678901234567e-05,
-            "attempts": attempts,
-            "trajectory_sha256": "f" * 64,
-        }
+    record = replace(
+        planned(point, None),
+        name="n" * 100,
+        proxy="p" * 30,
+        learning_rate=1.2345678901234567e-05,
+        attempts=attempts,
+        trajectory_sha256="f" * 64,
     )
     ledger = Ledger(sweep="s", namespace="n", uid="u", points=(record,) * 10_000)
     content = ledger.document()
@@ -128,9 +125,9 @@ def test_numbers_are_sums_over_the_ledger() -> None:
     )
     assert done.ledger is not None
     record = done.ledger.points[0]
-    assert done.status.spent_flops == number(record.flops)
-    assert done.status.accelerator_hours == number(record.accelerator_seconds / 3600)
-    assert done.status.planned_flops == number(sum(p.flops for p in planned))
+    assert done.status.spent_flops == precise(record.flops)
+    assert done.status.accelerator_hours == precise(record.accelerator_seconds / 3600)
+    assert done.status.planned_flops == precise(sum(p.flops for p in planned))
     assert record.loss == 4.25
 
 
@@ -140,15 +137,15 @@ def test_attempts_in_vain_are_paid_for_and_stay_paid_for_without_their_jobs() ->
     crashed = failed(planned[0], accelerators=8, worked_seconds=1800.0)
     first = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
     lost = decide_sweep(first)
-    assert lost.status.accelerator_hours == number(4.0)
-    assert lost.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+    assert lost.status.accelerator_hours == precise(4.0)
+    assert lost.status.spent_flops == precise(six_nd(planned[0].proxy.parameters, 400_000))
     gone = after(first, lost, jobs=(), progress={})
-    assert decide_sweep(gone).status.accelerator_hours == number(4.0)
+    assert decide_sweep(gone).status.accelerator_hours == precise(4.0)
     done = complete(planned[0], attempt=2, accelerators=8, worked_seconds=900.0)
     found = {planned[0].key: result(planned[0], accelerator_seconds=7000.0)}
     ended = decide_sweep(replace(gone, jobs=(done,), results=found))
-    assert ended.status.accelerator_hours == number(6.0)
-    assert ended.status.spent_flops == number(planned[0].flops)
+    assert ended.status.accelerator_hours == precise(6.0)
+    assert ended.status.spent_flops == precise(planned[0].flops)
 
 
 def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> None:
@@ -157,7 +154,7 @@ def test_a_result_that_knows_of_more_time_than_its_pods_show_is_believed() -> No
     done = complete(planned[0], worked_seconds=600.0)
     found = {planned[0].key: result(planned[0], accelerator_seconds=1800.0)}
     status = decide_sweep(observed(jobs=(done,), results=found)).status
-    assert status.accelerator_hours == number(0.5)
+    assert status.accelerator_hours == precise(0.5)
 
 
 def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
@@ -172,8 +169,8 @@ def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
     found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
     plan = decide_sweep(observed(jobs=(crashed,), results=found))
     assert plan.status.points.adopted == 1
-    assert plan.status.accelerator_hours == number(0.5)
-    assert plan.status.spent_flops == number(0.0)
+    assert plan.status.accelerator_hours == precise(0.5)
+    assert plan.status.spent_flops == precise(0.0)
 
 
 def test_a_stop_is_paid_for_until_now() -> None:
@@ -186,16 +183,16 @@ def test_a_stop_is_paid_for_until_now() -> None:
         progress={planned[0].key: progress(planned[0], 400_000)},
     )
     plan = decide_sweep(world)
-    assert plan.status.accelerator_hours == number(2.0)
-    assert plan.status.spent_flops == number(six_nd(planned[0].proxy.parameters, 400_000))
+    assert plan.status.accelerator_hours == precise(2.0)
+    assert plan.status.spent_flops == precise(six_nd(planned[0].proxy.parameters, 400_000))
 
 
 def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:
-    """Attempt 2 failed before it reported anything; what lies there is of attempt 1."""
+    """Attempt 2 failed before it reported anything; the stored record is attempt 1's."""
     planned = points()
     crashed = failed(planned[0], attempt=2)
     world = observed(jobs=(crashed,), progress={planned[0].key: progress(planned[0], 400_000)})
-    assert decide_sweep(world).status.spent_flops == number(0.0)
+    assert decide_sweep(world).status.spent_flops == precise(0.0)
 
 
 def test_the_last_report_of_a_failed_attempt_is_read_once() -> None:
@@ -232,7 +229,7 @@ def test_repetition_of_the_corpus_is_warned_of() -> None:
     )
 
 
-def test_a_status_that_can_not_be_read_is_written_anew() -> None:
+def test_an_unreadable_status_is_written_again() -> None:
     """Someone may have edited it."""
     plan = decide_sweep(observed(status={"points": "many"}))
     assert plan.status.points.total == 8
@@ -240,48 +237,18 @@ def test_a_status_that_can_not_be_read_is_written_anew() -> None:
 
 def test_laws_read_as_formulas_with_their_quality() -> None:
     """Fitted, provisional or refused with the engine's words."""
-    shown = law_statuses(fitted_laws(), provisional=False)
-    assert shown["learning_rate_law"].status == "Fitted"
-    assert shown["learning_rate_law"].formula.startswith("LR = ")
-    assert " * C^-" in shown["loss_compute_law"].formula
-    assert "optima" in shown["batch_size_law"].quality
-    assert law_statuses(fitted_laws(), provisional=True)["batch_size_law"].status == "Provisional"
+    laws = fitted_laws()
+    rate = hyperparameter_law(laws.learning_rate, provisional=False)
+    batch = hyperparameter_law(laws.batch_size, provisional=True)
+    assert (rate.status, batch.status) == ("Fitted", "Provisional")
+    assert rate.formula.startswith("LR = ")
+    assert " * C^-" in loss_compute_law(laws, provisional=False).formula
+    assert "optima" in batch.quality
     refusal = Refusal(RefusalReason.TOO_FEW_SIZES, "Add a size.")
-    refused = law_statuses(refused_laws(refusal, (), FitOptions()), provisional=False)
-    assert (refused["batch_size_law"].reason, refused["batch_size_law"].message) == (
-        "TooFewSizes",
-        "Add a size.",
-    )
-    optima = optimum_statuses(fitted_laws().frontier, {30_000_000: "small"})
-    assert 1 <= len(optima) <= 8
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (0.0, "0"),
-        (2.1e21, "2.1e21"),
-        (2e21, "2e21"),
-        (0.000234, "2.34e-4"),
-        (768.0, "768"),
-        (1234567.0, "1.23e6"),
-        (0.01234, "0.0123"),
-        (999.96, "1000"),
-        (123456.0, "123456"),
-        (-3.14159, "-3.14"),
-        (float("inf"), "unbounded"),
-    ],
-)
-def test_numbers_have_sensible_digits(value: float | None, text: str) -> None:
-    """Three of them, and no plus sign in the exponent."""
-    assert number(value) == text
-
-
-def test_rates_and_losses_look_as_people_write_them() -> None:
-    """2e-4, and four decimals of a nat."""
-    assert [rate(2e-4), rate(2.346e-3), rate(None), rate(0.0)] == ["2e-4", "2.35e-3", "", ""]
-    assert [loss_text(3.14159), loss_text(None), loss_text(float("nan"))] == ["3.1416", "", ""]
+    refused = refused_laws(refusal, (), FitOptions())
+    shown = hyperparameter_law(refused.batch_size, provisional=False)
+    assert (shown.reason, shown.message) == ("TooFewSizes", "Add a size.")
+    assert 1 <= len(optimum_statuses(laws.frontier, {30_000_000: "small"})) <= 8
 
 
 def test_more_than_eight_texts_end_with_how_many_are_left_out() -> None:

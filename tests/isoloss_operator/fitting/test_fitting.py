@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from isoloss.laws import FitOptions
-from isoloss_operator.decide.observation import FitOutcome, FitRequest
-from isoloss_operator.fitting.fit_jobs import Answer, FitJob, NotFitted
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted
 from isoloss_operator.fitting.fitter import Fitter, run_in_process
 
 REQUEST = FitRequest(
@@ -36,7 +36,7 @@ def job(inputs: str = "first") -> FitJob:
 def eventually(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
     while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "no result within the deadline"
         time.sleep(0.01)
 
 
@@ -49,7 +49,7 @@ class Bench:
     given_up: list[str] = field(default_factory=list)
     told: list[tuple[str, bool]] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
-    answer: Answer | None = None
+    answer: FitEnd | None = None
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,12 +61,12 @@ class Bench:
             clock=lambda: self.now,
         )
 
-    def run(self, work: FitJob, _seconds: float, unwanted: threading.Event) -> Answer:
+    def run(self, work: FitJob, _seconds: float, unwanted: threading.Event) -> FitEnd:
         self.began.append(work.request.inputs)
         while not self.go_on.is_set():
             if unwanted.wait(0.005):
                 self.given_up.append(work.request.inputs)
-                return NotFitted("nobody wants it")
+                return NotFitted("the fit was superseded")
         return self.answer or FitOutcome(inputs=work.request.inputs, laws=None)
 
 
@@ -100,7 +100,7 @@ def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
     bench.go_on.set()
     eventually(lambda: bench.told)
     assert bench.given_up == ["first"]
-    assert bench.told == [("key", True)], "nobody hears of the one that was given up"
+    assert bench.told == [("key", True)], "on_done is not called for the superseded fit"
     assert bench.fitter.outcome("uid") == FitOutcome(inputs="second", laws=None)
 
 
@@ -162,7 +162,7 @@ def test_a_fit_that_takes_too_long_is_given_up() -> None:
 
 def test_the_process_of_an_unwanted_fit_ends() -> None:
     unwanted = threading.Event()
-    answers: list[Answer] = []
+    answers: list[FitEnd] = []
     thread = threading.Thread(
         target=lambda: answers.append(run_in_process(job(), 600, unwanted)), daemon=True
     )

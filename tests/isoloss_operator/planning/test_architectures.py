@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.planning.presets import (
-    PRESETS,
-    UnsupportedModel,
-    attention_shape,
-    parameter_counts,
-    preset_config,
-    unknown_keys,
-)
+from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
+from isoloss_operator.planning.parameters import attention_shape, parameter_counts
+from isoloss_operator.planning.presets import PRESETS, preset_config
 
 LLAMA = {
     "model_type": "llama",
@@ -205,7 +200,7 @@ def test_what_can_not_be_counted_is_refused_by_name(
 def test_misspelt_keys_are_found_with_a_suggestion() -> None:
     """transformers would ignore them and train a default."""
     found = unknown_keys({**LLAMA, "hiden_size": 3, "auto_map": {}})
-    assert found["hiden_size"] == "is no setting of llama; did you mean hidden_size?"
+    assert found["hiden_size"] == "is not a setting of llama; did you mean hidden_size?"
     assert set(found) == {"hiden_size", "auto_map"}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from isoloss_operator.planning.flops import Convention, six_nd, token_flops, whole_steps
-from isoloss_operator.planning.presets import parameter_counts, preset_config
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.presets import preset_config
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from isoloss import runs
 from isoloss_contract.store import BadRecord, NotFound
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.planning.derived_proxies import proxy_like
+from isoloss_operator.planning.derived_proxies import derive_proxy
 from isoloss_operator.planning.points import (
     decimal_label,
     job_name,
@@ -25,13 +25,13 @@ from isoloss_operator.planning.specs import (
     InvalidSpec,
     like_checkpoints,
     parse_sweep_spec,
-    with_likenesses,
+    with_derived_proxies,
 )
 from tests.support.builders import domain, manifest, points, sweep_spec
 from tests.support.published_configs import TOY_CHECKPOINT
 
 
-def complaints(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
+def spec_errors(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
     """What is wrong with a spec, or with it and its corpus, by field."""
     try:
         plan_points(parse_sweep_spec(spec), manifest(**changes))
@@ -84,7 +84,7 @@ def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> No
     [
         {"optimizer": {"weightDecay": "0.1"}},
         {"training": {"seed": 1}},
-        {"training": {"precision": "float32"}},
+        {"training": {"precision": "Float32"}},
         {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
     ],
 )
@@ -101,6 +101,9 @@ def test_whatever_changes_a_result_changes_every_key(changes: dict[str, Any]) ->
         {"suspend": True},
         {"podTemplate": {"spec": {"priority": 1}}},
         {"failurePolicy": {"retriesPerPoint": 0}},
+        {"failurePolicy": {"stallSeconds": 600, "attemptDeadlineSeconds": 7200}},
+        {"jobs": {"ttlSecondsAfterFinished": {"succeeded": 0}}},
+        {"queue": {"localQueueName": "research"}},
         {"fit": {"irreducibleLoss": "1.69"}},
     ],
 )
@@ -129,13 +132,13 @@ LIKE = {
 def alike(found: Any, **changes: Any) -> ScalingSweepSpec:
     """A sweep with one proxy like a checkpoint whose config.json is `found`."""
     spec = parse_sweep_spec(sweep_spec(proxies=[LIKE, sweep_spec()["proxies"][0]], **changes))
-    return with_likenesses(spec, {"s3://bucket/models/x": found})
+    return with_derived_proxies(spec, {"s3://bucket/models/x": found})
 
 
-def test_a_likeness_is_the_same_run_as_its_configuration_written_out() -> None:
+def test_a_derived_proxy_is_the_same_run_as_its_configuration_written_out() -> None:
     """Its points depend on the model, not on how it was asked for."""
     spec = alike(TOY_CHECKPOINT)
-    config = proxy_like(TOY_CHECKPOINT, 1_000_000)
+    config = derive_proxy(TOY_CHECKPOINT, 1_000_000)
     written = [{**LIKE, "model": {"config": config}}, sweep_spec()["proxies"][0]]
     keys = [point.key for point in plan_points(spec, manifest())]
     assert keys == [point.key for point in points(sweep_spec(proxies=written))]
@@ -149,7 +152,7 @@ def test_a_spec_names_the_checkpoints_whose_config_it_needs() -> None:
     assert like_checkpoints(spec) == {field: "s3://bucket/models/x"}
     plain = parse_sweep_spec(sweep_spec())
     assert like_checkpoints(plain) == {}
-    assert with_likenesses(plain, {}) is plain
+    assert with_derived_proxies(plain, {}) is plain
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_a_checkpoint_that_nothing_can_be_like_is_blamed_by_field(
     assert says in error.message
 
 
-def test_a_likeness_must_have_the_positions_and_the_vocabulary() -> None:
+def test_a_derived_proxy_must_have_the_positions_and_the_vocabulary() -> None:
     """As any other model."""
     with pytest.raises(InvalidSpec, match="128 is more than the 64 positions of proxy alike"):
         alike({**TOY_CHECKPOINT, "max_position_embeddings": 64})
@@ -197,7 +200,7 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "says"),
     [
-        (sweep_spec(unknown=1), "spec.unknown", "is no field"),
+        (sweep_spec(unknown=1), "spec.unknown", "is not a field"),
         (
             sweep_spec(grid={"batchSizes": [8, 16], "learningRates": [0.001, "2e-3"]}),
             "spec.grid.learningRates[0]",
@@ -227,7 +230,7 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
         (
             sweep_spec(optimizer={"warmupTokens": 500_000}),
             "spec.proxies[0].tokens",
-            "more than twice optimizer.warmupTokens",
+            "more than 2 x optimizer.warmupTokens",
         ),
         (
             with_model({**OWN, "hiden_size": 3}),
@@ -266,8 +269,8 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
 def test_bad_specs_name_the_field_and_the_cure(
     spec: dict[str, Any], field: str, says: str
 ) -> None:
-    """Each complaint is one that a person can act on; nothing crashes."""
-    found = complaints(spec)
+    """Each error says what to do; nothing crashes."""
+    found = spec_errors(spec)
     assert says in found[field]
 
 
@@ -284,7 +287,7 @@ def test_ten_thousand_points_are_allowed_and_one_more_is_not() -> None:
 def test_a_domain_without_held_out_text_is_refused() -> None:
     """A loss over no sequences would be no number."""
     domains = (domain("general"), domain("math", validation_tokens=100))
-    found = complaints(sweep_spec(), domains=domains)
+    found = spec_errors(sweep_spec(), domains=domains)
     assert "raise validation.documentsPerThousand" in found["spec.data.domains[1]"]
 
 

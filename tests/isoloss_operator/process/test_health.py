@@ -1,4 +1,4 @@
-"""Probes and metrics: what is said of a stuck watch, a busy process, a resource that is gone."""
+"""Probes and metrics: a stuck watch, a busy process, a resource that is gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from isoloss_operator.api.statuses import Condition, PointCounts, ScalingSweepStatus
+from isoloss_operator.api.statuses import (
+    Condition,
+    ExtrapolationStatus,
+    HyperparamPredictionStatus,
+    PointCounts,
+    ScalingSweepStatus,
+)
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.logs import JsonFormatter
 from isoloss_operator.process.metrics import Metrics
@@ -130,20 +136,47 @@ def test_a_sweeps_gauges_come_from_its_status_and_go_with_it() -> None:
     metrics.statuses.show_sweep(("ns", "dense"), status(4), now=200.0)
     metrics.statuses.show_sweep(("ns", "dense"), status(4), now=300.0)
     shown = page(metrics)
-    assert shown["scalingsweep_points"]["ns", "dense", "succeeded"] == 4
-    assert shown["scalingsweep_progress_ratio"]["ns", "dense"] == 0.4
-    assert shown["scalingsweep_last_progress_timestamp_seconds"]["ns", "dense"] == 200.0
-    assert shown["scalingsweep_compute_flops"]["ns", "dense", "planned"] == 2.5e14
-    assert shown["scalingsweep_accelerator_seconds"]["ns", "dense"] == 1800
-    assert shown["scalingsweep_condition"]["ns", "dense", "Ready", "Training"] == 0
+    assert shown["isoloss_scalingsweep_points"]["ns", "dense", "succeeded"] == 4
+    assert shown["isoloss_scalingsweep_progress_ratio"]["ns", "dense"] == 0.4
+    assert shown["isoloss_scalingsweep_last_progress_timestamp_seconds"]["ns", "dense"] == 200.0
+    assert shown["isoloss_scalingsweep_compute_flops"]["ns", "dense", "planned"] == 2.5e14
+    assert shown["isoloss_scalingsweep_accelerator_seconds"]["ns", "dense"] == 1800
+    assert shown["isoloss_scalingsweep_condition"]["ns", "dense", "Ready", "Training"] == 0
     metrics.statuses.drop_sweep(("ns", "dense"))
-    assert "scalingsweep_points" not in page(metrics)
+    assert "isoloss_scalingsweep_points" not in page(metrics)
+
+
+def test_every_metric_begins_with_isoloss_and_none_tells_when_it_was_created() -> None:
+    metrics = Metrics()
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
+    metrics.statuses.show_prediction(("ns", "answer"), prediction_status())
+    metrics.reconcile_errors.labels("ScalingSweep", "ValueError").inc()
+    metrics.jobs.labels("create", "train").inc()
+    metrics.store_seconds.labels("read").observe(0.1)
+    names = page(metrics).keys()
+    assert [name for name in names if not name.startswith("isoloss_")] == []
+    assert [name for name in names if name.endswith("_created")] == []
+    assert "isoloss_process_resident_memory_bytes" in names
+
+
+def test_a_predictions_extrapolation_is_a_number() -> None:
+    metrics = Metrics()
+    metrics.statuses.show_prediction(("ns", "answer"), prediction_status())
+    shown = page(metrics)
+    assert shown["isoloss_hyperparamprediction_extrapolation_ratio"]["ns", "answer"] == 4.27134
+    metrics.statuses.show_prediction(("ns", "answer"), HyperparamPredictionStatus())
+    assert "isoloss_hyperparamprediction_extrapolation_ratio" not in page(metrics)
+
+
+def prediction_status() -> HyperparamPredictionStatus:
+    far = ExtrapolationStatus(compute_factor="4.27134")
+    return HyperparamPredictionStatus(extrapolation=far)
 
 
 def test_gauges_that_name_resources_can_be_left_out() -> None:
     metrics = Metrics(per_object=False)
     metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
-    assert "scalingsweep_points" not in page(metrics)
+    assert "isoloss_scalingsweep_points" not in page(metrics)
     assert "isoloss_build_info" in page(metrics)
 
 

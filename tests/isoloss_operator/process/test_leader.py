@@ -125,7 +125,7 @@ def test_a_leaving_leader_lets_the_next_in_at_once(leases: Leases) -> None:
     assert second._try_once()
 
 
-def test_one_that_never_led_frees_nobody_elses_lease(leases: Leases) -> None:
+def test_a_candidate_that_never_led_does_not_release_anothers_lease(leases: Leases) -> None:
     clock = Clock()
     elector(leases, "first", clock).acquire()
     second = elector(leases, "second", clock)

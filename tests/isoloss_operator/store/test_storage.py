@@ -13,6 +13,7 @@ import pytest
 from isoloss.laws import FitOptions
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import (
     OptimizerConfig,
     Outcome,
@@ -22,7 +23,8 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable
-from isoloss_operator.decide.observation import FitOutcome, FitPoint, FitRequest, SetAside
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit
 from isoloss_operator.fitting.fitter import run_in_process
@@ -48,22 +50,43 @@ def ledger(name: str = "dense") -> Ledger:
     return Ledger(sweep=name, namespace="research", uid="u")
 
 
-def test_what_is_not_there_is_none(storage: Storage, uri: str) -> None:
-    assert storage.ledger(uri, "ledger.json") is None
-    assert storage.manifest(uri, "manifest.json") is None
+def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
+    assert storage.ledger(uri, "ledger.json") == ABSENT
+    assert storage.manifest(uri, "manifest.json") == ABSENT
+    assert storage.model_config(uri) == ABSENT
+    assert storage.evaluation(uri, "evaluation.json") == ABSENT
     assert storage.results(uri, ["a" * 32]) == {}
-    assert storage.fit_outcome(uri, LAWS) is None
+    assert storage.fit_outcome(uri, LAWS) == ABSENT
     assert storage.point_names(uri) == frozenset()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ledger_version": 2}', "\x00\x01"])
-def test_rubbish_is_a_bad_record_that_names_the_file(
+def test_rubbish_is_unreadable_and_names_the_file(
     storage: Storage, uri: str, tmp_path: Path, content: str
 ) -> None:
     (tmp_path / "ledger.json").write_text(content)
     found = storage.ledger(uri, "ledger.json")
-    assert isinstance(found, BadRecord)
-    assert "ledger.json" in str(found)
+    assert isinstance(found, Unreadable)
+    assert "ledger.json" in found.message
+
+
+def test_a_store_that_is_down_has_not_answered_and_is_asked_only_once_for_many_results(
+    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def time_out(_: object, path: str, **__: object) -> bytes:
+        asked.append(path)
+        raise StoreUnavailable("timeout")
+
+    monkeypatch.setattr("isoloss_contract.store.Store.read", time_out)
+    assert storage.ledger(uri, "ledger.json") == Unanswered("timeout")
+    assert storage.fit_outcome(uri, LAWS) == Unanswered("timeout")
+    asked.clear()
+    found = storage.results(uri, [f"{n:032x}" for n in range(100)])
+    assert len(found) == 100
+    assert all(isinstance(read, Unanswered) for read in found.values())
+    assert len(asked) < 20, "those already under way, no more"
 
 
 def test_a_written_ledger_is_read_from_memory_and_by_another_process_from_the_store(
@@ -85,7 +108,7 @@ def test_a_ledger_that_could_not_be_written_is_not_believed(
         patch.setattr("isoloss_contract.store.Store.write", refuse)
         with pytest.raises(StoreUnavailable):
             storage.write_ledger(uri, "ledger.json", ledger("other"))
-    assert storage.ledger(uri, "ledger.json") == ledger(), "what lies there is read anew"
+    assert storage.ledger(uri, "ledger.json") == ledger(), "what is stored is read again"
 
 
 def test_a_missing_bucket_is_an_unavailable_store_when_written_to(
@@ -196,7 +219,7 @@ def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
     assert outcome.report_written
     assert outcome.points == 9
     found = storage.fit_outcome(uri, LAWS)
-    assert found is not None
+    assert isinstance(found, FitOutcome)
     assert (found.inputs, found.laws_sha256) == (outcome.inputs, outcome.laws_sha256)
     assert found.laws is not None
     assert outcome.laws is not None

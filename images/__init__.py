@@ -1,0 +1,1 @@
+"""How the two images are built: base, lock parts, slimming, SBOM."""

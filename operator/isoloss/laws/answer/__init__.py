@@ -1,0 +1,1 @@
+"""From a question to an answer with intervals, or to a refusal."""

@@ -1,0 +1,95 @@
+"""What an answer rests on, in words: the route, what was refused, and what the sweep cannot show."""
+
+from __future__ import annotations
+
+from isoloss.laws.answer.prediction import Point
+from isoloss.laws.answer.query_refusals import law_figures
+from isoloss.laws.curves import SMALLEST
+from isoloss.laws.held_out import FEWEST_SIZES
+from isoloss.laws.model import Refusal, RefusalReason, Route
+from isoloss.laws.results import Laws
+from isoloss.laws.surface.form_error import USUAL
+
+PERCENT = 100.0
+WIDEST_ANSWER = 10.0
+"""Widest interval of an answer, high over low. A wider one is no better than a guess."""
+NO_MINIMUM = frozenset(
+    {
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        RefusalReason.SURFACE_NOT_CONVEX,
+    }
+)
+"""Why the joint surface was refused: the runs taken together show no optimum inside the grid."""
+
+
+def contradicted(laws: Laws) -> Refusal | None:
+    """Refuse iso-loss laws where all runs together show no optimum inside the grid.
+
+    Single levels then still have a vertex by chance, and those that have one are the wrong sample.
+    """
+    refusal = laws.surface.refusal
+    if refusal is None or refusal.reason not in NO_MINIMUM:
+        return None
+    return Refusal(
+        RefusalReason.LAW_REFUSED,
+        f"Some loss levels have an optimum, but all runs taken together have none: {refusal.message}",
+        law_figures(refusal),
+    )
+
+
+def too_vague(answer: Point) -> Refusal | None:
+    """Refuse an interval so wide that its middle is only a number."""
+    for words, found in (
+        ("learning rate", answer.learning_rate),
+        ("batch size", answer.batch_size),
+    ):
+        width = found.high / max(found.low, SMALLEST)
+        if width > WIDEST_ANSWER:
+            return Refusal(
+                RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
+                f"The best {words} is only known to be between {found.low:.2g} and {found.high:.2g}, "
+                f"a factor of {width:.2g}; the limit is {WIDEST_ANSWER:.0f}. The optimum is too flat or the "
+                "target too far away for this sweep's noise. Add runs, or reduce the noise.",
+                {"low": found.low, "high": found.high, "limit": WIDEST_ANSWER},
+            )
+    return None
+
+
+def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
+    """Sentences about an answer by `route`; none where both routes stand and sizes were compared."""
+    found = [*_missing_route(laws, route)]
+    if route == "surface":
+        found += [
+            f"The best {name.replace('_', ' ')} is assumed not to depend on the size: its trend over sizes "
+            "is within their scatter, and without it the largest size was predicted better."
+            for name in laws.surface.same_at_all_sizes
+        ]
+    sizes = len(laws.data.sizes)
+    if 0 < sizes < FEWEST_SIZES:
+        found.append(
+            f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "
+            f"{PERCENT * USUAL:.0f} %, as in published sweeps."
+        )
+    return tuple(found)
+
+
+def _missing_route(laws: Laws, route: Route) -> list[str]:
+    if route == "surface":
+        parts: tuple[tuple[str, Refusal | None], ...] = (
+            ("learning rate's law", laws.learning_rate.refusal),
+            ("batch size's law", laws.batch_size.refusal),
+            ("loss-compute law", laws.loss_compute.refusal),
+        )
+        answers = "The joint surface alone answers"
+    else:
+        parts = (("joint surface", laws.surface.refusal),)
+        answers = "The iso-loss laws alone answer"
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for words, refusal in parts:
+        if refusal is not None:
+            by_reason.setdefault((refusal.reason.value, refusal.message), []).append(words)
+    return [
+        f"{answers}; refused: {', '.join(words)} ({reason}: {message})"
+        for (reason, message), words in by_reason.items()
+    ]

@@ -1,0 +1,113 @@
+"""How far from its data a sweep's laws are asked: refuse a size, tokens or compute that is too far away.
+
+Distances are logarithmic. On either side a question may be as far from the data as SPANS times what the
+data themselves span, but at least a factor of NEAR, and at most one of FAR_BELOW or FAR_ABOVE. Compute
+above the data has its own limit, the option max_extrapolation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.results import Laws
+
+SPANS = 3.0
+NEAR, FAR_BELOW, FAR_ABOVE = 10.0, 100.0, 1000.0
+LARGEST_RATE = 0.1
+"""Learning rates from here on are refused, unless the sweep itself tried as large ones."""
+SMALLEST_BATCH = 0.5
+"""Sequences."""
+FEWEST_PARAMS = 1e4
+"""Smaller counts are probably in millions or billions."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One quantity of a question beside its range in the data."""
+
+    words: str
+    value: float
+    smallest: float
+    largest: float
+    unit: str
+
+    def refusal(self, above: float | None = None) -> Refusal | None:
+        """Too far below or above the data; `above` replaces the limit of the factor above them."""
+        reach = (self.largest / self.smallest) ** SPANS
+        lower = float(np.clip(reach, NEAR, FAR_BELOW))
+        upper = float(np.clip(reach, NEAR, FAR_ABOVE)) if above is None else above
+        below, beyond = self.smallest / self.value, self.value / self.largest
+        if below <= lower and beyond <= upper:
+            return None
+        side, factor, most = ("below", below, lower) if below > lower else ("above", beyond, upper)
+        return Refusal(
+            RefusalReason.EXTRAPOLATION_TOO_FAR,
+            f"The {self.words}, {self.value:.3g} {self.unit}, is a factor of {factor:.3g} {side} the "
+            f"sweep's range of {self.smallest:.3g} to {self.largest:.3g}; the limit is {most:.3g}."
+            + self._unit_mistake(),
+            {"value": self.value, "factor": factor, "limit": most, "side": side},
+        )
+
+    def _unit_mistake(self) -> str:
+        if self.unit == "parameters" and self.value < FEWEST_PARAMS:
+            return f" Write a size of {self.value:g} billion parameters as {self.value:g}e9."
+        return " Check its unit."
+
+
+def refuse_distance(
+    laws: Laws, query: PredictionQuery, log_flops: float, log_tokens: float | None
+) -> Refusal | None:
+    """Refuse a size, compute or tokens (ln, None without a size) too far from the sweep's own."""
+    limit = query.max_extrapolation or laws.options.max_extrapolation
+    for asked in _asked(laws, query, log_flops, log_tokens):
+        refusal = asked.refusal(limit if asked.unit == "FLOPs" else None)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _asked(
+    laws: Laws, query: PredictionQuery, log_flops: float, log_tokens: float | None
+) -> Iterator[Asked]:
+    data = laws.data
+    if query.params is not None and data.sizes:
+        yield Asked("target size", query.params, min(data.sizes), max(data.sizes), "parameters")
+    if data.largest_flops is not None:
+        smallest = data.smallest_flops or data.largest_flops
+        if data.smallest_tokens is not None and data.sizes:
+            # The frontier may begin late; the runs behind the joint surface began here.
+            per_token = laws.surface.flops_per_token_per_param * min(data.sizes)
+            smallest = min(smallest, per_token * data.smallest_tokens)
+        flops = float(np.exp(min(log_flops, 700.0)))
+        yield Asked("total compute", flops, smallest, data.largest_flops, "FLOPs")
+    if log_tokens is not None and None not in (data.smallest_tokens, data.largest_tokens):
+        tokens = float(np.exp(min(log_tokens, 700.0)))
+        yield Asked(
+            "token count that the total compute buys at this size",
+            tokens,
+            data.smallest_tokens or tokens,
+            data.largest_tokens or tokens,
+            "tokens",
+        )
+
+
+def implausible(laws: Laws, answer: Point) -> Refusal | None:
+    """Refuse a learning rate or batch size that no run can use: the law left the range where it holds."""
+    rate, batch = answer.learning_rate.value, answer.batch_size.value
+    highest = max(LARGEST_RATE, max(laws.data.learning_rates, default=0.0))
+    if rate >= highest and rate > max(laws.data.learning_rates, default=0.0):
+        found, limit = f"learning rate {rate:.3g}", f"at most {highest:.3g}"
+    elif batch < SMALLEST_BATCH:
+        found, limit = f"batch size {batch:.2g} sequences", "at least 1 sequence"
+    else:
+        return None
+    return Refusal(
+        RefusalReason.EXTRAPOLATION_TOO_FAR,
+        f"The laws give a {found}, which is not plausible ({limit}): the target is too far from the sweep.",
+        {"learning_rate": rate, "batch_size": batch},
+    )

@@ -1,0 +1,220 @@
+"""From a checkpoint's initial loss and a budget to a learning rate and a batch size, with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.answer.foundation import contradicted, foundation, too_vague
+from isoloss.laws.answer.limits import implausible, refuse_distance
+from isoloss.laws.answer.prediction import (
+    Extrapolation,
+    Point,
+    Prediction,
+    PredictionQuery,
+    Refused,
+)
+from isoloss.laws.answer.query_refusals import check_query, refuse_query
+from isoloss.laws.answer.routes import (
+    draw_count,
+    exponential,
+    flops_per_token,
+    loss_curve,
+    route_answers,
+    target_loss,
+)
+from isoloss.laws.arrays import Array
+from isoloss.laws.bootstrap import interval
+from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
+from isoloss.laws.results import Laws
+
+MOST_BELOW = 0.1
+"""More draws than this without an equivalent compute: the initial loss is too close to L0."""
+WIDEST_COMPUTE = 100.0
+"""Widest interval of total compute, high over low, that an answer may rest on."""
+UNBOUNDED = 30.0
+"""ln C above the estimate that stands for an equivalent compute without bound."""
+ROUNDED_TOO_FAR = 0.25
+"""Change of ln B by rounding above which there is a warning."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """ln FLOPs with draws; entry 0 is the estimate."""
+
+    equivalent: Array | None
+    total: Array
+    cpt_flops: float | None
+
+
+def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
+    """Invert L(C) at the initial loss, add the budget, and evaluate the laws there.
+
+    Raises ValueError for a query that contradicts itself (two budgets, tokens without params).
+    """
+    check_query(query)
+    refusals = refuse_query(laws, query)
+    if refusals:
+        return Refused(tuple(refusals), laws.warnings)
+    compute = _compute(laws, query)
+    if isinstance(compute, Refusal):
+        return Refused((compute,), laws.warnings)
+    doubt = contradicted(laws) or _too_far(laws, query, float(compute.total[0]))
+    if doubt is not None:
+        return Refused((doubt,), laws.warnings)
+    return _answer(laws, query, compute)
+
+
+def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
+    count = draw_count(laws)
+    if query.total_flops is not None:
+        return Compute(None, np.full(count + 1, np.log(query.total_flops)), None)
+    assert query.initial_loss is not None
+    cpt = query.cpt_flops or (query.cpt_tokens or 0.0) * flops_per_token(laws, query)
+    rng = np.random.default_rng([laws.options.seed, 3])
+    losses = query.initial_loss + query.initial_loss_standard_error * rng.standard_normal(
+        count + 1
+    )
+    losses[0] = query.initial_loss
+    curve = loss_curve(laws, count)
+    assert curve is not None  # refuse_query found it so
+    equivalent = curve.log_x(losses)
+    below = float(np.isinf(equivalent).mean())
+    total = np.logaddexp(equivalent, np.log(cpt))
+    spread = interval(float(total[0]), total, laws.options.interval)
+    if below > MOST_BELOW or spread.high - spread.low > np.log(WIDEST_COMPUTE):
+        return Refusal(
+            RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
+            f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that its "
+            f"equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and "
+            f"{np.exp(min(spread.high, 700)):.2g} FLOPs, with {below:.0%} of the bootstrap below the irreducible loss.",
+            {"initial_loss": query.initial_loss, "share_below": below},
+        )
+    # A draw below L0 means more compute than can be computed, not none.
+    beyond = total[0] + UNBOUNDED
+    return Compute(np.minimum(equivalent, beyond), np.minimum(total, beyond), float(cpt))
+
+
+def _too_far(laws: Laws, query: PredictionQuery, log_flops: float) -> Refusal | None:
+    log_tokens = None
+    if query.params is not None:
+        log_tokens = log_flops - float(np.log(flops_per_token(laws, query)))
+    return refuse_distance(laws, query, log_flops, log_tokens)
+
+
+def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
+    routes = route_answers(laws, query, compute.total)
+    if not routes:
+        return Refused(
+            tuple(
+                Refusal(RefusalReason.LAW_REFUSED, r.message, {"law_reason": r.reason.value})
+                for r in (*laws.refusals, laws.surface.refusal)
+                if r is not None
+            ),
+            laws.warnings,
+        )
+    route = _route(laws, query, routes)
+    chosen = routes[route]
+    doubt = implausible(laws, chosen) or too_vague(chosen)
+    if doubt is not None:
+        return Refused((doubt,), laws.warnings)
+    raw = chosen.batch_size.value
+    batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
+    length = float(laws.sequence_length or 1)
+    level = laws.options.interval
+    warnings = (*foundation(laws, route), *laws.warnings, *_warnings(laws, query, routes, route))
+    return Prediction(
+        learning_rate=chosen.learning_rate,
+        batch_size=batch,
+        batch_size_raw=raw,
+        batch_size_tokens=Interval(batch.value * length, batch.low * length, batch.high * length),
+        target_loss=target_loss(laws, compute.total),
+        equivalent_flops=None
+        if compute.equivalent is None
+        else exponential(compute.equivalent, level),
+        cpt_flops=compute.cpt_flops,
+        total_flops=exponential(compute.total, level),
+        extrapolation=_extrapolation(laws, query, compute),
+        route=route,
+        routes=routes,
+        variants=_variants(laws, query, compute, route),
+        interval_level=level,
+        provisional=laws.status == "provisional",
+        warnings=warnings,
+    )
+
+
+def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Route:
+    """At a given size the joint surface, which alone knows of sizes; else the one that did better."""
+    wanted: Route = "surface" if query.params is not None else laws.default_route
+    return wanted if wanted in routes else next(iter(routes))
+
+
+def _rounded(batch_size: float, multiple: int) -> float:
+    return float(max(round(batch_size / multiple), 1) * multiple)
+
+
+def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
+    target, lowest = target_loss(laws, compute.total), laws.data.lowest_loss
+    largest = laws.data.largest_flops or float(np.exp(compute.total[0]))
+    return Extrapolation(
+        compute_factor=float(np.exp(compute.total[0]) / largest),
+        loss_distance=None if target is None or lowest is None else lowest - target.value,
+        params_factor=None if query.params is None else query.params / max(laws.data.sizes),
+    )
+
+
+def _variants(
+    laws: Laws, query: PredictionQuery, compute: Compute, route: Route
+) -> dict[str, Point]:
+    """The paper's ablations: A without the checkpoint's compute, B with that of its raw tokens."""
+    variants: dict[str, Point] = {}
+    if compute.cpt_flops is None:
+        return variants
+    budgets = {"A": compute.cpt_flops}
+    if query.pretraining_tokens is not None and (query.params or query.flops_per_token):
+        spent = query.pretraining_tokens * flops_per_token(laws, query)
+        budgets["B"] = compute.cpt_flops + spent
+    for name, flops in budgets.items():
+        point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
+        if point is not None:
+            variants[name] = point
+    return variants
+
+
+def _warnings(
+    laws: Laws, query: PredictionQuery, routes: dict[Route, Point], route: Route
+) -> list[str]:
+    found = []
+    if len(routes) == 2:
+        one, other = routes["iso-loss"], routes["surface"]
+        for words, a, b in (
+            ("learning rate", one.learning_rate, other.learning_rate),
+            ("batch size", one.batch_size, other.batch_size),
+        ):
+            if a.high < b.low or b.high < a.low:
+                found.append(
+                    f"The two routes disagree on the {words} beyond their intervals: the iso-loss laws give "
+                    f"{a.value:.3g} [{a.low:.3g}, {a.high:.3g}], the joint surface "
+                    f"{b.value:.3g} [{b.low:.3g}, {b.high:.3g}]."
+                )
+    if route == "surface" and query.params is None:
+        found.append(
+            "No target size was given: the joint surface is evaluated at the sweep's compute-optimal "
+            "ratio of tokens to parameters."
+        )
+    raw = routes[route].batch_size.value
+    rounded = _rounded(raw, query.round_to)
+    if abs(np.log(rounded / raw)) > ROUNDED_TOO_FAR:
+        found.append(
+            f"The nearest multiple of {query.round_to} is {rounded:.0f} sequences, far from the "
+            f"optimum of {raw:.4g}."
+        )
+    length = query.sequence_length
+    if length is not None and laws.sequence_length not in (None, length):
+        found.append(
+            f"The target's sequence length, {length}, differs from the sweep's, {laws.sequence_length}: "
+            "compare batch sizes in tokens."
+        )
+    return found

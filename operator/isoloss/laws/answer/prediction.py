@@ -1,0 +1,92 @@
+"""What a prediction is asked and what it answers; predict.py does the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isoloss.laws.model import Interval, Refusal, Route
+
+
+@dataclass(frozen=True)
+class PredictionQuery:
+    """What is asked. Exactly one budget: cpt_flops, cpt_tokens (needs params) or total_flops."""
+
+    initial_loss: float | None = None
+    """Of the checkpoint on the laws' validation data, nats per token; needed unless total_flops."""
+    initial_loss_standard_error: float = 0.0
+    cpt_flops: float | None = None
+    cpt_tokens: float | None = None
+    total_flops: float | None = None
+    """Equivalent pre-training and continued pre-training together; no inversion takes place."""
+    params: float | None = None
+    """Active parameters of the target, counted as in the laws."""
+    flops_per_token: float | None = None
+    """Of the target; None: as the laws' runs per parameter, 6 * params by default."""
+    pretraining_tokens: float | None = None
+    """For variant B."""
+    round_to: int = 1
+    """The batch size in sequences is rounded to a multiple of this."""
+    max_extrapolation: float | None = None
+    """Factor of compute over the largest seen; None: the laws' own limit."""
+    tokenizer: str | None = None
+    """Of the checkpoint; refused when it and the laws' differ."""
+    sequence_length: int | None = None
+    """Of the target run; a difference is warned of, batch sizes then compare in tokens."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A learning rate and a batch size at some total compute."""
+
+    learning_rate: Interval
+    batch_size: Interval
+    """Sequences, not rounded."""
+    total_flops: float
+    target_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """How far the answer is from the data."""
+
+    compute_factor: float
+    """Total compute over the largest on the fitted frontier; at most 1: inside."""
+    loss_distance: float | None
+    """Lowest loss on the frontier less the target loss, nats; positive: beyond the data."""
+    params_factor: float | None
+    """Target parameters over the largest size; None where not given."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer."""
+
+    learning_rate: Interval
+    batch_size: Interval
+    """Sequences: `value` rounded to round_to, low and high not rounded."""
+    batch_size_raw: float
+    """Sequences, before rounding."""
+    batch_size_tokens: Interval
+    target_loss: Interval | None
+    """None where the loss-compute law was refused and total_flops was given."""
+    equivalent_flops: Interval | None
+    """C_pre; None where total_flops was given."""
+    cpt_flops: float | None
+    total_flops: Interval
+    extrapolation: Extrapolation
+    route: Route
+    routes: dict[Route, Point]
+    """Both estimates, where there are two."""
+    variants: dict[str, Point]
+    """A: C_total = C_cpt; B: C_pre from the raw pre-training tokens."""
+    interval_level: float
+    provisional: bool
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """No answer, and every reason for it."""
+
+    refusals: tuple[Refusal, ...]
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,106 @@
+"""Reasons against a query that need no arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoloss.laws.answer.prediction import PredictionQuery
+from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.results import Laws, LossComputeLaw
+
+
+def check_query(query: PredictionQuery) -> None:
+    """Raise ValueError for a query that contradicts itself."""
+    budgets = [query.cpt_flops, query.cpt_tokens, query.total_flops]
+    if sum(b is not None for b in budgets) != 1:
+        raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
+    if query.cpt_tokens is not None and query.params is None and query.flops_per_token is None:
+        raise ValueError("cpt_tokens needs params or flops_per_token")
+    if query.total_flops is None and query.initial_loss is None:
+        raise ValueError("cpt_flops and cpt_tokens need initial_loss")
+    numbers = (
+        *budgets,
+        query.initial_loss,
+        query.params,
+        query.flops_per_token,
+        query.pretraining_tokens,
+        query.round_to,
+        query.max_extrapolation,
+    )
+    if any(v is not None and not (np.isfinite(v) and v > 0) for v in numbers):
+        raise ValueError("every number of a query must be positive and finite")
+    if not (
+        np.isfinite(query.initial_loss_standard_error) and query.initial_loss_standard_error >= 0
+    ):
+        raise ValueError("initial_loss_standard_error must not be negative")
+
+
+def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
+    """Reasons that need no arithmetic."""
+    if laws.status == "refused":
+        return [
+            Refusal(RefusalReason.LAW_REFUSED, r.message, law_figures(r)) for r in laws.refusals
+        ]
+    refusals = []
+    if None not in (query.tokenizer, laws.tokenizer) and query.tokenizer != laws.tokenizer:
+        refusals.append(
+            Refusal(
+                RefusalReason.MIXED_TOKENIZERS,
+                f"The checkpoint's tokenizer is {query.tokenizer}, that of the laws is {laws.tokenizer}: their "
+                "losses per token cannot be compared.",
+                {"checkpoint": str(query.tokenizer), "laws": str(laws.tokenizer)},
+            )
+        )
+    curve = laws.loss_compute
+    if query.total_flops is None and curve.refusal is not None:
+        refusals.append(
+            Refusal(
+                RefusalReason.LAW_REFUSED,
+                f"There is no loss-compute law: {curve.refusal.message}",
+                {"law_reason": curve.refusal.reason.value},
+            )
+        )
+    loss = query.initial_loss
+    if loss is not None and curve.irreducible_loss is not None and loss <= curve.irreducible_loss:
+        refusals.append(_below_irreducible(curve, loss))
+    highest = laws.data.highest_loss
+    if loss is not None and highest is not None and loss > highest:
+        refusals.append(
+            Refusal(
+                RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
+                f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g}).",
+                {"initial_loss": loss, "highest_loss": highest},
+            )
+        )
+    return refusals
+
+
+def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
+    """Below L0 for certain, or only below an L0 that is not well known."""
+    found = curve.irreducible_loss_interval
+    assert curve.irreducible_loss is not None
+    lowest = curve.irreducible_loss if found is None else found.low
+    figures: dict[str, float | str] = {
+        "initial_loss": loss,
+        "irreducible_loss": curve.irreducible_loss,
+        "lowest": lowest,
+    }
+    if loss <= lowest:
+        return Refusal(
+            RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
+            f"The initial loss {loss:.4g} is not above the irreducible loss "
+            f"{curve.irreducible_loss:.4g}: no amount of compute reaches it on the fitted curve.",
+            figures,
+        )
+    return Refusal(
+        RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
+        f"The initial loss {loss:.4g} is within the interval of the irreducible loss, which starts at "
+        f"{lowest:.4g} (estimate {curve.irreducible_loss:.4g}): its equivalent compute is unknown. "
+        "Train the proxies to lower losses, or set the irreducible loss if you know it.",
+        figures,
+    )
+
+
+def law_figures(refusal: Refusal) -> dict[str, float | str]:
+    """The figures of a law's own refusal, for the refusal of what rests on it."""
+    return {**refusal.figures, "law_reason": refusal.reason.value}

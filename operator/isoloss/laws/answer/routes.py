@@ -1,0 +1,139 @@
+"""What each of the two routes answers at a total compute, as draws and as intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.arrays import Array
+from isoloss.laws.bootstrap import interval
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
+from isoloss.laws.iso_loss.estimate import IsoLossEstimate
+from isoloss.laws.model import Interval, Route
+from isoloss.laws.results import Laws
+from isoloss.laws.surface.estimate import JointSurfaceEstimate
+from isoloss.laws.surface.form_error import USUAL, scatter_freedom
+
+FORM_ERRORS = (0.006, 0.012)
+"""Of ln LR and ln B: no law is exact, and B moves farther along a sweep than LR."""
+UNTESTED = 0.1
+"""Of ln x, where no data could be held out to see how a law errs."""
+NORMAL_LEVELS, STUDENT_LEVELS = 11, 21
+"""Quantiles that stand for the distributions of a law's own error and of the target's."""
+NEAREST, FARTHEST = 0.25, 3.0
+"""Bounds of the share of the held-out error that an answer carries, by its distance."""
+
+
+def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
+    """Of the target: as given, or the runs' FLOPs per parameter times its parameters."""
+    if query.flops_per_token is not None:
+        return query.flops_per_token
+    assert query.params is not None
+    return laws.surface.flops_per_token_per_param * query.params
+
+
+def draw_count(laws: Laws) -> int:
+    """How many draws every part of the laws has."""
+    draws = laws.draws
+    return count_draws(draws.learning_rate, draws.batch_size, draws.loss_compute, draws.surface)
+
+
+def exponential(draws: Array, level: float) -> Interval:
+    """The interval of exp(draws), the estimate first among them."""
+    found = interval(float(draws[0]), draws[1:], level)
+    return Interval(*(float(np.exp(min(v, 700.0))) for v in (found.value, found.low, found.high)))
+
+
+def loss_curve(laws: Laws, count: int) -> LossCurve | None:
+    """L(C) and `count` of its draws, the estimate first; None where it was refused."""
+    curve, draws = laws.loss_compute.curve, laws.draws.loss_compute
+    if curve is None or draws is None:
+        return curve
+    return draws.take(slice(count)).after(curve)
+
+
+def target_loss(laws: Laws, total: Array) -> Interval | None:
+    """L at ln C (draws), nats per token; None where the loss-compute law was refused."""
+    curve = loss_curve(laws, len(total) - 1)
+    if curve is None:
+        return None
+    losses = curve.loss(total)
+    return interval(float(losses[0]), losses[1:], laws.options.interval)
+
+
+def estimates_of(laws: Laws) -> tuple[Estimate, ...]:
+    """Both routes, as they were fitted."""
+    draws = laws.draws
+    return (
+        IsoLossEstimate(
+            laws.learning_rate,
+            laws.batch_size,
+            laws.loss_compute,
+            draws.learning_rate,
+            draws.batch_size,
+            draws.loss_compute,
+        ),
+        JointSurfaceEstimate(laws.surface, draws.surface),
+    )
+
+
+def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Route, Point]:
+    """Every estimate that can answer at ln C (draws)."""
+    target = Target(total)
+    if query.params is not None:
+        log_params = float(np.log(query.params))
+        target = Target(total, log_params, total - np.log(flops_per_token(laws, query)))
+    found = {estimate.route: estimate.answer(target) for estimate in estimates_of(laws)}
+    return {
+        route: _point(laws, route, answer, total)
+        for route, answer in found.items()
+        if answer is not None
+    }
+
+
+def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> list[Array]:
+    """The draws with the law's own error added: what it missed on held-out data beyond noise.
+
+    That error is assumed to grow with the distance in ln C from the data.
+    """
+    score = laws.selection.score_of(route)
+    unexplained = (UNTESTED, UNTESTED)
+    if score is not None:
+        unexplained = (score.unexplained_learning_rate_error, score.unexplained_batch_size_error)
+    beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
+    share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
+    scatter = _scatter(laws)
+    freedom = scatter_freedom(len(laws.data.sizes))
+    widened = []
+    for k, (draws, error) in enumerate(zip(answer, unexplained, strict=True)):
+        form = np.hypot(FORM_ERRORS[k], share * error) * ndtri(_levels(NORMAL_LEVELS))
+        own = scatter[k] * stdtrit(freedom, _levels(STUDENT_LEVELS))
+        # Every draw meets every error: the errors add no luck of their own to the interval.
+        everything = np.add.outer(np.add.outer(draws[1:], form), own)
+        widened.append(np.concatenate([draws[:1], everything.ravel()]))
+    return widened
+
+
+def _levels(count: int) -> Array:
+    """Evenly spaced probabilities."""
+    return (np.arange(count) + 0.5) / count
+
+
+def _scatter(laws: Laws) -> Array:
+    """(2,) of ln LR and ln B: how far the target's own optimum deviates from any law."""
+    found = laws.surface.scatter
+    return np.full(2, USUAL) if found is None else found
+
+
+def _point(laws: Laws, route: Route, found: OptimumDraws, total: Array) -> Point:
+    level = laws.options.interval
+    answer = _widened(laws, route, found, total)
+    target = target_loss(laws, total)
+    return Point(
+        learning_rate=exponential(answer[0], level),
+        batch_size=exponential(answer[1], level),
+        total_flops=float(np.exp(total[0])),
+        target_loss=None if target is None else target.value,
+    )

@@ -1,0 +1,116 @@
+"""Cuts trajectories into cells (all runs of one size at one token count), with losses expressed in tokens.
+
+A loss above the size's best at D tokens counts as the share of D that was wasted: the best run would
+have needed fewer tokens for it. In that unit a wrong learning rate costs about the same at every N
+and D. In nats it does not, because the slope over tokens falls along every trajectory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.curve_fitting import fit_curves
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
+from isoloss.laws.data.trajectories import SAME_TOKENS, Trajectory
+
+CELLS_PER_SIZE = 8
+FEWEST_PER_CELL = 4
+HIGHEST_FLOOR = 0.95
+"""Of a best curve, as a share of its lowest loss: three noisy cells must not bend it more."""
+NEAREST_FLOOR = 1e-9
+"""Nats above a best curve's floor that a loss counts as at least, so that ln D stays finite."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All runs of one size at one token count."""
+
+    log_params: float
+    log_tokens: float
+    runs: Indices
+    """Indices of the trajectories."""
+    log_losses: Array
+    slope: float
+    """-dlnL/dlnD of the size's best curve at the cell: turns errors of ln L into ln D."""
+    waste: Array
+    """ln D wasted against the size's best curve, per run."""
+
+
+def make_cells(trajectories: Sequence[Trajectory]) -> list[Cell]:
+    """Cut the trajectories at common token counts."""
+    cells: list[Cell] = []
+    for params in sorted({t.params for t in trajectories}):
+        chosen = [(i, t) for i, t in enumerate(trajectories) if t.params == params and t.usable]
+        if chosen:
+            cells += _cells_of_size(float(np.log(params)), chosen)
+    return cells
+
+
+def _cells_of_size(log_params: float, chosen: list[tuple[int, Trajectory]]) -> list[Cell]:
+    cuts = [(d, *_cut(chosen, d)) for d in _common_tokens([t for _, t in chosen])]
+    cuts = [cut for cut in cuts if len(cut[1]) >= FEWEST_PER_CELL]
+    if not cuts:
+        return []
+    best = np.array([losses.min() for _, _, losses in cuts])
+    curve = best_curve(np.array([d for d, _, _ in cuts]), best)
+    return [_cell(log_params, d, runs, losses, curve) for d, runs, losses in cuts]
+
+
+def _cell(
+    log_params: float, log_tokens: float, runs: Indices, losses: Array, curve: LossCurve
+) -> Cell:
+    waste = log_tokens - tokens_to(curve, losses)
+    steepness = float(curve.steepness(log_tokens))
+    return Cell(log_params, log_tokens, runs, losses, steepness, waste)
+
+
+def tokens_to(curve: LossCurve, log_losses: Array) -> Array:
+    """ln D at which a size's best run has these losses (ln nats)."""
+    return curve.log_x(np.exp(log_losses), NEAREST_FLOOR)
+
+
+def best_curve(log_tokens: Array, log_losses: Array) -> LossCurve:
+    """Loss over tokens of a size's best runs; two points leave no floor, one leaves only a usual slope."""
+    losses = np.exp(log_losses)
+    falling = np.polyfit(log_tokens, log_losses, 1)[0] < 0 if len(losses) > 1 else False
+    if not falling:
+        log_gain = float(log_losses[0] + USUAL_SLOPE * log_tokens[0])
+        return LossCurve(0.0, log_gain, USUAL_SLOPE)
+    fixed = None if len(losses) > 2 else 0.0
+    return fit_curves(
+        losses, log_tokens[None, :], np.ones(len(losses)), fixed, HIGHEST_FLOOR
+    ).first()
+
+
+def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
+    if max(len(t.log_tokens) for t in trajectories) >= DENSE:
+        low = np.median([t.log_tokens[0] for t in trajectories])
+        high = max(t.log_tokens[-1] for t in trajectories)
+        return list(np.linspace(low, high, CELLS_PER_SIZE))
+    every = np.sort(np.concatenate([t.log_tokens for t in trajectories]))
+    starts = [0, *(np.flatnonzero(np.diff(every) > SAME_TOKENS) + 1), len(every)]
+    return [float(np.median(every[a:b])) for a, b in itertools.pairwise(starts)]
+
+
+def _cut(chosen: list[tuple[int, Trajectory]], log_tokens: float) -> tuple[Indices, Array]:
+    found = [(i, loss_at(t, log_tokens)) for i, t in chosen]
+    there = [(i, loss) for i, loss in found if loss is not None]
+    return np.array([i for i, _ in there], dtype=np.intp), np.array([loss for _, loss in there])
+
+
+def loss_at(t: Trajectory, log_tokens: float) -> float | None:
+    """ln L of a trajectory at ln D, or None where it has none there."""
+    if len(t.log_tokens) >= DENSE:
+        if not t.log_tokens[0] - SAME_TOKENS <= log_tokens <= t.log_tokens[-1] + SAME_TOKENS:
+            return None
+        return float(np.interp(log_tokens, t.log_tokens, t.smooth))
+    near = int(np.argmin(np.abs(t.log_tokens - log_tokens)))
+    return (
+        float(t.log_losses[near]) if abs(t.log_tokens[near] - log_tokens) < SAME_TOKENS else None
+    )

@@ -1,0 +1,265 @@
+"""From runs to smooth trajectories, and from those to the tokens that a loss needs.
+
+Runs of one configuration (N, B, LR) at several token counts, as in published tables of final
+losses, are one trajectory here. The tokens to a loss come from a local straight line in
+(ln D, ln L) over several evaluations: a first crossing would be early by the noise.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.data.smoothing import DENSE, smooth_losses
+from isoloss.laws.model import InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.results import Exclusion
+
+SAME_TOKENS = 0.005
+"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
+SAME_VALUE = 0.002
+"""Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
+EARLY_FRACTION = 0.04
+"""Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
+LARGEST_LOSS_RATIO = 1.5
+"""A final loss this many times the size's median means a diverged run, even if it is not marked."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Loss over tokens of one configuration, smoothed."""
+
+    names: tuple[str, ...]
+    params: float
+    batch_size: float
+    learning_rate: float
+    flops_per_token: float
+    log_tokens: Array
+    """Increasing."""
+    log_losses: Array
+    """As evaluated."""
+    smooth: Array
+    """ln L, smoothed, not increasing."""
+    smoother: Array
+    """(n, n): smooth = smoother @ log_losses before it was made monotone."""
+    residuals: Array
+    """ln L less its smoothed value, scaled up for the freedom the smoother took."""
+    end: float
+    """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
+    diverged: bool
+    finished: bool
+
+    @property
+    def name(self) -> str:
+        """The first run's name stands for the configuration."""
+        return self.names[0]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a curve to read tokens from."""
+        return len(self.log_tokens) > 0
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All trajectories of a fit, what was left out, and what forbids a fit altogether."""
+
+    trajectories: tuple[Trajectory, ...]
+    excluded: tuple[Exclusion, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def validate_run(run: Run) -> None:
+    """Raise InvalidRunError for an impossible number."""
+    for name in ("params", "batch_size", "sequence_length", "learning_rate"):
+        value = getattr(run, name)
+        if not (np.isfinite(value) and value > 0):
+            raise InvalidRunError(run.name, name, f"is {value}, not positive and finite")
+    if run.tokens.shape != run.losses.shape or run.tokens.ndim != 1:
+        raise InvalidRunError(run.name, "losses", "and tokens differ in length")
+    if not (np.isfinite(run.tokens).all() and (run.tokens > 0).all()):
+        raise InvalidRunError(run.name, "tokens", "are not all positive and finite")
+    if (np.diff(run.tokens) < 0).any():
+        raise InvalidRunError(run.name, "tokens", "are not in increasing order")
+    finite = run.losses[np.isfinite(run.losses)]
+    if (finite <= 0).any():
+        raise InvalidRunError(run.name, "losses", "are not all positive")
+    if len(finite) < len(run.losses) and not run.diverged:
+        raise InvalidRunError(
+            run.name, "losses", "are not all finite, and the run is not marked as diverged"
+        )
+    if run.flops_per_token is not None and not (
+        np.isfinite(run.flops_per_token) and run.flops_per_token > 0
+    ):
+        raise InvalidRunError(run.name, "flops_per_token", "is not positive and finite")
+
+
+def collect(runs: Sequence[Run]) -> Collected:
+    """Group the runs by configuration and smooth each; runs in any order give the same result."""
+    for run in runs:
+        validate_run(run)
+    runs = _on_nominal_values(runs)
+    groups: dict[tuple[float, float, float], list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
+        groups[run.params, run.batch_size, run.learning_rate].append(run)
+    longest = _longest_tokens(runs)
+    limits = _loss_limits(runs)
+    trajectories: list[Trajectory] = []
+    excluded: list[Exclusion] = []
+    refusals: list[Refusal] = []
+    for group in groups.values():
+        merged = _without_duplicates(group, excluded, refusals)
+        size = group[0].params
+        trajectories.append(_trajectory(merged, longest[size], limits[size], excluded))
+    return Collected(tuple(trajectories), tuple(excluded), tuple(refusals))
+
+
+def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
+    """Runs with sizes, batch sizes and learning rates that differ by rounding made equal.
+
+    Two spellings of one learning rate would otherwise look like two lines of the grid, and the noise
+    between them like curvature.
+    """
+    maps = {
+        name: _nominal([getattr(run, name) for run in runs])
+        for name in ("params", "batch_size", "learning_rate")
+    }
+    return [
+        replace(
+            run,
+            params=maps["params"][run.params],
+            batch_size=maps["batch_size"][run.batch_size],
+            learning_rate=maps["learning_rate"][run.learning_rate],
+        )
+        for run in runs
+    ]
+
+
+def _nominal(values: Sequence[float]) -> dict[float, float]:
+    """Each value to the least of those within SAME_VALUE of their neighbours."""
+    nominal: dict[float, float] = {}
+    previous = current = -np.inf
+    for value in sorted(set(values)):
+        if value > previous * (1.0 + SAME_VALUE) or previous < 0:
+            current = value
+        nominal[value] = current
+        previous = value
+    return nominal
+
+
+def _longest_tokens(runs: Sequence[Run]) -> dict[float, float]:
+    longest: dict[float, float] = {}
+    for run in runs:
+        if len(run.tokens):
+            longest[run.params] = max(longest.get(run.params, 0.0), float(run.tokens[-1]))
+    return {run.params: longest.get(run.params, 0.0) for run in runs}
+
+
+def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
+    finals: dict[float, list[float]] = defaultdict(list)
+    for run in runs:
+        if not run.diverged and len(run.losses):
+            finals[run.params].append(float(run.losses[-1]))
+    return {
+        run.params: LARGEST_LOSS_RATIO * float(np.median(finals[run.params]))
+        if finals.get(run.params)
+        else np.inf
+        for run in runs
+    }
+
+
+def _without_duplicates(
+    group: list[Run], excluded: list[Exclusion], refusals: list[Refusal]
+) -> list[Run]:
+    kept: list[Run] = []
+    for run in group:
+        twin = next((other for other in kept if _overlap(run, other)), None)
+        if twin is None:
+            kept.append(run)
+        elif _agree(run, twin):
+            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
+        else:
+            refusals.append(_duplicate(run, twin))
+    return kept
+
+
+def _overlap(run: Run, other: Run) -> bool:
+    """Whether both have losses of this configuration at the same tokens."""
+    if len(run.tokens) == 0 or len(other.tokens) == 0:
+        return run.tokens.shape == other.tokens.shape
+    if len(run.tokens) == 1 and len(other.tokens) == 1:
+        return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
+    return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
+
+
+def _agree(run: Run, other: Run) -> bool:
+    if run.tokens.shape != other.tokens.shape:
+        return False
+    same_tokens = np.allclose(run.tokens, other.tokens, rtol=SAME_TOKENS)
+    return bool(same_tokens and np.allclose(run.losses, other.losses, rtol=1e-9, equal_nan=True))
+
+
+def _duplicate(run: Run, twin: Run) -> Refusal:
+    return Refusal(
+        RefusalReason.DUPLICATED_RUN,
+        f"Runs {twin.name} and {run.name} have the same size, batch size and learning rate and "
+        "cover the same tokens with different losses. Keep one of them; if they differ in "
+        "schedule (annealed or not), horizon, data or seed, fit them separately.",
+        {"params": run.params, "batch_size": run.batch_size, "learning_rate": run.learning_rate},
+    )
+
+
+def _trajectory(
+    group: list[Run], longest: float, limit: float, excluded: list[Exclusion]
+) -> Trajectory:
+    first = group[0]
+    tokens = np.concatenate([run.tokens for run in group])
+    losses = np.concatenate([run.losses for run in group])
+    diverged_at = np.concatenate([_diverged(run, limit) for run in group])
+    order = np.argsort(tokens, kind="stable")
+    tokens, losses, diverged_at = tokens[order], losses[order], diverged_at[order]
+    diverged = bool(diverged_at.any()) or any(run.diverged for run in group)
+    end = float(np.log(tokens[-1])) if len(tokens) else -np.inf
+    keep = ~diverged_at
+    if keep.sum() >= DENSE:
+        keep &= tokens >= EARLY_FRACTION * longest
+    if diverged_at.any():
+        excluded.append(
+            Exclusion(
+                first.name,
+                f"{int(diverged_at.sum())} evaluations after divergence are used as a bound",
+            )
+        )
+    log_tokens, log_losses = np.log(tokens[keep]), np.log(losses[keep])
+    smooth, smoother, residuals = smooth_losses(log_tokens, log_losses)
+    return Trajectory(
+        names=tuple(run.name for run in group),
+        params=first.params,
+        batch_size=first.batch_size,
+        learning_rate=first.learning_rate,
+        flops_per_token=first.flops_per_token or 6.0 * first.params,
+        log_tokens=log_tokens,
+        log_losses=log_losses,
+        smooth=smooth,
+        smoother=smoother,
+        residuals=residuals,
+        end=end,
+        diverged=diverged,
+        finished=all(run.finished for run in group),
+    )
+
+
+def _diverged(run: Run, limit: float) -> Flags:
+    """(evaluations,) that show no more than that the run diverged."""
+    bad = ~np.isfinite(run.losses)
+    if len(run.losses) == 0:
+        return bad
+    if len(run.losses) == 1:
+        return bad | run.diverged | (np.nan_to_num(run.losses, nan=np.inf) > limit)
+    if run.diverged:
+        best = int(np.nanargmin(np.where(bad, np.inf, run.losses)))
+        bad = bad | (np.arange(len(run.losses)) > best)
+    return bad

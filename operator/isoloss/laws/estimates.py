@@ -1,0 +1,72 @@
+"""What the two routes have in common: each answers at a target, refuses, and can be fitted to part of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import Drawn, Number
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.model import FitOptions, Refusal, Route
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the optimum is wanted: numbers, or one entry per draw with the estimate first."""
+
+    log_flops: Array
+    """(draws,) ln C."""
+    log_params: Number | None = None
+    """ln N; None: of the compute-optimal size."""
+    log_tokens: Number | None = None
+
+
+class OptimumDraws(NamedTuple):
+    """ln LR and ln B, (draws,) each, the estimate first."""
+
+    log_rate: Array
+    log_batch: Array
+
+
+class Estimate(Protocol):
+    """One route's laws."""
+
+    @property
+    def route(self) -> Route:
+        """Its name."""
+        ...
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why it cannot answer; None where it can."""
+        ...
+
+    @property
+    def draws(self) -> int:
+        """Bootstrap draws, the estimate not counted."""
+        ...
+
+    def answer(self, target: Target) -> OptimumDraws | None:
+        """The optimum there; as many draws as `target.log_flops` has. None where it cannot tell."""
+        ...
+
+    def refit(self, trajectories: Sequence[Trajectory], options: FitOptions) -> Self:
+        """The same estimate from these trajectories alone, to hold the others out."""
+        ...
+
+
+Law = TypeVar("Law", bound=Drawn)
+
+
+def with_draws(estimate: Law, draws: Law | None, target: Target) -> Law:
+    """The estimate and as many of its draws as the target has; the estimate alone where there are none."""
+    return (
+        estimate if draws is None else draws.take(slice(len(target.log_flops) - 1)).after(estimate)
+    )
+
+
+def count_draws(*groups: Drawn | None) -> int:
+    """The draws that all of these laws have; 0 without any."""
+    return min((group.count for group in groups if group is not None), default=0)

@@ -1,0 +1,136 @@
+"""The part of the user's own data that fits are judged on, having not seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.data.cells import Cell, make_cells
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.parabola import vertex_of
+
+FEWEST_SIZES = 3
+"""Sizes needed to hold one out and still see a trend over the others, or to see how far one deviates."""
+TOKENS_SHOWN = 0.4
+"""With fewer than three sizes, the share of each size's tokens that the held-out fit is shown."""
+
+
+@dataclass(frozen=True)
+class HeldOutCell:
+    """A cell with its own parabola, the judge of both routes."""
+
+    log_params: float
+    log_tokens: float
+    log_flops: float
+    vertex: Array
+    variance: Array
+    """(2,) of the vertex."""
+    centre: Array
+    coefficients: Array
+    lowest: float
+    loss_scale: float
+    """Nats per unit of the parabola."""
+
+    def regret(self, log_rate: float, log_batch: float) -> float:
+        """Nats above the cell's minimum."""
+        x, y = log_rate - self.centre[0], log_batch - self.centre[1]
+        row = np.array([1.0, x, y, x * x, x * y, y * y])
+        return float(row @ self.coefficients - self.lowest) * self.loss_scale
+
+
+def split(
+    trajectories: Sequence[Trajectory],
+) -> tuple[list[Trajectory], list[Trajectory], str]:
+    """(shown, held out, in words)."""
+    sizes = sorted({t.params for t in trajectories})
+    if len(sizes) >= FEWEST_SIZES:
+        largest = sizes[-1]
+        return (
+            [t for t in trajectories if t.params < largest],
+            [t for t in trajectories if t.params == largest],
+            f"the largest size ({largest:.3g} parameters) was held out",
+        )
+    ends = {n: max(t.end for t in trajectories if t.params == n) for n in sizes}
+    limits = {n: end + np.log(TOKENS_SHOWN) for n, end in ends.items()}
+    shown = [_cut_before(t, limits[t.params]) for t in trajectories]
+    words = f"the tokens beyond {TOKENS_SHOWN:.0%} of each size's were held out"
+    return [t for t in shown if t.usable], list(trajectories), words
+
+
+def _cut_before(t: Trajectory, limit: float) -> Trajectory:
+    keep = t.log_tokens <= limit + 1e-9
+    block = t.smoother[np.ix_(keep, keep)]
+    # Rows of the cut smoother still average, without the evaluations that were cut away.
+    sums = block.sum(1, keepdims=True)
+    return replace(
+        t,
+        log_tokens=t.log_tokens[keep],
+        log_losses=t.log_losses[keep],
+        smooth=t.smooth[keep],
+        smoother=block / np.where(np.abs(sums) > 0.1, sums, 1.0),
+        residuals=t.residuals[keep],
+        end=min(t.end, float(limit)),
+    )
+
+
+def judged_cells(trajectories: Sequence[Trajectory], *, early: bool = False) -> list[HeldOutCell]:
+    """The cells with a minimum inside: late ones of every size, or `early` ones, too.
+
+    All cells are late where runs have single evaluations.
+    """
+    cells = make_cells(trajectories)
+    judged = [_judge(cell, trajectories) for cell in cells]
+    if early:
+        return [j for j in judged if j is not None]
+    if len({t.params for t in trajectories}) > 1 or len(cells) > 4:
+        last = {
+            c.log_params: max(o.log_tokens for o in cells if o.log_params == c.log_params)
+            for c in cells
+        }
+        judged = [
+            j
+            for c, j in zip(cells, judged, strict=True)
+            if c.log_tokens > last[c.log_params] + np.log(0.4)
+        ]
+    return [j for j in judged if j is not None]
+
+
+def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None:
+    if len(cell.runs) < 7:
+        return None
+    runs = [trajectories[i] for i in cell.runs]
+    x = np.log([t.learning_rate for t in runs])
+    y = np.log([t.batch_size for t in runs])
+    z = cell.waste
+    excess = z - z.min()
+    weights = 1.0 / (1.0 + (excess / 0.15) ** 2)
+    centre = np.array([np.average(x, weights=weights), np.average(y, weights=weights)])
+    dx, dy = x - centre[0], y - centre[1]
+    design = np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)
+    root = np.sqrt(weights)
+    if np.linalg.matrix_rank(design * root[:, None], tol=1e-6) < 6:
+        return None
+    solver = np.linalg.pinv(design * root[:, None]) * root
+    coefficients = solver @ z
+    vertex, lowest, convex = vertex_of(coefficients, centre)
+    inside = x.min() <= vertex[0] <= x.max() and y.min() <= vertex[1] <= y.max()
+    if not convex or not inside:
+        return None
+    scale = cell.slope * float(np.exp(cell.log_losses.min()))
+    scatter = float((weights * (z - design @ coefficients) ** 2).sum()) / max(len(z) - 6, 1)
+    noise = np.sqrt(scatter) / root * np.random.default_rng(4).standard_normal((100, len(z)))
+    vertices, _, good = vertex_of((z + noise) @ solver.T, centre)
+    return HeldOutCell(
+        log_params=cell.log_params,
+        log_tokens=cell.log_tokens,
+        log_flops=cell.log_tokens + float(np.log(runs[0].flops_per_token)),
+        vertex=vertex,
+        variance=vertices[good].var(axis=0),
+        centre=centre,
+        coefficients=coefficients,
+        lowest=float(lowest),
+        loss_scale=scale,
+    )

@@ -1,0 +1,121 @@
+"""Reasons not to believe a parabola's vertex: too few runs, no minimum, or a minimum on the grid's edge."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.iso_loss.levels import QUADRATIC, Size, quadratic_terms
+from isoloss.laws.model import Refusal, RefusalReason
+
+EDGE_MARGIN = 0.15
+"""A vertex closer to the last value than this fraction of the last step is on the edge."""
+DOUBTFUL = 0.2
+"""An optimum is not known to be inside the grid if more than this share of the bootstrap is beyond one edge."""
+MOSTLY_CONVEX = 0.8
+"""Share of the bootstrap that must have a minimum at all."""
+
+
+def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
+    """Refuse what no parabola can be fitted to; name the edge if the best run is on one."""
+    edge = edge_by_profile(size, x, y, z, reached)
+    rates, batches = len(np.unique(x)), len(np.unique(y))
+    if (
+        reached.sum() >= QUADRATIC
+        and rates >= 3
+        and batches >= 3
+        and not _degenerate(x, y, reached)
+    ):
+        return None
+    if edge is not None:
+        return edge
+    return Refusal(
+        RefusalReason.TOO_FEW_RUNS,
+        f"Only {int(reached.sum())} runs of {size.params:.3g} parameters reach this loss, on "
+        f"{rates} learning rates and {batches} batch sizes; a vertex needs at least {QUADRATIC} "
+        "runs on 3 learning rates and 3 batch sizes.",
+        {"runs": float(reached.sum()), "learning_rates": rates, "batch_sizes": batches},
+    )
+
+
+def _degenerate(x: Array, y: Array, reached: Flags) -> bool:
+    design = quadratic_terms(x[reached] - x.mean(), y[reached] - y.mean())
+    return bool(np.linalg.matrix_rank(design, tol=1e-6) < QUADRATIC)
+
+
+def edge_by_profile(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
+    """Without a parabola: is the best run on an edge of the grid?"""
+    if reached.sum() < 3:
+        return None
+    best = np.flatnonzero(reached)[np.argmin(z[reached])]
+    for values, quantity in ((y, "batch_size"), (x, "learning_rate")):
+        if len(np.unique(values)) < 3:
+            continue
+        if values[best] in (values.min(), values.max()):
+            larger = bool(values[best] == values.max())
+            return edge_refusal(quantity, size, float(np.exp(values[best])), larger, None)
+    return None
+
+
+def edge_refusal(
+    quantity: str, size: Size, edge: float, larger: bool, vertex: float | None
+) -> Refusal:
+    """The optimum is on or beyond the edge of the grid: say which way to extend it."""
+    reason = (
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+        if quantity == "learning_rate"
+        else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
+    )
+    words = quantity.replace("_", " ")
+    direction = "larger" if larger else "smaller"
+    figures: dict[str, float | str] = {
+        "params": size.params,
+        "edge": edge,
+        "direction": direction,
+        "quantity": quantity,
+    }
+    if vertex is not None:
+        figures["vertex"] = vertex
+    return Refusal(
+        reason,
+        f"At {size.params:.3g} parameters the best {words} is at or beyond the "
+        f"{'largest' if larger else 'smallest'} one tried, {edge:.4g}: "
+        f"extend the grid to {direction} values.",
+        figures,
+    )
+
+
+def judge_vertex(
+    size: Size, log_tokens: Array, reached: Flags, vertices: Array, convex: Flags
+) -> Refusal | None:
+    """Refuse a vertex that is not safely a minimum inside the grid.
+
+    `log_tokens` (runs,) where `reached`; `vertices` (draws, 2) and `convex` (draws,) are the
+    bootstrap's, the estimate itself first.
+    """
+    if not convex[0] or convex.mean() < MOSTLY_CONVEX:
+        return _not_convex(size, log_tokens, reached, float(convex.mean()))
+    for axis, quantity, values in ((0, "learning_rate", size.x), (1, "batch_size", size.y)):
+        lines = np.unique(values)
+        low = lines[0] + EDGE_MARGIN * (lines[1] - lines[0])
+        high = lines[-1] - EDGE_MARGIN * (lines[-1] - lines[-2])
+        found = vertices[convex, axis]
+        for outside, larger in ((found > high, True), (found < low, False)):
+            if outside[0] or outside.mean() > DOUBTFUL:
+                edge = float(np.exp(lines[-1] if larger else lines[0]))
+                return edge_refusal(quantity, size, edge, larger, float(np.exp(found[0])))
+    return None
+
+
+def _not_convex(size: Size, log_tokens: Array, reached: Flags, share: float) -> Refusal:
+    """A surface that is flat or a saddle; the edge is to blame if the best run is on one."""
+    edge = edge_by_profile(size, size.x, size.y, log_tokens, reached)
+    if edge is not None:
+        return edge
+    return Refusal(
+        RefusalReason.SURFACE_NOT_CONVEX,
+        f"At {size.params:.3g} parameters the tokens to this loss have no minimum over learning rate "
+        f"and batch size above the noise (convex in {share:.0%} of the bootstrap). "
+        "Widen the grid or reduce the evaluation noise.",
+        {"params": size.params, "convex_share": share},
+    )

@@ -1,0 +1,187 @@
+"""The paper's route on a set of trajectories: levels, vertices, the frontier, f, g and L(C)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.bootstrap import DECIDE, DrawSource, estimate_noise
+from isoloss.laws.curves import HyperparameterCurve, LossCurve, Number
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
+from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
+from isoloss.laws.iso_loss.levels import choose_levels, read_size
+from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
+from isoloss.laws.iso_loss.optima import (
+    Frontier,
+    SizeOptima,
+    find_optima,
+    fit_parabolas,
+    least_compute,
+)
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route, Status
+from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
+
+LEVELS = 24
+
+
+@dataclass(frozen=True)
+class IsoLossEstimate:
+    """The three laws of the paper's route and their draws."""
+
+    learning_rate: HyperparameterLaw
+    batch_size: HyperparameterLaw
+    loss_compute: LossComputeLaw
+    rate_draws: HyperparameterCurve | None = None
+    batch_draws: HyperparameterCurve | None = None
+    curve_draws: LossCurve | None = None
+    route: Route = "iso-loss"
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Of the first law that it needs and does not have."""
+        needed = [self.learning_rate.refusal, self.batch_size.refusal]
+        if self.learning_rate.form == "PowerLawOfLoss":
+            needed.append(self.loss_compute.refusal)
+        return next((refusal for refusal in needed if refusal is not None), None)
+
+    @property
+    def draws(self) -> int:
+        """Bootstrap draws, the estimate not counted."""
+        return count_draws(self.rate_draws, self.batch_draws, self.curve_draws)
+
+    def answer(self, target: Target) -> OptimumDraws | None:
+        """Along the frontier: the target's size does not matter."""
+        rate, batch, curve = (
+            self.learning_rate.curve,
+            self.batch_size.curve,
+            self.loss_compute.curve,
+        )
+        if rate is None or batch is None:
+            return None
+        loss: Number = 1.0
+        if rate.form == "PowerLawOfLoss":
+            if curve is None:
+                return None
+            loss = with_draws(curve, self.curve_draws, target).loss(target.log_flops)
+        return OptimumDraws(
+            with_draws(rate, self.rate_draws, target).log_value(loss, target.log_flops),
+            with_draws(batch, self.batch_draws, target).log_value(loss, target.log_flops),
+        )
+
+    def refit(self, trajectories: Sequence[Trajectory], options: FitOptions) -> IsoLossEstimate:
+        """The same from these trajectories alone."""
+        return fit_iso_loss(trajectories, options, "fitted").estimate
+
+
+@dataclass(frozen=True)
+class IsoLossFit:
+    """The laws, and the optima that they rest on."""
+
+    levels: Array
+    """ln L, descending."""
+    sizes: tuple[SizeOptima, ...]
+    frontier: Frontier | None
+    estimate: IsoLossEstimate
+
+
+def fit_iso_loss(
+    trajectories: Sequence[Trajectory], options: FitOptions, fitted: Status
+) -> IsoLossFit:
+    """Levels, vertices, the frontier of least compute, f, g and L(C)."""
+    source = DrawSource(options.seed, 1, options.bootstrap_samples)
+    by_size = {
+        params: tuple(t for t in trajectories if t.params == params)
+        for params in sorted({t.params for t in trajectories})
+    }
+    levels = choose_levels(by_size, LEVELS)
+    if len(levels) == 0:
+        return IsoLossFit(levels, (), None, _refused(_too_few_evaluations(trajectories), options))
+    sizes = [read_size(params, group, levels) for params, group in by_size.items()]
+    fits = [fit_parabolas(size) for size in sizes]
+    found = [
+        (s, level, p)
+        for s, row in zip(sizes, fits, strict=True)
+        for level, p in enumerate(row)
+        if p is not None
+    ]
+    noise = estimate_noise(trajectories, found)
+    optima = tuple(
+        find_optima(size, parabolas, noise, source)
+        for size, parabolas in zip(sizes, fits, strict=True)
+    )
+    if len(sizes) < 2:
+        return IsoLossFit(levels, optima, None, _refused(_one_size(sizes[0].params), options))
+    frontier = least_compute(optima, levels, source)
+    return IsoLossFit(levels, optima, frontier, _laws_of(frontier, options, fitted))
+
+
+def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLossEstimate:
+    used = frontier.found
+    if used.sum() < 4:
+        return _refused(_main_reason(frontier), options)
+    rows = np.asarray(np.isfinite(frontier.log_flops[:, used]).all(axis=1))
+    losses = np.exp(frontier.log_loss[used])
+    log_flops, log_rate, log_batch = (
+        values[np.ix_(rows, used)]
+        for values in (frontier.log_flops, frontier.log_rate, frontier.log_batch)
+    )
+    deciding = int(rows[DECIDE].sum())
+    rate, rate_draws = fit_hyperparameter_law(
+        "learning_rate", losses, log_flops, log_rate, options, fitted, deciding
+    )
+    batch, batch_draws = fit_hyperparameter_law(
+        "batch_size", losses, log_flops, log_batch, options, fitted, deciding
+    )
+    curve, curve_draws = fit_loss_compute(losses, log_flops, options, fitted, deciding)
+    kept = slice(deciding, None)
+    return IsoLossEstimate(
+        rate,
+        batch,
+        curve,
+        rate_draws and rate_draws.take(kept),
+        batch_draws and batch_draws.take(kept),
+        curve_draws and curve_draws.take(kept),
+    )
+
+
+def _main_reason(frontier: Frontier) -> Refusal:
+    """The reason that removed most levels, as stated at the lowest loss that it removed.
+
+    Every sweep has levels at its ends that too few runs reach: they count only where nothing else does.
+    """
+    reasons = [r for r in frontier.refusals if r is not None]
+    telling = [r for r in reasons if r.reason is not RefusalReason.NO_COMMON_LOSS_RANGE] or reasons
+    counts = Counter(r.reason for r in telling)
+    most = max(counts, key=lambda reason: counts[reason])
+    return next(r for r in reversed(telling) if r.reason is most)
+
+
+def _refused(refusal: Refusal, options: FitOptions) -> IsoLossEstimate:
+    return IsoLossEstimate(
+        HyperparameterLaw("learning_rate", "refused", options.form, refusal=refusal),
+        HyperparameterLaw("batch_size", "refused", options.form, refusal=refusal),
+        LossComputeLaw("refused", refusal=refusal),
+    )
+
+
+def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
+    most = max((len(t.log_tokens) for t in trajectories), default=0)
+    runs = sum(t.usable for t in trajectories)
+    return Refusal(
+        RefusalReason.TOO_FEW_EVALUATIONS if runs >= 3 else RefusalReason.TOO_FEW_RUNS,
+        f"{runs} runs have usable evaluations (at most {most} per run), and they share no range of losses. Evaluate more often, or train longer.",
+        {"runs": runs, "evaluations": most},
+    )
+
+
+def _one_size(params: float) -> Refusal:
+    return Refusal(
+        RefusalReason.TOO_FEW_SIZES,
+        f"There is only one model size ({params:.3g} parameters). Scaling laws need at least two.",
+        {"sizes": 1},
+    )

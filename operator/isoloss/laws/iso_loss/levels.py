@@ -1,0 +1,106 @@
+"""Which losses to look at, and the tokens that every run of a size needs to reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.crossings import SAME_LOSS, crossings
+
+QUADRATIC = 6
+"""Coefficients of the parabola."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """All trajectories of one size, their tokens to every level, and the grid's lines."""
+
+    params: float
+    flops_per_token: float
+    trajectories: tuple[Trajectory, ...]
+    log_tokens: Array
+    """(runs, levels) NaN where not reached."""
+    slopes: Array
+    """(runs, levels) dlnL/dlnD."""
+    weights: tuple[Array, ...]
+    """Per run (levels, evaluations): see Crossings.weights."""
+    covered: Flags
+    """(levels,) whether enough runs reach the level."""
+
+    @property
+    def x(self) -> Array:
+        """ln LR per run."""
+        return np.log([t.learning_rate for t in self.trajectories])
+
+    @property
+    def y(self) -> Array:
+        """ln B per run."""
+        return np.log([t.batch_size for t in self.trajectories])
+
+
+def runs_needed(runs: int) -> int:
+    """How many runs of a size must reach a level for the size to take part in it."""
+    return min(runs, max(QUADRATIC + 1, int(np.ceil(0.35 * runs))))
+
+
+def choose_levels(by_size: dict[float, tuple[Trajectory, ...]], count: int) -> Array:
+    """Losses (ln nats), descending, evenly spaced over what any of the sizes may cover."""
+    ranges = [r for r in (_loss_range(t) for t in by_size.values()) if r is not None]
+    if not ranges:
+        return np.zeros(0)
+    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    if all(r[1] - r[0] < SAME_LOSS for r in ranges):
+        return np.unique([r[0] for r in ranges])[::-1]
+    return np.linspace(high, low, count)
+
+
+def _loss_range(trajectories: tuple[Trajectory, ...]) -> tuple[float, float] | None:
+    """(low, high) ln L between the start of the best run and the end of the last run needed."""
+    usable = [t for t in trajectories if t.usable]
+    if len(usable) < 3:
+        return None
+    starts = np.sort([t.smooth[0] for t in usable])
+    ends = np.sort([t.smooth[-1] for t in usable])
+    low = float(ends[min(runs_needed(len(trajectories)), len(usable)) - 1])
+    high = float(np.median(starts))
+    return (low, high) if high >= low - SAME_LOSS else None
+
+
+def _covers(trajectories: tuple[Trajectory, ...], log_tokens: Array, level: float) -> bool:
+    """Whether enough runs reach a level, none of the best having started below it."""
+    reached = np.isfinite(log_tokens)
+    if reached.sum() < min(3, len(reached)) or reached.sum() < 0.75 * runs_needed(len(reached)):
+        return False
+    below = [
+        t.log_tokens[0]
+        for t, found in zip(trajectories, reached, strict=True)
+        if not found and t.usable and t.smooth[0] < level - SAME_LOSS
+    ]
+    # A run that starts below the level, and late, is a gap in the table and not a better run.
+    return not below or min(below) > float(np.nanmin(log_tokens)) + SAME_LOSS
+
+
+def read_size(params: float, trajectories: tuple[Trajectory, ...], levels: Array) -> Size:
+    """Tokens of every run of one size to every level."""
+    found = [crossings(t, levels) for t in trajectories]
+    log_tokens = np.array([c.log_tokens for c in found]).reshape(len(found), -1)
+    covered = [
+        _covers(trajectories, log_tokens[:, k], float(level)) for k, level in enumerate(levels)
+    ]
+    return Size(
+        params=params,
+        flops_per_token=float(np.median([t.flops_per_token for t in trajectories])),
+        trajectories=trajectories,
+        log_tokens=log_tokens,
+        slopes=np.array([c.slope for c in found]).reshape(len(found), -1),
+        weights=tuple(c.weights for c in found),
+        covered=np.array(covered, dtype=bool),
+    )
+
+
+def quadratic_terms(dx: Array, dy: Array) -> Array:
+    """(points, 6): 1, x, y, x^2, xy, y^2."""
+    return np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)

@@ -1,0 +1,138 @@
+"""The iso-loss surface of one size at one loss: tokens over (LR, B), its vertex, or why it has none.
+
+ln D is fitted by a quadratic in (ln LR, ln B). Points far above the minimum weigh less, because the
+true surface is a parabola only near its vertex; runs that never reached the loss are bounds, used
+where the parabola would otherwise contradict them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.iso_loss.edges import too_few
+from isoloss.laws.iso_loss.levels import Size, quadratic_terms
+from isoloss.laws.model import Refusal
+
+MISFIT = 0.4
+"""Error of the parabola as a fraction of a point's excess ln D over the best."""
+BASE_ERROR = 0.02
+"""Error of ln D at the best points: 2 % of tokens, about 0.002 nats."""
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """A fitted quadratic and the linear map that made it, for the bootstrap."""
+
+    points: Indices
+    """The runs used."""
+    values: Array
+    """ln D per run; bounds where `bound`."""
+    bound: Flags
+    weights: Array
+    centre: Array
+    coefficients: Array
+    """(6,) see results.Contour."""
+    solver: Array
+    """(6, points): coefficients = solver @ values."""
+    residuals: Array
+    freedom: float
+    """Weighted degrees of freedom left."""
+    vertex: Array
+    """(ln LR, ln B)."""
+    log_tokens: float
+    """ln D at the vertex."""
+
+    @property
+    def reached(self) -> Flags:
+        """(runs,) the runs used that are no bounds."""
+        flags = np.zeros(len(self.values), dtype=bool)
+        flags[self.points] = ~self.bound[self.points]
+        return flags
+
+
+def fit_parabola(size: Size, level: int) -> Parabola | Refusal:
+    """The quadratic through the runs of `size` at a level, or why there is none."""
+    x, y = size.x, size.y
+    z, bound = _values_and_bounds(size, level)
+    reached = np.isfinite(z) & ~bound
+    refusal = too_few(size, x, y, z, reached)
+    if refusal is not None:
+        return refusal
+    active = reached.copy()
+    for _ in range(6):
+        parabola = _solve(x, y, z, bound, active)
+        outside = bound & np.isfinite(z) & (_evaluate(parabola, x, y) < z)
+        if not (outside & ~active).any():
+            break
+        active = active | outside
+    return parabola
+
+
+def vertex_of(coefficients: Array, centre: Array) -> tuple[Array, Array, Flags]:
+    """(vertex (..., 2), ln D there (...,), convex (...,)) of quadratics (..., 6)."""
+    c0, c1, c2, c3, c4, c5 = np.moveaxis(coefficients, -1, 0)
+    determinant = 4.0 * c3 * c5 - c4**2
+    convex = (c3 > 0) & (c5 > 0) & (determinant > 0)
+    safe = np.where(convex, determinant, 1.0)
+    x = (c4 * c2 - 2.0 * c5 * c1) / safe
+    y = (c4 * c1 - 2.0 * c3 * c2) / safe
+    value = c0 + 0.5 * (c1 * x + c2 * y)
+    return np.stack([x, y], axis=-1) + centre, value, convex
+
+
+def _values_and_bounds(size: Size, level: int) -> tuple[Array, Flags]:
+    """ln D where reached; a lower bound where the run ended or diverged above the level."""
+    z = size.log_tokens[:, level].copy()
+    missing = ~np.isfinite(z)
+    highest = np.nanmax(z) if (~missing).any() else np.nan
+    for i in np.flatnonzero(missing):
+        run = size.trajectories[i]
+        if run.diverged:
+            z[i] = max(run.end, highest) if np.isfinite(run.end) else highest
+        elif run.usable and len(run.log_tokens) > 1 and run.smooth[-1] > _level_loss(size, level):
+            z[i] = run.end
+    return z, missing & np.isfinite(z)
+
+
+def _level_loss(size: Size, level: int) -> float:
+    """ln L of a level, from any run that reached it."""
+    for i in np.flatnonzero(np.isfinite(size.log_tokens[:, level])):
+        run = size.trajectories[i]
+        return float(np.interp(size.log_tokens[i, level], run.log_tokens, run.smooth))
+    return -np.inf
+
+
+def _solve(x: Array, y: Array, z: Array, bound: Flags, active: Flags) -> Parabola:
+    points = np.flatnonzero(active)
+    excess = z[points] - z[points[~bound[points]]].min()
+    weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
+    centre = np.array(
+        [np.average(x[points], weights=weights), np.average(y[points], weights=weights)]
+    )
+    design = quadratic_terms(x[points] - centre[0], y[points] - centre[1])
+    root = np.sqrt(weights)
+    solver = np.linalg.pinv(design * root[:, None]) * root
+    coefficients = solver @ z[points]
+    hat = np.einsum("ij,ji->i", design, solver)
+    vertex, log_tokens, _ = vertex_of(coefficients, centre)
+    return Parabola(
+        points=points,
+        values=z,
+        bound=bound,
+        weights=weights,
+        centre=centre,
+        coefficients=coefficients,
+        solver=solver,
+        residuals=z[points] - design @ coefficients,
+        freedom=float((weights * np.clip(1.0 - hat, 0.0, None)).sum()),
+        vertex=vertex,
+        log_tokens=float(log_tokens),
+    )
+
+
+def _evaluate(parabola: Parabola, x: Array, y: Array) -> Array:
+    design = quadratic_terms(x - parabola.centre[0], y - parabola.centre[1])
+    return np.asarray(design @ parabola.coefficients, dtype=float)

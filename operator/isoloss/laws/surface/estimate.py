@@ -1,0 +1,82 @@
+"""The joint surface as an estimate beside the iso-loss laws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.curves import OptimumPlanes, Quantity
+from isoloss.laws.data.cells import make_cells
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
+from isoloss.laws.model import FitOptions, Refusal, Route, Status
+from isoloss.laws.results import SurfaceLaw
+from isoloss.laws.surface.joint_fit import fit_surface
+from isoloss.laws.surface.law import surface_law
+from isoloss.laws.surface.size_trends import shift_without, trends_to_leave_out
+from isoloss.laws.surface.uncertainty import Uncertainty
+
+
+@dataclass(frozen=True)
+class JointSurfaceEstimate:
+    """The optimum over ln N and ln D, and its draws."""
+
+    law: SurfaceLaw
+    plane_draws: OptimumPlanes | None = None
+    route: Route = "surface"
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why there is no surface."""
+        return self.law.refusal
+
+    @property
+    def draws(self) -> int:
+        """Bootstrap draws, the estimate not counted."""
+        return count_draws(self.plane_draws)
+
+    def answer(self, target: Target) -> OptimumDraws | None:
+        """At the target's size and tokens; without a size, on the sweep's own ratio of tokens to parameters."""
+        law, n, d = self.law, target.log_params, target.log_tokens
+        if law.planes is None:
+            return None
+        if n is None or d is None:
+            if law.frontier_log_ratio is None:
+                return None
+            per_param = np.log(law.flops_per_token_per_param)
+            n = 0.5 * (target.log_flops - per_param - law.frontier_log_ratio)
+            d = n + law.frontier_log_ratio
+        return OptimumDraws(*with_draws(law.planes, self.plane_draws, target).at(n, d))
+
+    def refit(
+        self, trajectories: Sequence[Trajectory], options: FitOptions
+    ) -> JointSurfaceEstimate:
+        """The same from these trajectories alone, with the same trends over sizes left out."""
+        return fit_joint_surface(trajectories, options, "fitted", self.law.same_at_all_sizes)
+
+
+def fit_joint_surface(
+    trajectories: Sequence[Trajectory],
+    options: FitOptions,
+    fitted: Status,
+    left_out: Sequence[Quantity] | None = None,
+) -> JointSurfaceEstimate:
+    """The surface through all cells.
+
+    `left_out` names trends over sizes to do without; None: the trajectories themselves decide.
+    """
+    cells = make_cells(trajectories)
+    fit = fit_surface(trajectories, cells)
+    if isinstance(fit, Refusal):
+        return JointSurfaceEstimate(SurfaceLaw("refused", refusal=fit))
+    known = Uncertainty(fit)
+    draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
+    if left_out is None:
+        left_out = trends_to_leave_out(trajectories, known)
+    shift = shift_without(known, left_out)
+    law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, fitted)
+    law = replace(law, same_at_all_sizes=tuple(left_out))
+    return JointSurfaceEstimate(law, optimum_draws)

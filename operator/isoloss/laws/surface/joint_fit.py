@@ -1,0 +1,150 @@
+"""One convex surface of loss over (LR, B) for every (N, D), fitted at once.
+
+Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
+n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
+is outside the grid still show the slope there, and every cell shares the curvature H.
+The optimum is a log-linear law of N and D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.data.cells import Cell
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.surface.terms import Centre, Shape
+
+WINDOW = 0.5
+"""Points that waste more than this much ln D against their cell's best count little."""
+NARROW = 0.2
+"""The window of a second fit, to see whether the valley is a parabola."""
+NARROWEST_SPREAD = 0.05
+"""Root mean square of ln N, ln D across their common line, below which they are one variable."""
+
+
+@dataclass(frozen=True)
+class SurfaceFit:
+    """The linear problem solved, and its map for the bootstrap."""
+
+    centre: Centre
+    coefficients: Array
+    """(9,), see Shape."""
+    solver: Array
+    """(9, points)."""
+    narrow_solver: Array
+    """(9, points), of the narrower window."""
+    runs: Indices
+    """(points,) trajectory behind each point."""
+    residuals: Array
+    weights: Array
+    scale: Array
+    """(points,) token slope of the point's cell."""
+    unknowns: float
+    """Coefficients that were fitted, the cells' levels included."""
+    positions: Array
+    """(points, 2): ln LR and ln B, centred."""
+    cell: Indices
+    """(points,)"""
+    sizes: tuple[float, ...]
+    """ln N per cell."""
+
+    @property
+    def hessian(self) -> Array:
+        """(2, 2) of ln D over (ln LR, ln B)."""
+        xx, xy, yy = self.coefficients[Shape.XX : Shape.X]
+        return np.array([[xx, xy], [xy, yy]])
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether there is an optimum at all."""
+        return bool(np.linalg.eigvalsh(self.hessian)[0] > 1e-9)
+
+
+def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
+    """Weighted least squares over all cells, or why there is none."""
+    refusal = _refuse_cells(cells)
+    if refusal is not None:
+        return refusal
+    x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
+    best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
+    excess = z - best[cell]
+    weights = _window(excess, WINDOW)
+    centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
+    x, y = x - centre.log_rate, y - centre.log_batch
+    n, d = n - centre.log_params, d - centre.log_tokens
+    columns = [0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d]
+    design = np.concatenate([np.stack(columns, axis=1), np.eye(len(cells))[cell]], axis=1)
+    root = np.sqrt(weights)
+    full = _solver(design, weights)
+    narrow = _solver(design, _window(excess, NARROW))
+    solution = full @ z
+    return SurfaceFit(
+        centre=centre,
+        coefficients=solution[: len(Shape)],
+        solver=full[: len(Shape)],
+        narrow_solver=narrow[: len(Shape)],
+        runs=runs.astype(np.intp),
+        residuals=z - design @ solution,
+        weights=weights,
+        scale=scale,
+        unknowns=float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8)),
+        positions=np.stack([x, y], axis=1),
+        cell=cell.astype(np.intp),
+        sizes=tuple(c.log_params for c in cells),
+    )
+
+
+def _window(excess: Array, width: float) -> Array:
+    """Weights of points by the ln D that they waste against their cell's best."""
+    near = 1.0 / (1.0 + (excess / (0.3 * width)) ** 2)
+    return np.where(excess < 3 * width, near, 1e-6)
+
+
+def _solver(design: Array, weights: Array) -> Array:
+    root = np.sqrt(weights)
+    return np.asarray(np.linalg.pinv(design * root[:, None], rcond=1e-10) * root, dtype=float)
+
+
+def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
+    """Too few cells, or cells that do not separate size from tokens."""
+    points = sum(len(c.runs) for c in cells)
+    sizes = len({c.log_params for c in cells})
+    if points < len(Shape) + len(cells) + 1 or len(cells) < 3:
+        return Refusal(
+            RefusalReason.TOO_FEW_RUNS,
+            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface. Add runs, or evaluate more often.",
+            {"points": points, "cells": len(cells)},
+        )
+    if sizes < 2:
+        return Refusal(
+            RefusalReason.TOO_FEW_SIZES,
+            "There is only one model size. A joint surface needs at least two.",
+            {"sizes": sizes},
+        )
+    n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])
+    spread = np.linalg.svd(n_and_d - n_and_d.mean(axis=0), compute_uv=False)[-1]
+    if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
+        return Refusal(
+            RefusalReason.TOO_FEW_EVALUATIONS,
+            "Every size was evaluated at the same ratio of tokens to parameters: the effects of size and "
+            "of tokens cannot be separated. Train at least one size for more tokens per parameter.",
+            {"cells": len(cells), "spread": float(spread)},
+        )
+    return None
+
+
+def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[Array, ...]:
+    cell = np.concatenate([np.full(len(c.runs), i) for i, c in enumerate(cells)])
+    runs = np.concatenate([c.runs for c in cells])
+    x = np.log([trajectories[i].learning_rate for i in runs])
+    y = np.log([trajectories[i].batch_size for i in runs])
+    scale = np.array([c.slope for c in cells])[cell]
+    z = np.concatenate([c.waste for c in cells])
+    n = np.array([c.log_params for c in cells])[cell]
+    d = np.array([c.log_tokens for c in cells])[cell]
+    return x, y, n, d, z, cell, runs, scale

@@ -1,0 +1,135 @@
+"""The joint surface's optimum as a law, or the reason why it is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.bootstrap import DECIDE
+from isoloss.laws.curves import OptimumPlanes
+from isoloss.laws.data.cells import Cell
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
+from isoloss.laws.model import Refusal, RefusalReason, Status
+from isoloss.laws.results import SurfaceLaw
+from isoloss.laws.surface.joint_fit import SurfaceFit
+from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, optimum_law, planes
+from isoloss.laws.surface.uncertainty import Uncertainty
+
+
+def surface_law(
+    known: Uncertainty,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    draws: Array,
+    shift: Array,
+    fitted: Status,
+) -> tuple[SurfaceLaw, OptimumPlanes | None]:
+    """The public record, and the draws of its planes.
+
+    `draws` (n, 9) are of the surface. `shift` (6,) moves the estimate and every other draw: whether to
+    shift is itself not certain.
+    """
+    fit = known.fit
+    law, convex = optimum_law(draws, fit.centre)
+    law = law + np.where(np.arange(len(draws))[:, None] % 2 == 0, shift, 0.0)
+    refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
+    if refusal is not None:
+        return SurfaceLaw("refused", refusal=refusal), None
+    per_param = [t.flops_per_token / t.params for t in trajectories]
+    log_loss = np.average(np.concatenate([c.log_losses for c in cells]), weights=fit.weights)
+    weighted = np.average((fit.residuals * fit.scale) ** 2, weights=fit.weights)
+    record = SurfaceLaw(
+        status=fitted,
+        planes=planes(law[0], fit.centre),
+        curvature=fit.hessian,
+        residual_rms=float(np.sqrt(weighted) * np.exp(log_loss)),
+        flops_per_token_per_param=float(np.median(per_param)),
+        cells=len(cells),
+        points=len(fit.runs),
+        scatter=np.hypot(known.scatter.total, known.window_error),
+    )
+    others = np.arange(len(law)) >= DECIDE.stop
+    return record, planes(law[convex & others], fit.centre)
+
+
+def _judge(
+    fit: SurfaceFit,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    law: Array,
+    convex: Flags,
+) -> Refusal | None:
+    """Refuse a surface without a minimum, or whose minima are mostly outside the grids."""
+    if not convex[0] or convex.mean() < MOSTLY_CONVEX:
+        return Refusal(
+            RefusalReason.SURFACE_NOT_CONVEX,
+            "The joint surface has no minimum over learning rate and batch size above the noise "
+            f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
+            {"convex_share": float(convex.mean())},
+        )
+    for quantity, part, values in (
+        ("learning_rate", OF_RATE, np.log([t.learning_rate for t in trajectories])),
+        ("batch_size", OF_BATCH, np.log([t.batch_size for t in trajectories])),
+    ):
+        sides = _sides(fit, trajectories, cells, law[0, part], values)
+        above, below = float((sides > 0).mean()), float((sides < 0).mean())
+        if max(above, below) > 0.5 or _sizes_inside(fit, sides) < 2:
+            return _outside_refusal(quantity, values, above > below, max(above, below))
+        found = law[convex, part.start]
+        above = float((found > values.max()).mean())
+        below = float((found < values.min()).mean())
+        if max(above, below) > DOUBTFUL:
+            return _doubtful_refusal(quantity, values, above > below, max(above, below))
+    return None
+
+
+def _sides(
+    fit: SurfaceFit,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    law: Array,
+    values: Array,
+) -> Array:
+    """(cells,) 1 where the optimum is above the values that the size was tried at, -1 below, else 0."""
+    params = np.log([t.params for t in trajectories])
+    sides = np.zeros(len(cells))
+    for i, cell in enumerate(cells):
+        tried = values[np.abs(params - cell.log_params) < 1e-9]
+        n = cell.log_params - fit.centre.log_params
+        d = cell.log_tokens - fit.centre.log_tokens
+        optimum = law @ np.array([1.0, n, d])
+        sides[i] = float(optimum > tried.max()) - float(optimum < tried.min())
+    return sides
+
+
+def _sizes_inside(fit: SurfaceFit, sides: Array) -> int:
+    """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
+    return len({size for size, side in zip(fit.sizes, sides, strict=True) if side == 0})
+
+
+def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
+    known = _outside_refusal(quantity, values, larger, share)
+    words = quantity.replace("_", " ")
+    return replace(
+        known,
+        message=f"The best {words} on the joint surface is so uncertain that it is beyond the grid's edge, "
+        f"{known.figures['edge']:.4g}, in {share:.0%} of the bootstrap: extend the grid to "
+        f"{known.figures['direction']} values, or reduce the noise.",
+    )
+
+
+def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
+    edge = float(np.exp(values.max() if larger else values.min()))
+    direction = "larger" if larger else "smaller"
+    return Refusal(
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+        if quantity == "learning_rate"
+        else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        f"In {share:.0%} of the joint surface's cells the best {quantity.replace('_', ' ')} is "
+        f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
+        {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
+    )

@@ -1,0 +1,83 @@
+"""Whether the best learning rate and batch size depend on the size at all, at equal tokens.
+
+Sizes that differ in width have different best learning rates; sizes that differ in their experts need
+not. A few sizes that each deviate by some per cent show a trend even where there is none, and its effect
+grows with the extrapolation. So a trend within the scatter of sizes is left out where that
+predicts the largest size better, from the others. Half of an answer's draws keep the trend, and all of
+them its spread: few sizes do not decide such a question for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, combinations
+
+import numpy as np
+from scipy.special import stdtrit
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import Quantity
+from isoloss.laws.data.cells import make_cells
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
+from isoloss.laws.model import Refusal
+from isoloss.laws.surface.form_error import scatter_freedom
+from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
+from isoloss.laws.surface.terms import TRENDS, LawTerm, optimum_law, planes
+from isoloss.laws.surface.uncertainty import Uncertainty
+
+SURE = 0.975
+"""Quantile of the trend's error beyond which it is no chance: 95 %, two-sided."""
+
+
+def trends_to_leave_out(
+    trajectories: Sequence[Trajectory], known: Uncertainty
+) -> tuple[Quantity, ...]:
+    """The hyperparameters that are better assumed to be the same at every size; none for two sizes."""
+    doubtful = [] if len(set(known.fit.sizes)) < FEWEST_SIZES else _doubtful(known)
+    if not doubtful:
+        return ()
+    shown, held_out, _ = split(trajectories)
+    cells = judged_cells(held_out)
+    rest = fit_surface(shown, make_cells(shown))
+    if isinstance(rest, Refusal) or not cells or not rest.is_convex:
+        return ()
+    rest_known = Uncertainty(rest)
+    options = chain.from_iterable(combinations(doubtful, k) for k in range(len(doubtful) + 1))
+    # The first of equals is the one that leaves out least.
+    return min(options, key=lambda left_out: _regret(rest_known, left_out, cells))
+
+
+def _doubtful(known: Uncertainty) -> list[Quantity]:
+    fit = known.fit
+    if not fit.is_convex:
+        return []
+    errors = np.sqrt(np.diag(known.law_covariance))
+    widest = float(stdtrit(scatter_freedom(len(set(fit.sizes))), SURE))
+    law = _law(fit)
+    return [name for name, at in TRENDS.items() if abs(law[at]) < widest * errors[at]]
+
+
+def _regret(
+    known: Uncertainty, left_out: Sequence[Quantity], cells: Sequence[HeldOutCell]
+) -> float:
+    law = planes(_law(known.fit) + shift_without(known, left_out), known.fit.centre)
+    answers = [law.at(cell.log_params, cell.log_tokens) for cell in cells]
+    return float(
+        np.mean([c.regret(float(x), float(y)) for c, (x, y) in zip(cells, answers, strict=True)])
+    )
+
+
+def shift_without(known: Uncertainty, left_out: Sequence[Quantity]) -> Array:
+    """(6,) to add to the law's coefficients so that these trends are none and the others answer for it."""
+    at = [TRENDS[name] for name in left_out]
+    if not at or not known.fit.is_convex:
+        return np.zeros(len(LawTerm))
+    covariance = known.law_covariance
+    gain = covariance[:, at] @ np.linalg.inv(covariance[np.ix_(at, at)])
+    return np.asarray(-gain @ _law(known.fit)[at], dtype=float)
+
+
+def _law(fit: SurfaceFit) -> Array:
+    """(6,), see LawTerm."""
+    return optimum_law(fit.coefficients, fit.centre)[0]

@@ -1,0 +1,129 @@
+"""How well the joint surface is known: its noise, the scatter of cells and sizes, the shape of its valley."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.surface.form_error import (
+    Residuals,
+    Scatter,
+    coefficient_covariance,
+    scatter,
+    scatter_freedom,
+    window_error,
+)
+from isoloss.laws.surface.joint_fit import SurfaceFit
+from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
+
+WINDOW_DRAWS = 40
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Of one fit; everything is computed when first asked for."""
+
+    fit: SurfaceFit
+
+    @cached_property
+    def scatter(self) -> Scatter:
+        """How far cells and sizes deviate from the law."""
+        return scatter(self._left_over, self.fit.sizes, self.fit.hessian, PER_QUANTITY)
+
+    @cached_property
+    def law_covariance(self) -> Array:
+        """(6, 6) of the optimum's law, see LawTerm, at the fitted curvature, which must be convex."""
+        turn = np.zeros((len(LawTerm), len(Shape)))
+        turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
+        covariance = self._noise[0] + self._scatter_covariance
+        return np.asarray(turn @ covariance @ turn.T, dtype=float)
+
+    @cached_property
+    def window_error(self) -> Array:
+        """(2,) of ln LR and ln B in mid-data: see form_error.window_error."""
+        fit = self.fit
+        rng = np.random.default_rng(6)
+        errors = rng.standard_normal((WINDOW_DRAWS + 1, len(fit.weights)))
+        errors *= np.sqrt(self._left_over.variance / fit.weights)
+        errors[0] = 0.0
+        # A solver repeats the pooled fit's own values: only what is left over moves the coefficients.
+        wide, convex = self._in_mid_data(errors @ fit.solver.T)
+        narrow, also = self._in_mid_data((fit.residuals + errors) @ fit.narrow_solver.T)
+        good = convex & also
+        if not good[0] or good.sum() < WINDOW_DRAWS // 2:
+            return np.zeros(2)
+        moved = (narrow - wide)[good]
+        return window_error(moved[0], moved[1:] - moved[0])
+
+    def draw(self, source: DrawSource) -> Array:
+        """(draws, 9) coefficients; draw 0 is the estimate. The scatter blurs them beside the noise."""
+        noise, freedom = self._noise
+        errors = _student(noise, freedom, source)
+        known = scatter_freedom(len(set(self.fit.sizes)))
+        errors += _student(self._scatter_covariance, known, source)
+        return np.asarray(self.fit.coefficients + errors, dtype=float)
+
+    @cached_property
+    def _left_over(self) -> Residuals:
+        fit = self.fit
+        variance = float((fit.weights * fit.residuals**2).sum())
+        variance /= max(len(fit.residuals) - fit.unknowns, 1.0)
+        own_runs = len(set(fit.runs.tolist())) / len(fit.runs)
+        return Residuals(fit.positions, fit.cell, fit.residuals, fit.weights, variance, own_runs)
+
+    def _in_mid_data(self, shifts: Array) -> tuple[Array, Flags]:
+        """(optimum (draws, 2) at the centre of ln N and ln D, convex (draws,))."""
+        law, convex = optimum_law(self.fit.coefficients + shifts, self.fit.centre)
+        return law[:, [LawTerm.RATE, LawTerm.BATCH]], convex
+
+    @cached_property
+    def _noise(self) -> tuple[Array, float]:
+        """((9, 9), its degrees of freedom). Points of one run share a part of their error."""
+        fit = self.fit
+        scaled = fit.residuals * np.sqrt(fit.weights)
+        _, member = np.unique(fit.runs, return_inverse=True)
+        count = int(member.max()) + 1
+        total = float((scaled**2).sum() / max(len(scaled) - fit.unknowns, 1.0))
+        sums = np.bincount(member, scaled, count)
+        pairs = float((np.bincount(member, minlength=count) ** 2).sum() - len(scaled))
+        shared = float((sums**2).sum() - (scaled**2).sum()) / pairs if pairs > 0 else 0.0
+        # Nine coefficients and a level per size were fitted to the errors that whole runs share.
+        freedom = max(float(count - len(Shape) - len(set(fit.sizes))), 2.0)
+        shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
+        total = max(total, shared)
+        gain = fit.solver * np.sqrt(self._variances(total) / total)
+        runs = np.zeros((len(Shape), count))
+        np.add.at(runs.T, member, gain.T)
+        return shared * runs @ runs.T + (total - shared) * gain @ gain.T, freedom
+
+    @cached_property
+    def _scatter_covariance(self) -> Array:
+        """(9, 9) what the cells' and sizes' scatter about the law does to its coefficients."""
+        fit = self.fit
+        if not fit.is_convex:
+            return np.zeros((len(Shape), len(Shape)))
+        return coefficient_covariance(
+            fit.solver, self._left_over, fit.sizes, fit.hessian, self.scatter
+        )
+
+    def _variances(self, scaled: float) -> Array:
+        """(points,) of ln D, from that of points scaled to weight 1.
+
+        Weights fall with the distance from the optimum because the parabola errs there. Noise does not
+        fall towards the optimum, though: no point is better known than those near it prove to be.
+        """
+        fit = self.fit
+        taken = len(fit.weights) - fit.unknowns
+        near = float((fit.weights * fit.residuals**2).sum() / fit.weights.sum())
+        near *= len(fit.weights) / max(taken, 1.0)
+        return np.maximum(scaled / fit.weights, near)
+
+
+def _student(covariance: Array, freedom: float, source: DrawSource) -> Array:
+    """(draws, n) errors of Student's distribution: a variance from few data is itself uncertain."""
+    normal = source.correlated(covariance)
+    return np.asarray(normal * np.sqrt(freedom / source.chisquare(freedom))[:, None])

@@ -1,0 +1,111 @@
+"""The joint surface against the optima of single sizes: learning rate and batch size over tokens.
+
+The optima were found size by size at each loss level, without the surface, so that what deviates from its
+lines is seen. One line style and marker per size; below, the residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from isoloss import formatting
+from isoloss.laws import Array, Laws, Optimum, OptimumPlanes
+from isoloss.report.curves import around_zero, y_ticks
+from isoloss.report.drawing import INK, LINE_STYLES, MARKERS, key, log_ticks, style
+
+CURVE_POINTS = 60
+
+
+def surface_optima(laws: Laws) -> Figure | None:
+    """The figure; None if the surface was refused or no size has an optimum."""
+    planes = laws.surface.planes
+    by_size = _optima_by_size(laws)
+    if planes is None or not by_size:
+        return None
+    with style():
+        figure = Figure(figsize=(8.6, 4.9), layout="constrained")
+        panels = figure.subplots(2, 2, height_ratios=(3.2, 1), sharex="col", squeeze=False)
+        _quantity(panels[:, 0].tolist(), by_size, planes, learning_rate=True)
+        _quantity(panels[:, 1].tolist(), by_size, planes, learning_rate=False)
+        _legend(figure, list(by_size))
+        return figure
+
+
+def _optima_by_size(laws: Laws) -> dict[float, list[Optimum]]:
+    found: dict[float, list[Optimum]] = {}
+    for optimum in laws.optima:
+        if optimum.params is not None and optimum.tokens and optimum.learning_rate:
+            found.setdefault(optimum.params, []).append(optimum)
+    sizes = sorted(found)
+    shown = sizes if len(sizes) <= len(MARKERS) else [*sizes[: len(MARKERS) - 1], sizes[-1]]
+    return {size: found[size] for size in shown}
+
+
+def _quantity(
+    panels: Sequence[Axes],
+    by_size: Mapping[float, Sequence[Optimum]],
+    planes: OptimumPlanes,
+    *,
+    learning_rate: bool,
+) -> None:
+    top, bottom = panels
+    top.set_xscale("log")
+    top.set_yscale("log")
+    top.set_ylabel("learning rate" if learning_rate else "batch size (sequences)")
+    bottom.set_xlabel("training tokens")
+    tokens = np.array([item.tokens for found in by_size.values() for item in found], dtype=float)
+    low, high = float(tokens.min()) / 1.15, float(tokens.max()) * 1.15
+
+    def law(size: float, at: Array) -> Array:
+        return np.exp(planes.at(np.log(size), np.log(at))[0 if learning_rate else 1])
+
+    residuals = []
+    for look, (size, found) in zip(_looks(), by_size.items(), strict=False):
+        x = np.array([item.tokens for item in found], dtype=float)
+        y = np.array(
+            [item.learning_rate if learning_rate else item.batch_size for item in found],
+            dtype=float,
+        )
+        line = np.geomspace(low, high, CURVE_POINTS)
+        top.plot(line, law(size, line), color=INK, linewidth=1, linestyle=look.line)
+        top.plot(x, y, look.marker, color=INK, markersize=4)
+        residuals.append(100 * (y / law(size, x) - 1))
+        bottom.plot(x, residuals[-1], look.marker, color=INK, markersize=4)
+    around_zero(bottom, np.concatenate(residuals), "residual (%)")
+    bottom.set_xlim(low, high)
+    log_ticks(bottom.xaxis, low, high, formatting.count)
+    y_ticks(top, learning_rate)
+
+
+@dataclass(frozen=True)
+class _Look:
+    marker: str
+    line: Any
+
+
+def _looks() -> list[_Look]:
+    """One per size, distinguished without colour."""
+    return [
+        _Look(marker, LINE_STYLES[index % len(LINE_STYLES)])
+        for index, marker in enumerate(MARKERS)
+    ]
+
+
+def _legend(figure: Figure, sizes: Sequence[float]) -> None:
+    entries = [
+        key(
+            f"{formatting.count(size)} parameters",
+            marker=look.marker,
+            markersize=4,
+            linestyle=look.line,
+            linewidth=1,
+        )
+        for look, size in zip(_looks(), sizes, strict=False)
+    ]
+    figure.legend(handles=entries, loc="outside lower left", ncols=4)

@@ -1,0 +1,62 @@
+"""Runs from tables and from sweeps in the store, in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isoloss.errors import BadInput
+from isoloss.laws import Run
+from isoloss.runs import Weights
+from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
+from isoloss.tables import is_table, read_tables
+
+
+@dataclass(frozen=True)
+class RunSet:
+    """Runs from all sources, and warnings about what was left out."""
+
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def provisional(self) -> bool:
+        """Whether a run is still training: laws fitted to it can change."""
+        return not all(run.finished for run in self.runs)
+
+
+def read_runs(*sources: str, weights: Weights = "averaged") -> RunSet:
+    """Runs of tables (.csv, .csv.gz, .parquet, .pq) and of sweeps in the store (s3://, gs://, file://).
+
+    `weights` chooses between the losses of averaged and of raw weights in a sweep; a table has only
+    one kind. Raises BadInput naming the source, and the row and column of a table.
+    """
+    table = read_tables([source for source in sources if is_table(source)])
+    runs, warnings = list(table.runs), list(table.warnings)
+    corpora: dict[str, str] = {}
+    for source in sources:
+        if is_table(source):
+            continue
+        if not is_sweep_uri(source):
+            raise BadInput(
+                f"{source}: neither a .csv, .csv.gz, .parquet or .pq file nor the URI of a sweep in the store"
+            )
+        sweep = open_sweep(source)
+        corpora.setdefault(sweep.ledger.data_digest, source)
+        if len(corpora) > 1:
+            raise BadInput(f"{' and '.join(corpora.values())} were trained on different corpora")
+        found = sweep_runs(sweep, weights)
+        runs += found.runs
+        warnings += found.warnings
+    _check_names(runs)
+    if not runs:
+        raise BadInput(f"{', '.join(sources)}: no runs")
+    return RunSet(tuple(runs), tuple(warnings))
+
+
+def _check_names(runs: Sequence[Run]) -> None:
+    seen: set[str] = set()
+    for run in runs:
+        if run.name in seen:
+            raise BadInput(f"run {run.name!r} is in two of the sources")
+        seen.add(run.name)

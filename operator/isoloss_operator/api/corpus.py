@@ -1,0 +1,79 @@
+"""Part of a ScalingSweep's spec: the storage and the corpus."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from isoloss_operator.api.fields import (
+    BY_NAME,
+    IDENTITY,
+    ApiType,
+    DnsLabel,
+    FolderUri,
+    ObjectName,
+    PodTemplate,
+    Rule,
+    StoreUri,
+    names_are_unique,
+)
+
+
+class Storage(ApiType):
+    """Object storage of a sweep."""
+
+    # Another place would delete the running Jobs and start the sweep over, as other data would.
+    uri: Annotated[FolderUri, IDENTITY]
+    """Folder for tokenised data, points, ledger and laws (s3://, gs:// or file://). It must be under
+    a prefix that the operator's configuration allows for the namespace. Immutable."""
+    secret_name: ObjectName | None = None
+    """Name of a Secret in the same namespace whose keys become environment variables of all pods,
+    such as AWS_ACCESS_KEY_ID. The operator itself never reads it."""
+
+
+class Domain(ApiType):
+    """One part of the corpus."""
+
+    name: DnsLabel
+    """Name under which losses are reported."""
+    uri: StoreUri
+    """Files or a glob pattern: .parquet, .jsonl, .json, .arrow or .txt, plain, .gz or .zst."""
+    text_field: str = Field(default="text", min_length=1, max_length=253)
+    """Field of each document that holds the text."""
+    weight: int = Field(ge=1, le=1_000_000)
+    """Share of the training tokens, relative to the other domains. Also the domain's weight in the
+    validation loss."""
+
+
+class Validation(ApiType):
+    """Held-out documents."""
+
+    documents_per_thousand: int = Field(default=5, ge=1, le=500)
+    """Number of documents out of 1000 that are held out of training, chosen by a hash of their
+    text."""
+    sequences_per_domain: int = Field(default=1024, ge=1, le=1_000_000)
+    """Maximum number of validation sequences per domain. Every run is evaluated on the same ones."""
+
+
+class Data(ApiType):
+    """The corpus and how it is tokenised."""
+
+    tokenizer: Annotated[FolderUri, IDENTITY]
+    """Folder with a tokenizer in Hugging Face format (tokenizer.json). Immutable."""
+    sequence_length: Annotated[int, Field(ge=8, le=1_048_576), IDENTITY]
+    """Tokens per training sequence. Immutable."""
+    domains: Annotated[
+        tuple[Domain, ...],
+        Field(min_length=1, max_length=32, json_schema_extra=BY_NAME),
+        AfterValidator(names_are_unique),
+        IDENTITY,
+        # Equality of lists with map keys ignores the order, which the corpus' key does not.
+        Rule("self.map(d, d.name) == oldSelf.map(d, d.name)", IDENTITY.message),
+    ]
+    """Parts of the corpus. Immutable."""
+    validation: Annotated[Validation, IDENTITY] = Validation()
+    """Held-out documents. Immutable."""
+    pod_template: PodTemplate | None = None
+    """Merged into the pod that tokenises the corpus, after spec.podTemplate. Tokenising needs no
+    accelerator: set the limit that spec.podTemplate asks for to 0 here."""

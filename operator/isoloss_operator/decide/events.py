@@ -1,0 +1,62 @@
+"""Events about what turned and about attempts that ended: one per kind of ending, never one per point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from isoloss_contract.ledger import Ledger, PointRecord
+from isoloss_operator.api import Condition
+from isoloss_operator.decide.conditions import ACCEPTED, shortened
+from isoloss_operator.decide.jobs.failures import UNCHARGED
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.reasons import Reason
+
+MAX_EVENT_MESSAGE = 900
+NAMED = 3
+"""Points named in an event."""
+_NO_NEWS: Final = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
+_NO_NEWS_UNLESS_STALLED: Final = (Reason.NO_RESULTS,)
+
+
+def condition_events(
+    conditions: Iterable[Condition], announced: Sequence[str], *, stalled: bool
+) -> tuple[Event, ...]:
+    """One event per turned condition of the `announced` types that is news."""
+    found: dict[tuple[str, str], Event] = {}
+    for condition in conditions:
+        if condition.type not in announced or condition.status == "Unknown":
+            continue
+        if condition.reason in _NO_NEWS:
+            continue
+        if condition.reason in _NO_NEWS_UNLESS_STALLED and not stalled:
+            continue
+        is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
+        message = shortened(condition.message, MAX_EVENT_MESSAGE)
+        event = Event("Warning" if is_bad else "Normal", condition.reason, message)
+        found.setdefault((event.reason, event.message), event)
+    return tuple(found.values())
+
+
+def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
+    """One event per class of failure among the attempts that ended between two ledgers."""
+    known = {} if before is None else {r.key: r.attempts.ended for r in before.points}
+    by_failure: dict[str, list[PointRecord]] = {}
+    for record in after.points:
+        attempts = record.attempts
+        if attempts.last_failure and attempts.ended > known.get(record.key, 0):
+            by_failure.setdefault(attempts.last_failure, []).append(record)
+    return tuple(_event(failure, records) for failure, records in sorted(by_failure.items()))
+
+
+def _event(failure: str, records: list[PointRecord]) -> Event:
+    is_charged = failure not in UNCHARGED
+    more = f" and {len(records) - NAMED} more" if len(records) > NAMED else ""
+    names = ", ".join(record.name for record in records[:NAMED]) + more
+    failures = records[0].attempts.failures
+    message = f": {failures[-1].message}" if is_charged and failures else ""
+    return Event(
+        "Warning" if is_charged else "Normal",
+        failure,
+        shortened(f"An attempt of {names} ended{message}", MAX_EVENT_MESSAGE),
+    )

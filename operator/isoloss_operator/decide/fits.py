@@ -1,0 +1,72 @@
+"""A fit of the laws as it is asked for, and its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from isoloss_contract.records import PointConfig
+
+if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
+    from isoloss.laws import FitOptions, Laws
+
+
+@dataclass(frozen=True)
+class FitPoint:
+    """One finished point to fit, and where its trajectory is."""
+
+    key: str
+    name: str
+    config: PointConfig
+    trajectory_path: str
+    trajectory_sha256: str
+    diverged: bool
+
+
+@dataclass(frozen=True)
+class MissingPoint:
+    """A point that a fit does not use, for the report's table."""
+
+    name: str
+    batch_size: int
+    learning_rate: float
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
+
+    inputs: str
+    """Hash of all that goes into the fit: equal inputs need no second fit."""
+    points: tuple[FitPoint, ...]
+    options: FitOptions
+    weights: Literal["averaged", "raw"]
+    provisional: bool
+    ledger_sha256: str
+    laws_path: str
+    report_path: str
+    missing: tuple[MissingPoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class FitOutcome:
+    """The outcome of a FitRequest. The shell keeps the newest and reads it back after a restart."""
+
+    inputs: str
+    """FitRequest.inputs that it answers."""
+    laws: Laws | None
+    """None where the fit could not run; refusals are part of Laws."""
+    laws_sha256: str = ""
+    """Of laws.json."""
+    report_written: bool = False
+    ledger_sha256: str = ""
+    """Of the ledger it was fitted to."""
+    points: int = 0
+    """Runs that it used."""
+    unreadable: tuple[tuple[str, str], ...] = ()
+    """(point key, message): trajectories that are missing, truncated or do not match their result's
+    digest. Those points are trained again."""
+    error: str = ""
+    """Why the fit itself failed, in a sentence."""

@@ -1,0 +1,1 @@
+"""One lifecycle for the Jobs of all three tasks: prepare, train and evaluate."""

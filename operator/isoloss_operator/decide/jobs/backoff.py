@@ -1,0 +1,76 @@
+"""How long the next attempt of a task waits after the last one ended: one table for all three tasks.
+
+operator/README.md shows the same table; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from isoloss_contract.ledger import Attempts
+from isoloss_operator.decide.conditions import parse_timestamp
+from isoloss_operator.decide.jobs.failures import FailureClass
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Seconds before the next attempt: first, first * factor, … up to limit."""
+
+    first: float
+    factor: float = 2.0
+    limit: float = 300.0
+    free: int = 0
+    """So many failures in a row delay nothing."""
+
+    def seconds(self, count: int) -> float:
+        """After `count` failures of this class."""
+        exponent = count - self.free - 1
+        # Above 2**16 every delay has met its limit; a larger power would overflow in the end.
+        return (
+            0.0 if exponent < 0 else min(self.limit, self.first * self.factor ** min(exponent, 16))
+        )
+
+
+_INTERRUPTION: Final = Delay(10.0, free=1)
+"""Counts the interruptions in a row that left no time to work: being preempted every hour is no
+reason to wait, being preempted every second is."""
+DELAYS: Final[Mapping[FailureClass, Delay]] = {
+    FailureClass.INTERRUPTED: _INTERRUPTION,
+    FailureClass.POD_VANISHED: _INTERRUPTION,
+    FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
+    FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
+    FailureClass.STORAGE: Delay(15.0, factor=4.0, limit=600.0),
+    FailureClass.BAD_DATA: Delay(30.0, limit=600.0),
+}
+OTHERS: Final = Delay(5.0)
+"""Delay after every other failure."""
+
+
+def delay_of(failure: str) -> Delay:
+    """The row of the table for a failure class."""
+    return next((delay for kind, delay in DELAYS.items() if kind == failure), OTHERS)
+
+
+def delay_seconds(attempts: Attempts) -> float:
+    """How long the next attempt waits after the last one ended."""
+    failure = attempts.last_failure
+    if not failure:
+        return 0.0
+    if failure in (FailureClass.INTERRUPTED, FailureClass.POD_VANISHED):
+        return delay_of(failure).seconds(attempts.idle_interruptions)
+    return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
+
+
+def not_before(attempts: Attempts, template: str) -> datetime | None:
+    """When the next attempt may start; None: at once.
+
+    A charged failure under another pod template delays nothing: the change is taken for a fix.
+    """
+    if attempts.last_failure in attempts.charged and attempts.template != template:
+        return None
+    ended_at = parse_timestamp(attempts.last_ended_at)
+    seconds = delay_seconds(attempts)
+    return None if ended_at is None or seconds <= 0 else ended_at + timedelta(seconds=seconds)

@@ -1,0 +1,216 @@
+"""Why an attempt ended without a result, and which field of the manifest is to blame.
+
+Decided by conditions, reasons and exit codes, never by the wording of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from isoloss_contract.records import CLAIMED_ELSEWHERE_CODE, ExitCode, TerminationMessage
+from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+
+SIGTERM_EXIT: Final = 143
+SIGKILL_EXIT: Final = 137
+
+
+class FailureClass(StrEnum):
+    """Why an attempt ended without a result. The value is what ledger, status and metrics show."""
+
+    INTERRUPTED = "Interrupted"
+    """Preempted, drained, evicted, suspended or deleted: runs again, never charged."""
+    POD_VANISHED = "PodVanished"
+    """The Job failed and its pod is gone, exit code included: most likely a lost node. Not charged until
+    it has happened MAX_VANISHED times."""
+    CLAIMED_ELSEWHERE = "ClaimedElsewhere"
+    """Another sweep or attempt is training this point: wait, then look again; never charged."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """No micro-batch fits: final under this pod template."""
+    HOST_OUT_OF_MEMORY = "HostOutOfMemory"
+    """The kernel killed the process: runs again with half the micro-batch."""
+    BAD_CONFIGURATION = "BadConfiguration"
+    """The task itself cannot work: the sweep stops and names the field."""
+    BAD_DATA = "BadData"
+    """Corpus, tokenizer, prepared data or checkpoint is unusable."""
+    STORAGE = "StorageError"
+    """The store failed the trainer after the trainer's own retries."""
+    DEADLINE = "DeadlineExceeded"
+    """activeDeadlineSeconds of the Job passed."""
+    STALLED = "NoProgress"
+    """failurePolicy.stallSeconds passed without reported progress: the operator ended the attempt."""
+    RESULT_MISSING = "ResultMissing"
+    """The Job succeeded without writing a result."""
+    RESULT_UNREADABLE = "ResultUnreadable"
+    """The result is truncated, tampered with or another point's."""
+    TRAJECTORY_UNREADABLE = "TrajectoryUnreadable"
+    """The trajectory is missing or does not match the digest in the result."""
+    CRASHED = "Crashed"
+    """Anything else."""
+
+
+UNCHARGED = frozenset(
+    {FailureClass.INTERRUPTED, FailureClass.POD_VANISHED, FailureClass.CLAIMED_ELSEWHERE}
+)
+MAX_VANISHED = 20
+"""Vanished pods of one task before they are charged: nodes are not lost that often."""
+
+# Pod status reasons with which the kubelet or a controller removes a pod, or never admits it.
+_INTERRUPTING_POD_REASONS = frozenset(
+    {
+        "Evicted",
+        "NodeAffinity",
+        "NodeLost",
+        "NodeShutdown",
+        "Preempted",
+        "Preempting",
+        "Shutdown",
+        "Terminated",
+        "UnexpectedAdmissionError",
+    }
+)
+_BY_EXIT_CODE: Mapping[int, FailureClass] = {
+    ExitCode.INTERRUPTED: FailureClass.INTERRUPTED,
+    SIGTERM_EXIT: FailureClass.INTERRUPTED,
+    ExitCode.OUT_OF_MEMORY: FailureClass.OUT_OF_MEMORY,
+    ExitCode.BAD_CONFIGURATION: FailureClass.BAD_CONFIGURATION,
+    ExitCode.BAD_DATA: FailureClass.BAD_DATA,
+    ExitCode.STORAGE: FailureClass.STORAGE,
+    ExitCode.DIVERGED: FailureClass.RESULT_MISSING,
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What became of one attempt that has no result."""
+
+    kind: FailureClass
+    message: str
+    code: str = ""
+    """CamelCase code of the trainer's termination message, where it left one."""
+    field: str = ""
+    """Field of the task to blame, where the trainer named one."""
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether it counts against failurePolicy.retriesPerPoint."""
+        return self.kind not in UNCHARGED
+
+    @property
+    def halves_micro_batch(self) -> bool:
+        """Whether the next attempt should run with half the micro-batch."""
+        return self.kind is FailureClass.HOST_OUT_OF_MEMORY
+
+    def in_words(self, field: str, limit: int) -> str:
+        """The message, led by the manifest's field where one is to blame, in at most `limit` bytes."""
+        return shortened(f"{field}: {self.message}" if field else self.message, limit)
+
+
+def classify(job: ObservedJob) -> Failure:
+    """Why a finished Job has no usable result (absent, or not read yet: the caller knows)."""
+    pod = job.pod
+    if job.complete or (pod is not None and pod.exit_code == ExitCode.SUCCEEDED):
+        return Failure(FailureClass.RESULT_MISSING, "the pod succeeded but wrote no result")
+    said = termination_message(pod)
+    kind = _failure_class(job, pod, said)
+    if said is None:
+        return Failure(kind, _describe(job, pod))
+    return Failure(kind, said.message or _describe(job, pod), said.code, said.field)
+
+
+def termination_message(pod: ObservedPod | None) -> TerminationMessage | None:
+    """The trainer's termination message; None where there is none or something else wrote it."""
+    if pod is None or not pod.termination_message:
+        return None
+    try:
+        return TerminationMessage.model_validate_json(pod.termination_message)
+    except ValidationError:
+        return None
+
+
+def _failure_class(
+    job: ObservedJob, pod: ObservedPod | None, said: TerminationMessage | None
+) -> FailureClass:
+    if job.suspended:
+        return FailureClass.INTERRUPTED
+    if job.reason == "DeadlineExceeded":
+        return FailureClass.DEADLINE
+    if pod is None:
+        return FailureClass.POD_VANISHED
+    if said is not None and said.code == CLAIMED_ELSEWHERE_CODE:
+        return FailureClass.CLAIMED_ELSEWHERE
+    # The cause before the symptom: a preempted trainer may exit with any code.
+    if pod.disruption or pod.reason in _INTERRUPTING_POD_REASONS:
+        return FailureClass.INTERRUPTED
+    if pod.reason.startswith("OutOf") and pod.exit_code is None:
+        return FailureClass.INTERRUPTED  # kubelet had no room: OutOfnvidia.com/gpu and the like
+    if pod.reason == "OOMKilled":
+        return FailureClass.HOST_OUT_OF_MEMORY
+    return _exit_code_class(pod)
+
+
+def _exit_code_class(pod: ObservedPod) -> FailureClass:
+    if pod.exit_code is None:
+        # Never terminated properly: deleted while it ran, or its node was lost.
+        return FailureClass.INTERRUPTED if pod.deleting else FailureClass.POD_VANISHED
+    if pod.exit_code == SIGKILL_EXIT and pod.deleting:
+        return FailureClass.INTERRUPTED
+    return _BY_EXIT_CODE.get(pod.exit_code, FailureClass.CRASHED)
+
+
+def _describe(job: ObservedJob, pod: ObservedPod | None) -> str:
+    if pod is None:
+        return f"the Job failed ({job.reason or 'no reason given'}) and its pod is gone"
+    parts = [
+        f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code",
+        pod.disruption or pod.reason,
+        pod.message or pod.termination_message or job.message,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+# -------------------------------------------------------------------------------- which field
+
+
+_SPEC_FIELDS: Final[Mapping[str, str]] = {
+    "tokenizer": "spec.data.tokenizer",
+    "sequence_length": "spec.data.sequenceLength",
+    "validation_documents_per_thousand": "spec.data.validation.documentsPerThousand",
+    "validation": "spec.data.validation",
+    "data": "spec.data",
+    "checkpoint": "spec.checkpoint",
+    "optimizer": "spec.optimizer",
+    "evaluation": "spec.evaluation",
+}
+
+
+def spec_field(
+    field: str, *, domains: Sequence[str] = (), proxy: int | None = None, model: str = "config"
+) -> str:
+    """The manifest's field behind a field of the trainer's task, such as `domains.math.text_field`.
+
+    `domains` are the names in the spec's order, `proxy` the index of the size at fault and `model` how
+    its model is given: only a `config` has the keys that the trainer speaks of. A field that has no
+    counterpart is passed on as it is.
+    """
+    head, _, rest = field.partition(".")
+    if head in ("domains", "mixture"):
+        name, _, leaf = rest.partition(".")
+        if name in domains:
+            return _joined(f"spec.data.domains[{domains.index(name)}]", leaf)
+    if head == "model" and proxy is not None:
+        given = f"spec.proxies[{proxy}].model"
+        if not rest:
+            return given
+        return f"{given}.config.{rest}" if model == "config" else f"{given}.{model}"
+    return _joined(_SPEC_FIELDS[head], rest) if head in _SPEC_FIELDS else field
+
+
+def _joined(parent: str, leaf: str) -> str:
+    return f"{parent}.{to_camel(leaf)}" if leaf else parent

@@ -1,0 +1,129 @@
+"""The Job of a task's next attempt: one builder for prepare, train and evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import Attempts
+from isoloss_contract.records import (
+    Claimant,
+    EvaluateConfig,
+    EvaluateTask,
+    PrepareTask,
+    TrainTask,
+    content_key,
+)
+from isoloss_operator.api import Checkpoint, ScalingSweepSpec
+from isoloss_operator.decide.jobs.attempts import halvings
+from isoloss_operator.decide.labels import (
+    LABEL_ATTEMPT,
+    LABEL_GENERATION,
+    LABEL_KEY,
+    LABEL_KIND,
+    LABEL_OWNER_UID,
+    LABEL_STORE,
+    LABEL_SWEEP,
+)
+from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep
+from isoloss_operator.decide.plans import JobRequest
+from isoloss_operator.planning.points import PlannedPoint, job_name
+from isoloss_operator.planning.specs import prepare_config
+
+MAX_LABEL = 63
+
+PodTemplates = Iterable[Mapping[str, Any] | None]
+
+
+def store_uri(spec: ScalingSweepSpec) -> str:
+    """Of a sweep, without a trailing slash."""
+    return spec.storage.uri.rstrip("/")
+
+
+def store_label(uri: str) -> str:
+    """LABEL_STORE of Jobs that write to a store."""
+    return content_key(uri)[:16]
+
+
+def prepare_request(observed: ObservedSweep, spec: ScalingSweepSpec, attempt: int) -> JobRequest:
+    """The Job that tokenizes the corpus."""
+    task = PrepareTask(config=prepare_config(spec), store_uri=store_uri(spec))
+    templates = (spec.pod_template, spec.data.pod_template)
+    return _request(observed, spec, task, "prepare", task.config.key, attempt, templates)
+
+
+def train_request(
+    observed: ObservedSweep,
+    spec: ScalingSweepSpec,
+    point: PlannedPoint,
+    attempts: Attempts,
+    attempt: int,
+) -> JobRequest:
+    """The Job that trains a point."""
+    task = TrainTask(
+        point=point.config,
+        tokens=point.proxy.tokens,
+        store_uri=store_uri(spec),
+        data_uri=_data_uri(spec),
+        claimant=Claimant(sweep_uid=observed.uid, attempt=attempt),
+        micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
+        checkpoint_seconds=spec.training.checkpoint_seconds,
+        release_checkpoints_when_done=spec.training.release_checkpoints,
+    )
+    templates = (spec.pod_template, point.proxy.pod_template)
+    return _request(observed, spec, task, point.name, point.key, attempt, templates)
+
+
+def evaluate_request(
+    observed: ObservedPrediction,
+    sweep: ScalingSweepSpec,
+    checkpoint: Checkpoint,
+    config: EvaluateConfig,
+    attempt: int,
+) -> JobRequest:
+    """The Job that measures a checkpoint's initial loss."""
+    task = EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=_data_uri(sweep))
+    templates = (sweep.pod_template, checkpoint.pod_template)
+    secret = checkpoint.secret_name
+    return _request(observed, sweep, task, "evaluate", config.key, attempt, templates, secret)
+
+
+def _data_uri(spec: ScalingSweepSpec) -> str:
+    return f"{store_uri(spec)}/{layout.data_folder(prepare_config(spec).key)}"
+
+
+def _request(
+    owner: ObservedSweep | ObservedPrediction,
+    spec: ScalingSweepSpec,
+    task: PrepareTask | TrainTask | EvaluateTask,
+    what: str,
+    key: str,
+    attempt: int,
+    pod_templates: PodTemplates,
+    own_secret: str | None = None,
+) -> JobRequest:
+    """`what` is the task's part of the Job's name, `own_secret` one it needs besides the store's."""
+    uri, queue = store_uri(spec), spec.queue
+    labels = {
+        LABEL_OWNER_UID: owner.uid,
+        LABEL_KIND: task.kind,
+        LABEL_KEY: key,
+        LABEL_ATTEMPT: str(attempt),
+        LABEL_STORE: store_label(uri),
+        LABEL_GENERATION: str(owner.generation),
+        # A label holds 63 characters, a name up to 253.
+        **({LABEL_SWEEP: owner.name} if len(owner.name) <= MAX_LABEL else {}),
+    }
+    return JobRequest(
+        name=job_name(owner.name, what, [owner.uid, uri, key], attempt),
+        kind=task.kind,
+        attempt=attempt,
+        task=task,
+        labels=labels,
+        pod_templates=tuple(template for template in pod_templates if template),
+        secret_names=tuple(name for name in (spec.storage.secret_name, own_secret) if name),
+        local_queue=queue.local_queue_name if queue else "",
+        priority_class=(queue.workload_priority_class_name or "") if queue else "",
+        deadline_seconds=spec.failure_policy.attempt_deadline_seconds,
+    )

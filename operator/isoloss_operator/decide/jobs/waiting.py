@@ -1,0 +1,42 @@
+"""What keeps an unfinished Job from running: its queue, its node, its image, its Secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.reasons import Reason
+
+_CONFIG_ERRORS = frozenset({"CreateContainerConfigError"})
+_IMAGE_ERRORS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+)
+_STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a Job does not run, although nothing about it has failed."""
+
+    reason: Reason
+    message: str
+
+
+def waits_for(job: ObservedJob) -> Wait | None:
+    """What a Job waits for; None: it runs, it has ended, or nothing is known yet."""
+    pod = job.pod
+    if job.is_finished:
+        return None
+    if job.suspended:
+        return Wait(Reason.QUEUED, "waiting for Kueue to admit it")
+    if pod is None or pod.deleting:
+        return None
+    if pod.waiting_reason in _CONFIG_ERRORS:
+        return Wait(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
+    if pod.waiting_reason in _IMAGE_ERRORS:
+        return Wait(Reason.IMAGE_PULL_FAILED, pod.waiting_message or pod.waiting_reason)
+    if pod.waiting_reason not in _STARTING:
+        return Wait(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
+    if pod.unschedulable:
+        return Wait(Reason.UNSCHEDULABLE, pod.unschedulable)
+    return None

@@ -1,0 +1,127 @@
+"""What is to be done, as the shell carries it out.
+
+The order of the writes makes being killed in between harmless:
+ledger -> set aside -> delete -> expire -> create -> fit -> publish -> status -> events.
+A step that fails ends the pass; the next pass observes and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.records import EvaluateTask, PrepareTask, TrainTask
+from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
+from isoloss_operator.decide.fits import FitRequest
+from isoloss_operator.decide.labels import JobKind
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A Job to create. Its name is deterministic: finding it there already (409) is fine."""
+
+    name: str
+    kind: JobKind
+    attempt: int
+    task: PrepareTask | TrainTask | EvaluateTask
+    labels: Mapping[str, str]
+    """Of the Job and its pod, see labels.py. The shell adds none that a decision needs."""
+    pod_templates: tuple[Mapping[str, Any], ...] = ()
+    """Partial PodTemplateSpecs in order, later ones win: the sweep's, then that of its data, the
+    proxy or the checkpoint. The operator's own configuration comes before all of them."""
+    secret_names: tuple[str, ...] = ()
+    """Secrets whose keys become environment variables of the pod; later ones win."""
+    local_queue: str = ""
+    """Kueue: label the Job and create it suspended; empty: no queue."""
+    priority_class: str = ""
+    """Kueue WorkloadPriorityClass."""
+    deadline_seconds: int | None = None
+    """activeDeadlineSeconds of the Job; None: no deadline."""
+
+
+@dataclass(frozen=True)
+class JobDeletion:
+    """A Job to delete in the foreground (its pods get SIGTERM and time to checkpoint)."""
+
+    name: str
+    uid: str
+    """Precondition: never delete a namesake."""
+    why: str
+
+
+@dataclass(frozen=True)
+class JobExpiry:
+    """A finished, recorded Job for Kubernetes to remove `seconds` after it ended."""
+
+    name: str
+    seconds: int
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """An unusable object to rename: a later attempt writes its name again, and people can look at it."""
+
+    path: str
+    aside: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes event on the resource; sent after the status was written."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What is to be done about a sweep now. See the module's docstring for the order."""
+
+    status: ScalingSweepStatus
+    ledger: Ledger | None = None
+    """Write it (Ledger.document()) before anything else; None: unchanged."""
+    set_aside: tuple[SetAside, ...] = ()
+    delete: tuple[JobDeletion, ...] = ()
+    expire: tuple[JobExpiry, ...] = ()
+    create: tuple[JobRequest, ...] = ()
+    fit: FitRequest | None = None
+    events: tuple[Event, ...] = ()
+    requeue_after: float = 60.0
+    """Seconds until the next pass unless an event comes first."""
+
+
+@dataclass(frozen=True)
+class ConfigMapRequest:
+    """The published answer: server-side apply it, owned by the prediction."""
+
+    name: str
+    data: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ConfigMapDeletion:
+    """A ConfigMap of this prediction to delete: it was published under a former name."""
+
+    name: str
+    uid: str
+    """Precondition: never delete a namesake."""
+
+
+@dataclass(frozen=True)
+class PredictionPlan:
+    """What is to be done about a prediction now; same order as a sweep's plan."""
+
+    status: HyperparamPredictionStatus
+    set_aside: tuple[SetAside, ...] = ()
+    delete: tuple[JobDeletion, ...] = ()
+    expire: tuple[JobExpiry, ...] = ()
+    create: tuple[JobRequest, ...] = ()
+    publish: ConfigMapRequest | None = None
+    withdraw: tuple[ConfigMapDeletion, ...] = ()
+    """After the publication, so that a reader who knows both names always finds one."""
+    events: tuple[Event, ...] = ()
+    requeue_after: float = 60.0

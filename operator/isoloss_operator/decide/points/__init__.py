@@ -1,0 +1,1 @@
+"""The ledger's points: how what is observed changes what is known of them."""

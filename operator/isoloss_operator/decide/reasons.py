@@ -1,0 +1,183 @@
+"""Every reason that a condition or event of ours can give."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from isoloss.laws import RefusalReason
+
+
+class Reason(StrEnum):
+    """Why a condition has its status. Refusals of the laws add their own closed list (RefusalReason)."""
+
+    NOT_YET_KNOWN = "NotYetKnown"
+    """What it depends on has not been checked yet."""
+    NOTHING_WRONG = "NothingWrong"
+    """The problem that this condition reports does not exist."""
+
+    # Accepted
+    ACCEPTED = "Accepted"
+    """The spec is valid and everything it names may be used."""
+    INVALID_SPEC = "InvalidSpec"
+    """The spec contradicts itself or the corpus; the message names each field."""
+    STORAGE_NOT_ALLOWED = "StorageNotAllowed"
+    """The operator's configuration does not allow this storage to this namespace."""
+    STORAGE_UNREACHABLE = "StorageUnreachable"
+    """The store did not answer; retried."""
+    BAD_CONFIGURATION = "BadConfiguration"
+    """A pod refused its configuration; nothing starts until the spec changes."""
+    JOB_REFUSED = "JobRefused"
+    """The API server refused a Job (pod template, quota, policy); retried."""
+
+    # DataReady
+    DATA_PREPARED = "DataPrepared"
+    """The tokenised corpus is complete."""
+    PREPARING_DATA = "PreparingData"
+    """The prepare Job is running or about to start."""
+    BAD_DATA = "BadData"
+    """Corpus, tokenizer or checkpoint is unusable for a reason that has no line of its own below."""
+    PREPARATION_FAILED = "PreparationFailed"
+    """The prepare Job failed more often than failurePolicy.retriesPerPoint allows."""
+    TEXT_FIELD_MISSING = "TextFieldMissing"
+    """A document lacks the domain's textField."""
+    NO_FILES = "NoFiles"
+    """No file matches a domain's uri."""
+    UNREADABLE_FILE = "UnreadableFile"
+    """A file of the corpus cannot be read or decompressed."""
+    BAD_JSON = "BadJson"
+    """A line of the corpus is not JSON."""
+    NOT_UTF8 = "NotUtf8"
+    """A document is not UTF-8."""
+    DOCUMENT_TOO_LARGE = "DocumentTooLarge"
+    """A document is larger than the trainer accepts."""
+    TOO_FEW_DOCUMENTS = "TooFewDocuments"
+    """A domain leaves too few documents for training or validation."""
+    TOKENIZER_NOT_LOADABLE = "TokenizerNotLoadable"
+    """The tokenizer cannot be loaded."""
+    MANIFEST_UNREADABLE = "ManifestUnreadable"
+    """The manifest of the prepared data is damaged; it is set aside and the corpus prepared again."""
+
+    # Progressing, and through it Ready
+    TRAINING = "Training"
+    """Points are training or about to start."""
+    FITTING = "Fitting"
+    """All points are done and the laws are being fitted."""
+    FINISHED = "Finished"
+    """All points are done."""
+    WAITING_TO_RETRY = "WaitingToRetry"
+    """No Job is running; failed or interrupted attempts are retried after a delay."""
+    QUEUED = "Queued"
+    """All Jobs are waiting for Kueue to admit them."""
+    SECRET_MISSING = "SecretMissing"
+    """Pods are waiting for a Secret or ConfigMap that does not exist."""
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    """Pods are waiting for an image that cannot be pulled."""
+    UNSCHEDULABLE = "Unschedulable"
+    """No node has room for the pods."""
+    POD_WAITING = "PodWaiting"
+    """Pods cannot start for another reason; the message says which."""
+    BUDGET_EXHAUSTED = "BudgetExhausted"
+    """The remaining points do not fit into spec.budget; the laws use the points that are done."""
+    TOO_MANY_FAILED_POINTS = "TooManyFailedPoints"
+    """More points failed for good than failurePolicy.maxFailedPoints allows; nothing starts."""
+
+    # FitReady
+    FITTED = "Fitted"
+    """The laws are fitted to all points."""
+    PROVISIONAL = "Provisional"
+    """The laws are fitted to the points done so far."""
+    NO_RESULTS = "NoResults"
+    """No point has produced a result."""
+    FIT_FAILED = "FitFailed"
+    """The fit could not run; retried when the points change."""
+    LAWS_REFUSED = "LawsRefused"
+    """The data do not support the laws; the message says why."""
+
+    # Suspended
+    SUSPENDED = "Suspended"
+    """spec.suspend is true and no Job is running."""
+    SUSPENDING = "Suspending"
+    """spec.suspend is true: Jobs are being stopped."""
+    NOT_SUSPENDED = "NotSuspended"
+    """spec.suspend is false."""
+
+    # Reconciling
+    UP_TO_DATE = "UpToDate"
+    """Nothing is being started or stopped, and nothing is running."""
+    CONVERGING = "Converging"
+    """Jobs are being started or stopped."""
+
+    # HyperparamPrediction
+    PREDICTED = "Predicted"
+    """The status holds the prediction."""
+    SWEEP_NOT_FOUND = "SweepNotFound"
+    """spec.sweepRef names no ScalingSweep in this namespace."""
+    SWEEP_NOT_READY = "SweepNotReady"
+    """The sweep has no final laws yet."""
+    SWEEP_INVALID = "SweepInvalid"
+    """The sweep's own spec is refused."""
+    LAWS_UNREADABLE = "LawsUnreadable"
+    """The sweep's laws could not be read from the store."""
+    EVALUATING = "Evaluating"
+    """The checkpoint's initial loss is being measured."""
+    EVALUATED = "Evaluated"
+    """The checkpoint's initial loss is known."""
+    INITIAL_LOSS_GIVEN = "InitialLossGiven"
+    """spec.initialLoss is used; nothing is measured."""
+    NOT_A_CHECKPOINT = "NotACheckpoint"
+    """spec.checkpoint.uri holds no model that can be loaded."""
+    WEIGHTS_MISSING = "WeightsMissing"
+    """The checkpoint lacks weights that its config.json calls for."""
+    NON_FINITE_WEIGHTS = "NonFiniteWeights"
+    """The checkpoint has weights that are not finite."""
+    NON_FINITE_LOSS = "NonFiniteLoss"
+    """The checkpoint's loss is not finite."""
+    REMOTE_CODE_REFUSED = "RemoteCodeRefused"
+    """The checkpoint needs code of its own, which is never run."""
+    TOKENIZER_DIFFERS = "TokenizerDiffers"
+    """The checkpoint's tokenizer cannot be compared with the sweep's."""
+    EVALUATION_FAILED = "EvaluationFailed"
+    """The evaluate Job failed more often than the sweep's failurePolicy.retriesPerPoint allows."""
+    UP_TO_DATE_WITH_SWEEP = "UpToDateWithSweep"
+    """The answer is computed from the sweep's current laws."""
+    SWEEP_CHANGED = "SweepChanged"
+    """The sweep changed; the answer is computed from its former laws."""
+    CONFIG_MAP_TAKEN = "ConfigMapTaken"
+    """A ConfigMap of the wanted name belongs to another owner; nothing is published."""
+
+
+TRAINER_REASONS: Final = frozenset(
+    {
+        Reason.TEXT_FIELD_MISSING,
+        Reason.NO_FILES,
+        Reason.UNREADABLE_FILE,
+        Reason.BAD_JSON,
+        Reason.NOT_UTF8,
+        Reason.DOCUMENT_TOO_LARGE,
+        Reason.TOO_FEW_DOCUMENTS,
+        Reason.TOKENIZER_NOT_LOADABLE,
+        Reason.NOT_A_CHECKPOINT,
+        Reason.WEIGHTS_MISSING,
+        Reason.NON_FINITE_WEIGHTS,
+        Reason.NON_FINITE_LOSS,
+        Reason.REMOTE_CODE_REFUSED,
+        Reason.TOKENIZER_DIFFERS,
+    }
+)
+"""Codes of the trainer that are reasons too. Pods run what a tenant likes: any other code is text."""
+
+AnyReason = Reason | RefusalReason
+
+
+def bad_data_reason(code: str) -> Reason:
+    """The reason for unusable data behind a trainer's code; BadData where the code is not a known one."""
+    return next((reason for reason in TRAINER_REASONS if reason == code), Reason.BAD_DATA)
+
+
+def known_reason(text: str) -> AnyReason:
+    """The reason in an observed condition; NotYetKnown where it is none of ours."""
+    for reasons in (Reason, RefusalReason):
+        if text in reasons.__members__.values():
+            return reasons(text)
+    return Reason.NOT_YET_KNOWN

@@ -1,0 +1,77 @@
+"""What is done about a sweep whose points are known: Jobs deleted, created, let go; the next look."""
+
+from __future__ import annotations
+
+from isoloss_contract.ledger import DONE
+from isoloss_operator.decide.jobs import removal
+from isoloss_operator.decide.jobs.attempts import next_attempt
+from isoloss_operator.decide.jobs.requests import train_request
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import JobDeletion, JobRequest
+from isoloss_operator.decide.sweep_view import PointsView
+
+
+def creations(view: PointsView) -> tuple[JobRequest, ...]:
+    """The next attempts of the points that start now."""
+    requests = []
+    for point in view.starts:
+        attempts = view.recorded.by_key[point.key].attempts
+        attempt = next_attempt(attempts, view.sweep.train_jobs.get(point.key, ()))
+        requests.append(train_request(view.observed, view.spec, point, attempts, attempt))
+    return tuple(requests)
+
+
+def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
+    """Jobs to delete, and those among them whose points are stopped rather than dropped."""
+    jobs = view.sweep.train_jobs
+    planned = {job.uid for key, of_point in jobs.items() if key in view.points for job in of_point}
+    obsolete = [job for job in view.observed.jobs if job.uid not in planned]
+    delete = removal.deletions(obsolete, "the spec no longer asks for it")
+    unneeded = [job for job in view.active if _is_unneeded(view, job)]
+    delete += removal.deletions(unneeded, "its point is done already")
+    ended = [job for job in view.active if job not in unneeded and _has_ended(view, job)]
+    delete += removal.deletions(ended, "the ledger has recorded the end of its attempt")
+    if not view.spec.suspend:
+        return delete, ()
+    stopped = tuple(
+        job
+        for job in view.active
+        if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
+    )
+    return delete + removal.deletions(stopped, "the sweep is suspended"), stopped
+
+
+def _has_ended(view: PointsView, job: ObservedJob) -> bool:
+    """Whether the operator ended it, for lack of progress or by suspension, and has yet to delete it."""
+    return job.attempt <= view.recorded.by_key[job.key].attempts.ended
+
+
+def _is_unneeded(view: PointsView, job: ObservedJob) -> bool:
+    """A Job still waiting for its pod although another sweep finished the point."""
+    has_begun = job.pod is not None and job.pod.phase != "Pending"
+    return view.recorded.by_key[job.key].state in DONE and not has_begun
+
+
+def recorded_jobs(view: PointsView) -> list[ObservedJob]:
+    """Finished Jobs whose outcome the stored ledger knows, not just the one about to be written."""
+    ledger = view.sweep.stored_ledger
+    if ledger is None:
+        return []
+    ended = {record.key: record.attempts.ended for record in ledger.points}
+    return [
+        job
+        for job in view.observed.jobs
+        if job.kind == "prepare"
+        or job.key not in view.points
+        or (job.key in ended and job.attempt <= ended[job.key])
+    ]
+
+
+def requeue_after(view: PointsView) -> float:
+    """Seconds until the next pass unless an event comes first."""
+    if view.unanswered:
+        return 15.0
+    due = view.admission.next_start
+    if due is not None and not view.starts:
+        return min(60.0, max(1.0, (due - view.observed.now).total_seconds()))
+    return 30.0 if view.sweep.running else 60.0

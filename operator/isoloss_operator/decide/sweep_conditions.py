@@ -1,0 +1,96 @@
+"""A sweep's conditions: what its findings say, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from isoloss_operator.api import ScalingSweepStatus
+from isoloss_operator.decide.conditions import (
+    ACCEPTED,
+    DATA_READY,
+    FIT_READY,
+    PROGRESSING,
+    READY,
+    RECONCILING,
+    STALLED,
+    SUSPENDED,
+    Finding,
+    dated,
+    parse_conditions,
+    reconciling,
+    stalled,
+    turned,
+)
+from isoloss_operator.decide.events import condition_events
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_status import Numbers, previous_status, sweep_status
+from isoloss_operator.decide.sweep_view import SweepView
+
+_ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
+"""Conditions whose turns are worth an event; the others turn all the time."""
+_UNDER_WAY: Final = (Reason.PREPARING_DATA, Reason.TRAINING, Reason.WAITING_TO_RETRY)
+"""Reasons with which Progressing is True."""
+ALL_ACCEPTED = Finding.true(Reason.ACCEPTED, "The spec is valid and its storage may be used.")
+NOT_SUSPENDED = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the conditions are to say; Stalled, Progressing and Reconciling follow from Ready."""
+
+    ready: Finding
+    accepted: Finding = ALL_ACCEPTED
+    data: Finding = field(default_factory=Finding.unknown)
+    fit: Finding = field(default_factory=Finding.unknown)
+    progressing: Finding | None = None
+    """None: as Ready."""
+    suspended: Finding = NOT_SUSPENDED
+    changes: str = ""
+    """What is being started or stopped right now; empty: nothing."""
+
+    def by_condition(self) -> dict[str, Finding]:
+        """All conditions of a sweep, in order."""
+        ready = self.ready
+        is_under_way = ready.reason in _UNDER_WAY
+        progressing = self.progressing or Finding(
+            "True" if is_under_way else "False", ready.reason, ready.message
+        )
+        return {
+            ACCEPTED: self.accepted,
+            DATA_READY: self.data,
+            PROGRESSING: progressing,
+            FIT_READY: self.fit,
+            READY: ready,
+            SUSPENDED: self.suspended,
+            STALLED: stalled(ready),
+            RECONCILING: reconciling(ready, self.changes),
+        }
+
+
+def suspension(view: SweepView) -> Finding:
+    """The condition Suspended."""
+    if not view.spec.suspend:
+        return NOT_SUSPENDED
+    if view.running:
+        return Finding.true(Reason.SUSPENDING, f"{len(view.running)} Jobs are being stopped.")
+    return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
+
+
+def stated(
+    observed: ObservedSweep, findings: Findings, numbers: Numbers | None = None
+) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
+    """The status, and the events of conditions that turned.
+
+    Without `numbers` those of the status stay as they were.
+    """
+    previous = parse_conditions(observed.status)
+    conditions = dated(
+        findings.by_condition(), previous, generation=observed.generation, now=observed.now
+    )
+    numbers = numbers or Numbers.of(previous_status(observed.status))
+    status = sweep_status(numbers, conditions, observed.generation)
+    is_stalled = findings.ready.stalled
+    return status, condition_events(turned(conditions, previous), _ANNOUNCED, stalled=is_stalled)

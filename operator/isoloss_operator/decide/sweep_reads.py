@@ -1,0 +1,68 @@
+"""What to read from the store for a decision about a sweep."""
+
+from __future__ import annotations
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import PointRecord
+from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.observation import FirstReads, ObservedSweep, SweepReads
+from isoloss_operator.decide.points.ledgers import known_ledger
+from isoloss_operator.decide.points.transitions import is_done
+from isoloss_operator.decide.sweep_view import SweepView
+from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config
+
+MAX_PROGRESS_READS = 64
+"""Running points whose progress is read in a pass: enough for the status and the estimate."""
+
+
+def first_reads(observed: ObservedSweep) -> FirstReads | None:
+    """Where the manifest, ledger and models of a sweep are; None where its spec is invalid."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec):
+        return None
+    return FirstReads(
+        store_uri=store_uri(spec),
+        manifest=layout.data_manifest(prepare_config(spec).key),
+        ledger=layout.sweep_ledger(observed.name, observed.uid),
+        like_checkpoints=like_checkpoints(spec),
+    )
+
+
+def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
+    """Which results and progress to read, once Jobs, manifest and ledger are known.
+
+    `stored` are the names under points/: points without a folder have no result.
+    """
+    try:
+        if isinstance(observed.spec, InvalidSpec):
+            return SweepReads((), ())
+        view = SweepView.of(observed, observed.spec)
+        points = plan_points(view.spec, view.manifest) if view.manifest else ()
+    except InvalidSpec:
+        return SweepReads((), ())
+    known = known_ledger(observed).by_key
+    jobs = [job for of_point in view.train_jobs.values() for job in of_point]
+    working = {job.key for job in jobs if not job.is_finished}
+    ended = {job.key for job in jobs if job.is_finished}
+    # How far a failed attempt came is read once, before the ledger knows of its end.
+    lost = {
+        job.key
+        for job in jobs
+        if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
+    }
+    # Which points have stalled can only be told from all of them.
+    limit = None if view.spec.failure_policy.stall_seconds else MAX_PROGRESS_READS
+    return SweepReads(
+        results=tuple(
+            point.key
+            for point in points
+            if not _is_done(point, known.get(point.key))
+            and (point.key in ended or (point.key in stored and point.key not in working))
+        ),
+        progress=tuple(p.key for p in points if p.key in lost | working)[:limit],
+    )
+
+
+def _is_done(point: PlannedPoint, record: PointRecord | None) -> bool:
+    return record is not None and is_done(record, point)

@@ -1,0 +1,40 @@
+"""The pages about the code name only files and folders that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/architecture.md", "operator/README.md", "trainer_image/README.md")
+ROOTS = (
+    ".",
+    "operator",
+    "operator/isoloss",
+    "operator/isoloss_contract",
+    "operator/isoloss_operator",
+    "operator/isoloss_operator/decide",
+    "trainer_image",
+    "trainer_image/isoloss_trainer",
+)
+"""Where a path may begin: a page about one package leaves its name out."""
+NAMED = re.compile(r"`([A-Za-z_][\w./-]*(?:\.py|/))`")
+LINKED = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[^)]*)?\)")
+DOCS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("docs/**/*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_module_named_in_a_page_exists(page: str) -> None:
+    named = set(NAMED.findall((CHECKOUT / page).read_text()))
+    assert named or page == "README.md"
+    missing = [path for path in named if not any((CHECKOUT / r / path).exists() for r in ROOTS)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", [*DOCS, *PAGES])
+def test_every_link_between_pages_leads_somewhere(page: str) -> None:
+    folder = (CHECKOUT / page).parent
+    links = LINKED.findall((CHECKOUT / page).read_text())
+    assert [link for link in links if not (folder / link).exists()] == []

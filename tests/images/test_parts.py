@@ -1,0 +1,95 @@
+"""What the Dockerfiles run, without building anything: lock parts, slimming, SBOM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+
+from images.lock import read_lock
+from images.sbom import bill_of_materials
+from images.slim import main as slim
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+HASHES = "--hash=sha256:" + "a" * 64 + " \\\n    --hash=sha256:" + "b" * 64
+ENVIRONMENT = {key: str(value) for key, value in default_environment().items()}
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_every_line_of_a_lock_is_read(path: Path) -> None:
+    pins = list(read_lock(path.read_text()))
+    assert sum(pin.text.count("--hash=") for pin in pins) == path.read_text().count("--hash=")
+    assert sum(len(pin.hashes) for pin in pins) == path.read_text().count("--hash=")
+
+
+def test_a_pin_without_a_hash_or_an_exact_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="numpy: a lock needs one exact version and its hashes"):
+        list(read_lock("numpy==2.4.6\n"))
+    with pytest.raises(ValueError, match="numpy: a lock needs one exact version"):
+        list(read_lock(f"numpy>=2.4.6 \\\n    {HASHES}\n"))
+
+
+def test_torch_and_what_its_cuda_build_brings_are_one_part() -> None:
+    pins = list(read_lock((ROOT / "locks" / "trainer.txt").read_text()))
+    torch = {pin.name for pin in pins if pin.belongs_to_torch}
+    assert {"torch", "triton"} <= torch
+    assert not {"transformers", "tokenizers", "numpy"} & torch
+    assert all(
+        name in torch for name in {pin.name for pin in pins} if name.startswith(("nvidia", "cuda"))
+    )
+
+
+def test_the_bill_names_the_packages_of_this_platform_alone() -> None:
+    lock = (
+        f"numpy==2.4.6 ; sys_platform == 'linux' \\\n    {HASHES}\n"
+        f"colorama==0.4.6 ; sys_platform == 'win32' \\\n    {HASHES}\n"
+    )
+    licences = {"numpy": "BSD-3-Clause", "colorama": ""}
+    bill = bill_of_materials(
+        "isoloss-operator", "1", lock, {**ENVIRONMENT, "sys_platform": "linux"}, licences
+    )
+    (component,) = bill["components"]
+    assert component["purl"] == "pkg:pypi/numpy@2.4.6"
+    assert component["licenses"] == [{"license": {"name": "BSD-3-Clause"}}]
+    hashes = component["externalReferences"][0]["hashes"]
+    assert [each["content"] for each in hashes] == ["a" * 64, "b" * 64]
+    assert bill["dependencies"][0]["dependsOn"] == [component["bom-ref"]]
+
+
+def test_the_bill_of_a_lock_is_always_the_same() -> None:
+    lock = (ROOT / "locks" / "operator.txt").read_text()
+    first, second = (
+        bill_of_materials("a", "1", lock, ENVIRONMENT, {"numpy": ""}) for _ in range(2)
+    )
+    assert json.dumps(first) == json.dumps(second)
+    assert {each["name"] for each in first["components"]} == {"numpy"}, "nothing else is installed"
+    other = bill_of_materials("a", "2", lock, ENVIRONMENT, {"numpy": ""})
+    assert other["serialNumber"] != first["serialNumber"]
+
+
+def test_slimming_keeps_code_data_and_licences(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.13" / "site-packages"
+    kept = (
+        "numpy/__init__.py",
+        "numpy/data.json",
+        "numpy-2.4.6.dist-info/licenses/LICENSE.txt",
+        "botocore/data/endpoints.json",
+        "botocore/data/s3/2006-03-01/service-2.json.gz",
+    )
+    removed = (
+        "numpy/tests/test_a.py",
+        "numpy/__init__.pyi",
+        "numpy/_core/include/numpy/a.h",
+        "botocore/data/ec2/2016-11-15/service-2.json.gz",
+        "kubernetes/aio/client.py",
+        "pyarrow/__init__.py",
+        "pyarrow-26.0.1.dist-info/METADATA",
+    )
+    for name in kept + removed:
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text("")
+    slim(str(tmp_path))
+    assert {str(p.relative_to(packages)) for p in packages.rglob("*") if p.is_file()} == set(kept)

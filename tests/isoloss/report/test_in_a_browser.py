@@ -1,0 +1,96 @@
+"""The report in a real browser: nothing leaves the page, nothing fails on its console, and it prints."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from isoloss.laws import FitOptions, Prediction, PredictionQuery, fit_laws, predict
+from isoloss.report import render_report
+from tests.support.planted_runs import planted_runs
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on PATH (Debian: apt install chromium)"
+    ),
+]
+A4_POINTS = (595, 842)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = planted_runs()
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    answer = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9))
+    assert isinstance(answer, Prediction)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(render_report(laws, runs, title="dense", prediction=answer, initial_loss=2.75))
+    return path
+
+
+def browser(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = (
+        *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu"),
+        *(f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()),
+    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def requests_and_console(page: Path) -> tuple[set[str], bool]:
+    """The addresses that a page asks for, and whether it wrote to the console."""
+    log = page.parent / "net.json"
+    shown = browser(
+        page,
+        *("--dump-dom", f"--log-net-log={log}", "--enable-logging=stderr", "--v=0"),
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+    )
+    # Chromium's own services have no origin as initiator; a page has one, if only "null".
+    events = [event.get("params", {}) for event in json.loads(log.read_text())["events"]]
+    asked = {
+        event["url"]
+        for event in events
+        if event.get("initiator", "not an origin") != "not an origin"
+    }
+    return asked, "CONSOLE" in shown.stderr
+
+
+def test_nothing_but_the_page_is_fetched_and_the_console_stays_empty(page: Path) -> None:
+    assert requests_and_console(page) == (set(), False)
+
+
+def test_a_page_that_fetches_and_fails_would_be_noticed(page: Path) -> None:
+    """The control of the test above."""
+    other = page.with_name("other.html")
+    other.write_text('<img src="http://host.invalid/x.png"><script>console.error("no")</script>')
+    assert requests_and_console(other) == ({"http://host.invalid/x.png"}, True)
+
+
+def test_every_figure_is_decoded_and_has_an_alternative_text(page: Path) -> None:
+    """A page of images only, so that a figure the browser cannot decode has no size."""
+    images = re.findall(r"<img [^>]*>", page.read_text())
+    assert len(images) == 4
+    assert all(re.search(r'alt="[^"]{20,}"', image) for image in images)
+    script = (
+        "<script>addEventListener('load', () => document.title = "
+        "[...document.images].map(i => i.naturalWidth > 300).join())</script>"
+    )
+    copy = page.with_name("images.html")
+    copy.write_text(f"<!doctype html><title></title>{''.join(images)}{script}")
+    shown = browser(copy, "--dump-dom", "--virtual-time-budget=5000")
+    assert "<title>true,true,true,true</title>" in shown.stdout
+
+
+def test_it_prints_on_a4(page: Path) -> None:
+    paper = page.parent / "report.pdf"
+    browser(page, f"--print-to-pdf={paper}", "--no-pdf-header-footer")
+    boxes = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", paper.read_bytes())
+    assert boxes
+    for width, height in boxes:
+        assert (float(width), float(height)) == pytest.approx(A4_POINTS, abs=2)

@@ -1,0 +1,99 @@
+"""What a bad table's message blames, and what it suggests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isoloss.tables import BadTable, parse_table, read_table
+from tests.support.command_line import Isoloss
+from tests.support.tables import HEADER, Cells, as_csv, good_rows
+
+TOKENS = HEADER.index("tokens")
+LOSS = HEADER.index("loss")
+BATCH = HEADER.index("batch_size")
+
+
+def scaled(column: int, factor: float) -> Cells:
+    """The good rows with one column in another unit."""
+    rows = good_rows()
+    for row in rows:
+        row[column] = f"{float(row[column]) * factor:.6g}"
+    return rows
+
+
+def in_steps() -> Cells:
+    rows = good_rows()
+    for row in rows:
+        row[TOKENS] = str(int(row[TOKENS]) // (int(row[BATCH]) * 2048))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (in_steps(), "read as steps they are 9.99948e+08 tokens"),
+        (scaled(TOKENS, 1e-9), "as billions 1e+09"),
+        (scaled(TOKENS, 1e-6), "as millions 1e+09"),
+    ],
+    ids=["steps", "billions", "millions"],
+)
+def test_tokens_in_steps_billions_or_millions_are_blamed_on_tokens(rows: Cells, says: str) -> None:
+    with pytest.raises(BadTable) as caught:
+        parse_table(as_csv(rows), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (2, "tokens")
+    assert "less than one step" in caught.value.message
+    assert says in caught.value.message
+
+
+def test_a_constant_loss_is_named_and_not_called_an_edge() -> None:
+    rows = good_rows()
+    for row in rows:
+        row[LOSS] = "3.2"
+    with pytest.raises(BadTable, match=r"every row has the same loss, 3\.2") as caught:
+        parse_table(as_csv(rows), "runs.csv")
+    assert caught.value.column == "loss"
+
+
+@pytest.mark.parametrize("scheme", ["https", "http", "ftp"])
+def test_a_web_address_is_told_from_a_missing_file(scheme: str) -> None:
+    with pytest.raises(BadTable, match=f"{scheme}:// is not supported: download the table") as no:
+        read_table(f"{scheme}://host/runs.csv")
+    assert "No such file" not in no.value.message
+
+
+def test_all_missing_columns_are_named_at_once() -> None:
+    header = ["run", "n", "bs", *HEADER[3:]]
+    with pytest.raises(BadTable, match="columns missing: params, batch_size; found run, n, bs"):
+        parse_table(as_csv(good_rows(), header), "runs.csv")
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_another_separator_is_recognised(separator: str, name: str) -> None:
+    content = as_csv(good_rows()).replace(b",", separator.encode())
+    with pytest.raises(BadTable, match=f"separated by {name}, not by commas") as caught:
+        parse_table(content, "runs.csv")
+    assert caught.value.row == 1
+
+
+@pytest.mark.parametrize(("factor", "warns"), [(1.0, False), (1.442695, True)])
+def test_losses_in_bits_are_suspected_where_bytes_are_given(factor: float, warns: bool) -> None:
+    rows = [[*row, str(4.4 * float(row[TOKENS]))] for row in scaled(LOSS, factor)]
+    table = parse_table(as_csv(rows, [*HEADER, "bytes"]), "runs.csv")
+    assert any("not in bits" in warning for warning in table.warnings) is warns
+
+
+def test_a_corrupt_laws_file_is_named(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    document = json.loads(planted_laws.read_text())
+    document["laws"]["status"] = "good"
+    path = tmp_path / "corrupt.json"
+    path.write_text(json.dumps(document))
+    for text in (json.dumps(document), planted_laws.read_text()[:1000]):
+        path.write_text(text)
+        ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
+        assert ended.code == 2
+        assert ended.document["error"]["message"].startswith(f"{path}: ")

@@ -1,0 +1,73 @@
+"""The library's surface: the names that isoloss exports, what importing costs, and the guide, run block by block."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import operator
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import isoloss
+from tests.support.planted_runs import planted_csv, planted_runs
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "library.md"
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+
+
+def test_every_exported_name_is_there_and_listed_once_for_type_checkers_too() -> None:
+    tree = ast.parse(Path(isoloss.__file__).read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = [alias.name for node in ast.walk(checked) for alias in getattr(node, "names", ())]
+    assert sorted(imported) == sorted(isoloss.__all__)
+    for name in isoloss.__all__:
+        assert getattr(isoloss, name) is not None
+    assert sorted(dir(isoloss)) == sorted(isoloss.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'fitlaws'"):
+        operator.attrgetter("fitlaws")(isoloss)
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import isoloss", {"numpy", "scipy", "matplotlib", "pyarrow", "pydantic", "typer"}),
+        (
+            "from isoloss.cli.application import run; run(['--help'])",
+            {"numpy", "isoloss_operator"},
+        ),
+        ("from isoloss.cli.application import run; run(['laws'])", {"numpy", "isoloss_operator"}),
+        ("from isoloss import fit_laws, predict", {"matplotlib", "pyarrow", "fsspec", "typer"}),
+        ("from isoloss import read_runs", {"matplotlib", "pyarrow", "fsspec", "typer"}),
+    ],
+)
+def test_what_is_not_used_is_not_imported(code: str, absent: set[str]) -> None:
+    told = f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"
+    process = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert not absent & set(process.stderr.split())
+
+
+def test_the_guide_runs_from_top_to_bottom_and_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers may change with the engine; every word and every number's place may not."""
+    (tmp_path / "runs.csv").write_bytes(planted_csv(planted_runs()))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    printed = ""
+    for kind, text in BLOCK.findall(GUIDE.read_text()):
+        if kind == "text":
+            assert NUMBER.sub("#", printed) == NUMBER.sub("#", text)
+            continue
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(text, str(GUIDE), "exec"), names)
+        printed = output.getvalue()
+        print(text, printed, sep="\n")
+    assert "<!doctype html>" in (tmp_path / "report.html").read_text()

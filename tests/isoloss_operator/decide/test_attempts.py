@@ -1,0 +1,211 @@
+"""What is charged to which task, and how long the next attempt waits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract.ledger import Attempts, PointState
+from isoloss_contract.records import Outcome, ParameterCounts
+from isoloss_operator.decide.jobs.attempts import (
+    after_failure,
+    after_stop,
+    charges,
+    halvings,
+)
+from isoloss_operator.decide.jobs.backoff import delay_of, delay_seconds, not_before
+from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
+from isoloss_operator.decide.points.transitions import (
+    is_enough,
+    planned,
+    result_found,
+    settled,
+    unusable,
+)
+from tests.support.builders import NOW, job, points, result, sweep_spec
+
+README = Path(__file__).parents[3] / "operator" / "README.md"
+POINT = points()[0]
+F = FailureClass
+
+
+def after(
+    attempts: Attempts, *failures: FailureClass, template: str = "t", **job_changes: object
+) -> Attempts:
+    """The attempts after these failures, one Job each."""
+    for failure in failures:
+        ended = job(POINT, attempt=attempts.ended + 1, **job_changes)
+        reported = Failure(failure, "words")
+        attempts = after_failure(attempts, ended, reported, template=template, now=NOW, halvable=3)
+    return attempts
+
+
+def test_a_job_seen_twice_is_recorded_once() -> None:
+    """Attempts are numbered: what ended stays ended."""
+    once = after(Attempts(), F.CRASHED)
+    again = after_failure(
+        once, job(POINT, attempt=1), Failure(F.CRASHED, ""), template="t", now=NOW
+    )
+    assert again is once
+
+
+def test_interruptions_are_counted_and_not_charged() -> None:
+    """However many there are."""
+    attempts = after(Attempts(), *[F.INTERRUPTED] * 500)
+    assert (attempts.interruptions, charges(attempts, "t")) == (500, 0)
+
+
+def test_charges_belong_to_their_template() -> None:
+    """Under another template there are none, and its first failure starts the count at zero."""
+    attempts = after(Attempts(), F.CRASHED, F.STORAGE, template="old")
+    assert (charges(attempts, "old"), charges(attempts, "new")) == (2, 0)
+    assert charges(after(attempts, F.CRASHED, template="new"), "new") == 1
+
+
+def test_only_the_last_failures_keep_their_messages() -> None:
+    """Counts are never cut."""
+    attempts = after(Attempts(), *[F.CRASHED] * 7)
+    assert [f.attempt for f in attempts.failures] == [6, 7]
+    assert charges(attempts, "t") == 7
+
+
+def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
+    """The sweep stops for it anyway."""
+    attempts = after(Attempts(), F.BAD_CONFIGURATION)
+    assert attempts.charged == {"BadConfiguration": 1}
+    assert charges(attempts, "t") == 0
+
+
+def test_halvings_end_where_the_micro_batch_does() -> None:
+    """Three halvings of a batch of eight; then out of memory."""
+    attempts = after(Attempts(), *[F.HOST_OUT_OF_MEMORY] * 3)
+    assert (halvings(attempts, "t"), halvings(attempts, "new"), charges(attempts, "t")) == (
+        3,
+        0,
+        0,
+    )
+    assert after(attempts, F.HOST_OUT_OF_MEMORY).charged == {"OutOfMemory": 1}
+
+
+def test_a_stop_by_the_operator_is_an_interruption_without_delay() -> None:
+    """And it is recorded once."""
+    stopped = after_stop(Attempts(), job(POINT), NOW)
+    assert (stopped.interruptions, stopped.ended, delay_seconds(stopped)) == (1, 1, 0.0)
+    assert after_stop(stopped, job(POINT), NOW) is stopped
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"),
+    [
+        ([], 0.0),
+        ([F.INTERRUPTED], 0.0),
+        ([F.INTERRUPTED] * 2, 10.0),
+        ([F.INTERRUPTED] * 3, 20.0),
+        ([F.POD_VANISHED] * 19, 300.0),
+        ([F.CRASHED], 5.0),
+        ([F.CRASHED] * 3, 20.0),
+        ([F.CRASHED] * 12, 300.0),
+        ([F.CRASHED, F.INTERRUPTED], 0.0),
+        ([F.STORAGE], 15.0),
+        ([F.STORAGE] * 3, 240.0),
+        ([F.BAD_DATA] * 9, 600.0),
+        ([F.CLAIMED_ELSEWHERE] * 5, 60.0),
+        ([F.HOST_OUT_OF_MEMORY] * 2, 0.0),
+    ],
+)
+def test_delays_grow_with_repetition_and_are_bounded(
+    failures: list[FailureClass], seconds: float
+) -> None:
+    """The table of operator/README.md."""
+    attempts = after(Attempts(), *failures)
+    assert delay_seconds(attempts) == seconds
+    expected = NOW + timedelta(seconds=seconds) if seconds else None
+    assert not_before(attempts, "t") == expected
+
+
+def in_words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 or seconds % 60 else f"{seconds / 60:.0f} min"
+
+
+def row(kind: FailureClass) -> tuple[str, ...]:
+    """A row of the README's table."""
+    delay = delay_of(kind)
+    delays = [in_words(delay.seconds(count)) for count in (1, 2, 3, 1000)]
+    return str(kind), "no" if kind in UNCHARGED else "yes", *delays
+
+
+def test_the_delay_table_in_the_readme_is_the_operators() -> None:
+    """Every class of failure, in the order of its enum: one table for prepare, train and evaluate."""
+    table = README.read_text().split("<!-- delays -->")[1]
+    found = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", table, re.MULTILINE
+    )
+    assert found == [row(kind) for kind in FailureClass]
+
+
+def test_a_changed_template_ends_the_wait_for_what_failed_under_the_former_one() -> None:
+    """Whoever changed it fixed something; an interruption had nothing to do with it."""
+    crashed = after(Attempts(), *[F.CRASHED] * 3)
+    assert not_before(crashed, "t") is not None
+    assert not_before(crashed, "fixed") is None
+    interrupted = after(Attempts(), *[F.INTERRUPTED] * 3)
+    assert not_before(interrupted, "fixed") is not None
+
+
+def test_an_interruption_after_long_work_does_not_slow_the_next_attempt() -> None:
+    """Preempted every hour is no reason to wait."""
+    long_ago = NOW - timedelta(hours=1)
+    attempts = after(Attempts(), *[F.INTERRUPTED] * 10, started=long_ago)
+    assert delay_seconds(attempts) == 0.0
+
+
+def test_retries_are_tries_after_the_first() -> None:
+    """retriesPerPoint 1: the second failure is one too many; raising it revives the point."""
+    record = planned(POINT, None)
+    digest = POINT.proxy.template_digest
+    once = replace(record, attempts=after(Attempts(), F.CRASHED, template=digest))
+    twice = replace(record, attempts=after(Attempts(), F.CRASHED, F.CRASHED, template=digest))
+    assert settled(once, POINT, 1).state is PointState.PENDING
+    assert settled(twice, POINT, 1).state is PointState.FAILED
+    assert settled(settled(twice, POINT, 1), POINT, 2).state is PointState.PENDING
+
+
+def test_out_of_memory_is_final_whatever_the_retries() -> None:
+    """Another attempt under the same template cannot help."""
+    attempts = after(Attempts(), F.OUT_OF_MEMORY, template=POINT.proxy.template_digest)
+    record = replace(planned(POINT, None), attempts=attempts)
+    assert settled(record, POINT, 20).state is PointState.OUT_OF_MEMORY
+
+
+def test_more_tokens_reopen_a_success_but_not_a_divergence() -> None:
+    """A run is continued from its checkpoint; a diverged one has none worth it."""
+    longer = points(
+        sweep_spec(proxies=[{**p, "tokens": 4_000_000} for p in sweep_spec()["proxies"]])
+    )[0]
+    done = result_found(planned(POINT, None), result(POINT), adopted=False)
+    diverged = result_found(
+        planned(POINT, None), result(POINT, outcome=Outcome.DIVERGED), adopted=False
+    )
+    assert settled(done, POINT, 3).state is PointState.SUCCEEDED
+    assert settled(done, longer, 3).state is PointState.PENDING
+    assert settled(diverged, longer, 3).state is PointState.DIVERGED
+
+
+def test_a_result_must_be_the_points_own() -> None:
+    """Another point's result, or one of a model of another size, is as good as unreadable."""
+    assert unusable(POINT, result(POINT)) == ""
+    assert "result of" in unusable(POINT, result(points()[1]))
+    small = ParameterCounts(body_active=1, body_total=1, head=1, embedding=1)
+    assert "2 active parameters" in unusable(POINT, result(POINT, parameters=small))
+
+
+def test_what_a_result_is_worth() -> None:
+    """Enough tokens or a divergence; out of memory is no result."""
+    assert is_enough(POINT, result(POINT))
+    assert not is_enough(POINT, result(POINT, wanted_tokens=10))
+    assert is_enough(POINT, result(POINT, outcome=Outcome.DIVERGED, wanted_tokens=10))
+    assert not is_enough(POINT, result(POINT, outcome=Outcome.OUT_OF_MEMORY))

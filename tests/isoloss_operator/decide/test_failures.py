@@ -1,0 +1,196 @@
+"""The table of outcomes: every way in which a Job can end, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract.records import ExitCode
+from isoloss_operator.decide.jobs.failures import (
+    CLAIMED_ELSEWHERE_CODE,
+    FailureClass,
+    classify,
+    spec_field,
+    termination_message,
+)
+from isoloss_operator.decide.jobs.waiting import waits_for
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.reasons import TRAINER_REASONS
+from tests.support.builders import complete, failed, job, points, vanished, words
+
+POINT = points()[0]
+F = FailureClass
+
+ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
+    "preempted by the scheduler": (
+        failed(POINT, 137, pod_disruption="PreemptionByScheduler"),
+        F.INTERRUPTED,
+        False,
+    ),
+    "drained from its node": (
+        failed(POINT, 143, pod_disruption="EvictionByEvictionAPI"),
+        F.INTERRUPTED,
+        False,
+    ),
+    "a disruption outranks the exit code it led to": (
+        failed(POINT, 1, pod_disruption="DeletionByTaintManager"),
+        F.INTERRUPTED,
+        False,
+    ),
+    "evicted by kubelet": (failed(POINT, None, pod_reason="Evicted"), F.INTERRUPTED, False),
+    "its node shut down": (failed(POINT, None, pod_reason="Terminated"), F.INTERRUPTED, False),
+    "kubelet had no device for it": (
+        failed(POINT, None, pod_reason="OutOfnvidia.com/gpu"),
+        F.INTERRUPTED,
+        False,
+    ),
+    "asked to stop, and it did": (failed(POINT, ExitCode.INTERRUPTED), F.INTERRUPTED, False),
+    "asked to stop before it could listen": (failed(POINT, 143), F.INTERRUPTED, False),
+    "deleted, and killed after its grace period": (
+        failed(POINT, 137, pod_deleting=True),
+        F.INTERRUPTED,
+        False,
+    ),
+    "deleted while it ran": (failed(POINT, None, pod_deleting=True), F.INTERRUPTED, False),
+    "suspended by Kueue": (failed(POINT, 1, suspended=True), F.INTERRUPTED, False),
+    "gone with its node": (vanished(POINT), F.POD_VANISHED, False),
+    "stopped without an exit code": (failed(POINT, None, pod_reason=""), F.POD_VANISHED, False),
+    "another attempt holds the point": (
+        failed(POINT, 75, pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held")),
+        F.CLAIMED_ELSEWHERE,
+        False,
+    ),
+    "no micro-batch fits": (failed(POINT, ExitCode.OUT_OF_MEMORY), F.OUT_OF_MEMORY, True),
+    "killed by the host for its memory": (
+        failed(POINT, 137, pod_reason="OOMKilled"),
+        F.HOST_OUT_OF_MEMORY,
+        True,
+    ),
+    "bad configuration": (failed(POINT, ExitCode.BAD_CONFIGURATION), F.BAD_CONFIGURATION, True),
+    "bad data": (failed(POINT, ExitCode.BAD_DATA), F.BAD_DATA, True),
+    "storage failed": (failed(POINT, ExitCode.STORAGE), F.STORAGE, True),
+    "too slow for the Job's deadline": (
+        failed(POINT, 143, reason="DeadlineExceeded"),
+        F.DEADLINE,
+        True,
+    ),
+    "succeeded without a result": (complete(POINT), F.RESULT_MISSING, True),
+    "diverged without a result": (failed(POINT, ExitCode.DIVERGED), F.RESULT_MISSING, True),
+    "killed for an unknown reason": (failed(POINT, 137), F.CRASHED, True),
+    "an exception": (failed(POINT, 1), F.CRASHED, True),
+    "a command that is not there": (failed(POINT, 127), F.CRASHED, True),
+    "a termination message that is not ours": (
+        failed(POINT, 1, pod_termination_message="{oops"),
+        F.CRASHED,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_outcome(name: str) -> None:
+    """The class decides whether it is charged."""
+    observed, kind, is_charged = ROWS[name]
+    failure = classify(observed)
+    assert failure.kind is kind
+    assert failure.is_charged is is_charged
+    assert failure.message
+
+
+def test_the_wording_of_a_message_decides_nothing() -> None:
+    """'preempted' in the termination message of a crash is still a crash."""
+    crash = failed(POINT, 1, pod_termination_message=words("Crash", "preempted by evil"))
+    assert classify(crash).kind is FailureClass.CRASHED
+
+
+def test_the_trainers_words_code_and_field_are_passed_on() -> None:
+    """They lead people to the spec field."""
+    bad = failed(POINT, 44, pod_termination_message=words("BadShape", "must divide", "proxies[0]"))
+    failure = classify(bad)
+    assert (failure.code, failure.message, failure.field) == (
+        "BadShape",
+        "must divide",
+        "proxies[0]",
+    )
+
+
+def test_without_a_termination_message_the_facts_are_stated() -> None:
+    """Exit code and reasons."""
+    assert classify(failed(POINT, 3)).message == "exit code 3, Error"
+    assert "its pod is gone" in classify(vanished(POINT)).message
+
+
+def test_only_memory_of_the_host_halves_the_micro_batch() -> None:
+    """The device's own memory was the trainer's to save."""
+    assert classify(failed(POINT, 137, pod_reason="OOMKilled")).halves_micro_batch
+    assert not classify(failed(POINT, ExitCode.OUT_OF_MEMORY)).halves_micro_batch
+
+
+def test_a_termination_message_with_an_unknown_field_is_not_ours() -> None:
+    """Pods may run anything."""
+    pod = ObservedPod(termination_message='{"code": "A", "message": "b", "extra": 1}')
+    assert termination_message(pod) is None
+    assert termination_message(None) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (ObservedPod(waiting_reason="CreateContainerConfigError"), "SecretMissing"),
+        (ObservedPod(waiting_reason="ErrImagePull"), "ImagePullFailed"),
+        (ObservedPod(waiting_reason="CrashLoopBackOff", waiting_message="x"), "PodWaiting"),
+        (ObservedPod(unschedulable="0/3 nodes"), "Unschedulable"),
+        (ObservedPod(waiting_reason="ContainerCreating"), None),
+        (ObservedPod(phase="Running"), None),
+        (ObservedPod(unschedulable="0/3 nodes", deleting=True), None),
+    ],
+)
+def test_pods_that_cannot_start_say_why(pod: ObservedPod, reason: str | None) -> None:
+    """Each recovers by itself once the cause is fixed."""
+    wait = waits_for(job(POINT, pod=pod))
+    assert (wait.reason if wait else None) == reason
+
+
+def test_a_finished_job_waits_for_nothing() -> None:
+    """It is past starting."""
+    assert waits_for(replace(failed(POINT), pod=ObservedPod(unschedulable="x"))) is None
+
+
+def test_every_reason_that_is_a_code_of_the_trainer_is_one() -> None:
+    """A code that the trainer renames would else become BadData without notice."""
+    sources = Path(__file__).parents[3] / "trainer_image" / "isoloss_trainer"
+    text = "".join(path.read_text() for path in sources.rglob("*.py"))
+    assert [reason for reason in TRAINER_REASONS if f'"{reason}"' not in text] == []
+
+
+# -------------------------------------------------------------------------------- which field
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("", ""),
+        ("tokenizer", "spec.data.tokenizer"),
+        ("domains.math.text_field", "spec.data.domains[1].textField"),
+        ("domains.math", "spec.data.domains[1]"),
+        ("mixture.general", "spec.data.domains[0]"),
+        ("domains.unknown.uri", "domains.unknown.uri"),
+        ("model.vocab_size", "spec.proxies[2].model.config.vocab_size"),
+        ("model", "spec.proxies[2].model"),
+        ("validation.sequences_per_domain", "spec.data.validation.sequencesPerDomain"),
+        ("checkpoint.uri", "spec.checkpoint.uri"),
+        ("something.else", "something.else"),
+    ],
+)
+def test_field(field: str, expected: str) -> None:
+    """What has no counterpart is passed on as it is."""
+    assert spec_field(field, domains=["general", "math"], proxy=2) == expected
+
+
+@pytest.mark.parametrize("given", ["preset", "like"])
+def test_only_a_config_has_the_keys_of_a_model(given: str) -> None:
+    """Nobody can fix a key that they did not write."""
+    found = spec_field("model.vocab_size", proxy=2, model=given)
+    assert found == f"spec.proxies[2].model.{given}"

@@ -1,0 +1,41 @@
+"""Since when an attempt has reported no progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from isoloss_operator.decide.jobs.progress import Mark, progress_marks
+from tests.support.builders import NOW, complete, job, points, progress
+
+POINT = points()[0]
+RUNNING = job(POINT, working_since=NOW - timedelta(hours=1))
+LATER = NOW + timedelta(minutes=5)
+
+
+def test_only_new_tokens_are_progress() -> None:
+    """A hung trainer's reporter thread writes the same tokens under new times."""
+    first = progress_marks([RUNNING], {POINT.key: progress(POINT, 100)}, {}, NOW)
+    rewritten = progress(POINT, 100).model_copy(update={"updated_at": "2031-01-01T00:00:00Z"})
+    assert progress_marks([RUNNING], {POINT.key: rewritten}, first, LATER) == first
+    moved = progress_marks([RUNNING], {POINT.key: progress(POINT, 101)}, first, LATER)
+    assert moved == {RUNNING.uid: Mark(101, LATER)}
+
+
+def test_an_attempt_that_never_reported_counts_from_when_it_was_first_seen_running() -> None:
+    """By the operator's clock: a start time is the node's."""
+    first = progress_marks([RUNNING], {}, {}, NOW)
+    assert first == {RUNNING.uid: Mark(None, NOW)}
+    assert progress_marks([RUNNING], {}, first, LATER) == first
+
+
+def test_what_an_earlier_attempt_reported_is_not_this_ones_progress() -> None:
+    """Its record stays in the store until the new one reports."""
+    second = replace(RUNNING, attempt=2, uid="second")
+    found = progress_marks([second], {POINT.key: progress(POINT, 100)}, {}, NOW)
+    assert found == {"second": Mark(None, NOW)}
+
+
+def test_jobs_that_do_not_run_are_not_watched() -> None:
+    """Queued, pulling an image, or finished: nothing can be reported."""
+    assert progress_marks([job(POINT), complete(POINT)], {}, {}, NOW) == {}
