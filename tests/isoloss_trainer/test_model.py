@@ -12,6 +12,7 @@ import torch
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import attention
+from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.model import LanguageModel, build_network, count_parameters, model_config
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH
 
@@ -99,6 +100,25 @@ def _attention_calls(config: dict[str, Any], *, own: bool) -> list[dict[str, Any
     compiled = torch.compile(network.base_model, backend=look, fullgraph=True)
     compiled(torch.zeros(1, SEQUENCE_LENGTH, dtype=torch.long), use_cache=False)
     return calls
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype", "compiled", "experts"),
+    [
+        (LLAMA, torch.float32, True, None),
+        (DEEPSEEK, torch.bfloat16, True, "native"),
+        (DEEPSEEK, torch.float32, True, "fallback"),
+        (QWEN3_MOE, torch.float32, False, "native"),
+    ],
+)
+def test_the_kernels_in_use_are_named(
+    config: dict[str, Any], dtype: torch.dtype, compiled: bool, experts: str | None
+) -> None:
+    network = LanguageModel(build_network(config), 32).network.to(dtype)
+    found = describe_kernels(network, 32, compiled=compiled)
+    assert found["attention"] == "isoloss_causal"
+    assert found["attention_kernel"] in ("FLASH_ATTENTION", "MATH")
+    assert found.get("experts_kernel") == experts
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others() -> None:

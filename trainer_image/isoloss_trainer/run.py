@@ -13,6 +13,7 @@ from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
 from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.foreign_model import load_weights
+from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import CPU_TOKENS
 from isoloss_trainer.model import build_network, check_fits, count_parameters
@@ -126,6 +127,11 @@ class PointRun:
             processes=self.attempt.world.size,
             micro_batch=self.learner.micro_batch,
             parameters=self.parameters.active,
+            **describe_kernels(
+                self.learner.model.network,
+                self.point.sequence_length,
+                compiled=not self.attempt.world.on_cpu,
+            ),
         )
 
     def train(self, checkpoints: Checkpoints, reporter: Reporter) -> None:

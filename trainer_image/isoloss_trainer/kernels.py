@@ -1,0 +1,45 @@
+"""Which kernels compute a model: logged once at the start, because a slow fallback says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend
+
+
+def describe_kernels(network: Any, sequence_length: int, *, compiled: bool) -> dict[str, str]:
+    """transformers' names of the implementations in use, and torch's of the kernels behind them.
+
+    `attention_kernel` is what torch chooses for one sequence of the model's shape and type;
+    `experts_kernel` is "native" for torch's grouped GEMM, else "fallback": a loop over the experts.
+    """
+    found = {
+        "attention": str(network.config._attn_implementation),
+        "attention_kernel": _attention_kernel(network, sequence_length),
+    }
+    experts = [p for name, p in network.named_parameters() if ".experts." in name and p.dim() == 3]
+    if experts:
+        found["experts"] = str(network.config._experts_implementation)
+        found["experts_kernel"] = _experts_kernel(experts[0], compiled=compiled)
+    return found
+
+
+def _attention_kernel(network: Any, sequence_length: int) -> str:
+    """Values narrower than the queries are padded to their size (attention.py)."""
+    config, weight = network.config, network.get_output_embeddings().weight
+    size = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
+    size = size or config.hidden_size // config.num_attention_heads
+    shape = (1, config.num_attention_heads, sequence_length, size)
+    query = torch.empty(shape, dtype=weight.dtype, device=weight.device, requires_grad=True)
+    choice: int = torch._fused_sdp_choice(query, query, query, is_causal=True)
+    return SDPBackend(choice).name
+
+
+def _experts_kernel(weight: nn.Parameter, *, compiled: bool) -> str:
+    from transformers.integrations.moe import _can_use_grouped_mm
+
+    usable = _can_use_grouped_mm(weight[0], weight, torch.empty(0, device=weight.device))
+    # Under the compiler, transformers uses it for bfloat16 weights only.
+    return "native" if usable and (weight.dtype == torch.bfloat16 or not compiled) else "fallback"
