@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import InvalidRunError, RefusalReason, Run
+from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.iso_loss.crossings import crossings
 
@@ -127,3 +128,28 @@ def test_the_declared_weights_are_the_derivative_of_the_tokens():
     moved = crossings(shifted, level).log_tokens[0] - found.log_tokens[0]
     expected = -found.weights[0, at] * 1e-4 / found.slope[0]
     assert moved == pytest.approx(expected, rel=0.15, abs=2e-6)
+
+
+def test_one_run_with_many_evaluations_does_not_take_the_others_out_of_the_cells():
+    shared = np.array([1e9, 2e9, 4e9, 6e9, 8e9])
+    dense = np.geomspace(0.9e9, 9e9, 12)
+    runs = [
+        run(f"r{i}", tokens, 1.7 + 2000.0 * tokens**-0.35 + 0.01 * i, learning_rate=1e-4 * (i + 1))
+        for i, tokens in enumerate([dense, *[shared] * 8])
+    ]
+    cells = make_cells(collect(runs).trajectories)
+    np.testing.assert_allclose(np.exp([cell.log_tokens for cell in cells]), shared)
+    assert [len(cell.runs) for cell in cells] == [9] * 5
+
+
+def test_one_run_that_stopped_early_leaves_the_late_cells():
+    tokens = np.geomspace(1e9, 9e9, 24)
+    runs = [
+        run(f"r{i}", tokens, 1.7 + 2000.0 * tokens**-0.35 + 0.01 * i, learning_rate=1e-4 * (i + 1))
+        for i in range(8)
+    ]
+    runs[3] = replace(runs[3], tokens=tokens[:4], losses=runs[3].losses[:4])
+    cells = make_cells(collect(runs).trajectories)
+    assert np.exp(cells[-1].log_tokens) == pytest.approx(9e9)
+    assert len([cell for cell in cells if cell.log_tokens > np.log(3e9)]) >= 3
+    assert all(len(cell.runs) >= 7 for cell in cells)

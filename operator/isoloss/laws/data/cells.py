@@ -89,13 +89,37 @@ def best_curve(log_tokens: Array, log_losses: Array) -> LossCurve:
 
 
 def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
-    if max(len(t.log_tokens) for t in trajectories) >= DENSE:
-        low = np.median([t.log_tokens[0] for t in trajectories])
-        high = max(t.log_tokens[-1] for t in trajectories)
-        return list(np.linspace(low, high, CELLS_PER_SIZE))
+    """ln D of one size's cells.
+
+    A dense run has a loss anywhere between its ends, a sparse one only where it was evaluated. Without
+    dense runs there is a cell at every count; without sparse ones they are evenly spaced. With both, cells
+    keep to the counts of the sparse runs, where most runs have a loss, and fill the gaps evenly.
+    """
+    sparse = [t for t in trajectories if len(t.log_tokens) < DENSE]
+    if len(sparse) == len(trajectories):
+        return _distinct(sparse)
+    low = np.median([t.log_tokens[0] for t in trajectories])
+    high = max(t.log_tokens[-1] for t in trajectories)
+    even = list(np.linspace(low, high, CELLS_PER_SIZE))
+    if not sparse:
+        return even
+    half_step = 0.5 * float(high - low) / (CELLS_PER_SIZE - 1)
+    shared = [d for d in _distinct(sparse) if _most_have_a_loss(trajectories, d)]
+    between = [d for d in even if all(abs(d - other) > half_step for other in shared)]
+    return sorted([*shared, *(d for d in between if _most_have_a_loss(trajectories, d))])
+
+
+def _distinct(trajectories: list[Trajectory]) -> list[float]:
+    """The token counts at which these runs were evaluated, ln D, those that are one count merged."""
     every = np.sort(np.concatenate([t.log_tokens for t in trajectories]))
     starts = [0, *(np.flatnonzero(np.diff(every) > SAME_TOKENS) + 1), len(every)]
     return [float(np.median(every[a:b])) for a, b in itertools.pairwise(starts)]
+
+
+def _most_have_a_loss(trajectories: list[Trajectory], log_tokens: float) -> bool:
+    """Of the runs that were trained this far."""
+    there = [t for t in trajectories if t.log_tokens[-1] >= log_tokens - SAME_TOKENS]
+    return 2 * sum(loss_at(t, log_tokens) is not None for t in there) > len(there)
 
 
 def _cut(chosen: list[tuple[int, Trajectory]], log_tokens: float) -> tuple[Indices, Array]:
