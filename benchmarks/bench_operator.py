@@ -228,8 +228,8 @@ def work_done(operator: OperatorProcess, points: int) -> str:
         f"{passes:.0f} passes of {seconds / passes:.2f} s, "
         f"{totals['isoloss_api_calls_total'] / points:.2f} API calls and "
         f"{totals['isoloss_store_duration_seconds_count'] / points:.2f} store calls a point, "
-        f"{totals['process_cpu_seconds_total'] / points * 1000:.0f} ms of CPU a point, "
-        f"{totals['process_resident_memory_bytes'] / 2**20:.0f} MiB"
+        f"{totals['isoloss_process_cpu_seconds_total'] / points * 1000:.0f} ms of CPU a point, "
+        f"{totals['isoloss_process_resident_memory_bytes'] / 2**20:.0f} MiB"
     )
 
 
