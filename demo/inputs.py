@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from demo import places
 from isoloss_contract.store import Store
 
 CORPUS = "corpus"
@@ -61,11 +60,6 @@ def provide_checkpoint(store: Store, scratch: Path, say: Say) -> None:
     _upload(store, folder, CHECKPOINT)
     _mark(store, CHECKPOINT)
     say(f"checkpoint: pre-trained and uploaded in {time.monotonic() - started:.0f} s")
-
-
-def checkpoint_uri() -> str:
-    """Location of the checkpoint."""
-    return f"{places.STORE}/{CHECKPOINT}"
 
 
 def _is_whole(store: Store, folder: str) -> bool:

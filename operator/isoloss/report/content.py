@@ -179,7 +179,7 @@ def refusals(laws: Laws) -> tuple[tuple[str, str], ...]:
 
 
 def held_out_table(laws: Laws) -> Table | None:
-    """How the two estimates did on held-out data."""
+    """How the two routes did on held-out data."""
     if not laws.selection.scores:
         return None
     return Table(
