@@ -24,6 +24,7 @@ from isoloss_operator.cluster.client import (
     load_configuration,
 )
 from isoloss_operator.cluster.jobs import JobWriter
+from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
@@ -173,6 +174,7 @@ class Operator:
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
+            job_reader=JobReader(self.cluster, lost_seconds=settings.pod_lost_seconds),
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,

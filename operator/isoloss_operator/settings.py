@@ -66,6 +66,8 @@ class Settings(BaseModel):
     """Minimum time between two passes over one resource, however many events arrive."""
     status_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Minimum time between two writes of a status in which only numbers changed."""
+    pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """A pod that has not ended this long after its grace period is lost with its node."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Time between passes over a resource without events."""
 
