@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -199,10 +199,15 @@ class Store:
             return dict(zip(wanted, pool.map(read_one, wanted), strict=True))
 
 
-def parse_record(content: bytes, model: type[Model], source: str) -> Model:
-    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field."""
+def parse_record(
+    content: bytes, model: type[Model], source: str, *, extra: Literal["ignore"] | None = None
+) -> Model:
+    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field.
+
+    `extra`: let unknown fields pass, where a newer version may have written some.
+    """
     try:
-        return model.model_validate_json(content)
+        return model.model_validate_json(content, extra=extra)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(document)"
