@@ -181,6 +181,8 @@ class PointRecord:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
     attempts: Attempts = Attempts()
     intent: Intent = Intent()
+    flops_per_token: Amount = 0.0
+    """6 * active parameters: what an attempt cost can be told when the point is no longer planned."""
 
     @cached_property
     def digest(self) -> bytes:

@@ -7,10 +7,11 @@ tests/isoloss_operator/decide/test_decide_sweep.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from isoloss_contract.ledger import DONE
-from isoloss_contract.reading import Unanswered
+from isoloss_contract.ledger import DONE, PointState
+from isoloss_contract.reading import Newer, Unanswered
 from isoloss_operator.decide.admission import slots_taken
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
@@ -29,7 +30,13 @@ from isoloss_operator.decide.sweep_actions import (
     recorded_jobs,
     requeue_after,
 )
-from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated, suspension
+from isoloss_operator.decide.sweep_conditions import (
+    ALL_ACCEPTED,
+    Findings,
+    standing,
+    stated,
+    suspension,
+)
 from isoloss_operator.decide.sweep_status import SweepFacts, failed_in_words, numbers_of
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
 from isoloss_operator.planning.points import plan_points, repeated_domains
@@ -41,8 +48,10 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
         return _without_points(observed, _invalid_spec(spec))
-    if found := _storage_not_allowed(observed) or _store_unanswered(observed):
+    if found := _storage_not_allowed(observed) or _ledger_newer(observed):
         return _without_points(observed, found)
+    if found := _store_unanswered(observed):
+        return _without_store(observed, found)
     try:
         view = SweepView.of(observed, spec)
         if view.manifest is None:
@@ -78,6 +87,23 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
 
 
+def _ledger_newer(observed: ObservedSweep) -> Finding | None:
+    if not isinstance(observed.ledger, Newer):
+        return None
+    message = f"{observed.ledger.message}: upgrade the operator again."
+    return Finding.false(Reason.LEDGER_NEWER, message, stalled=True)
+
+
+def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
+    """What is known stands. A sweep that was ready stays so: its laws do not depend on the store."""
+    before = standing(observed)
+    if before is None:
+        return _without_points(observed, finding)
+    accepted = Finding.false(finding.reason, finding.message)
+    status, events = stated(observed, replace(before, accepted=accepted))
+    return SweepPlan(status=status, events=events, requeue_after=30.0)
+
+
 def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue."""
     status, events = stated(observed, Findings(ready=finding, accepted=finding))
@@ -100,6 +126,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         fit=observed.fit,
         fit_is_final=view.final_laws is not None,
         warnings=_warnings(view),
+        spending=view.spending,
     )
     status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
     return SweepPlan(
@@ -140,15 +167,34 @@ def _over(view: PointsView) -> Finding | None:
     return _fit(view) if view.is_over else None
 
 
+def _budget_spent(view: PointsView) -> Finding | None:
+    """Running attempts are stopped with a checkpoint: a larger budget continues them."""
+    if not view.budget_spent or not view.active:
+        return None
+    message = f"{view.budget_spent}: {len(view.active)} running points are stopped."
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+
+
 def _suspended(view: PointsView) -> Finding | None:
     finding = suspension(view.sweep)
     return Finding.false(finding.reason, finding.message) if view.spec.suspend else None
+
+
+def _storage_not_writable(view: PointsView) -> Finding | None:
+    """Nothing starts or stops before the ledger knows of it, so that nothing can be lost."""
+    error = view.observed.store_write_error
+    return Finding.false(Reason.STORAGE_NOT_WRITABLE, error) if error else None
 
 
 def _job_refused(view: PointsView) -> Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
     error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
     return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+
+
+def _write_refused(view: PointsView) -> Finding | None:
+    error = view.observed.write_error
+    return Finding.false(Reason.WRITE_REFUSED, error) if error else None
 
 
 def _all_jobs_wait(view: PointsView) -> Finding | None:
@@ -182,10 +228,12 @@ def _training(view: PointsView) -> Finding | None:
 Check = Callable[[PointsView], Finding | None]
 
 STATES: Final[Sequence[Check]] = (
+    _storage_not_writable,
     _bad_configuration,
     _too_many_failed_points,
     _over,
     _suspended,
+    _budget_spent,
     _job_refused,
     _all_jobs_wait,
     _all_points_wait_to_retry,
@@ -199,10 +247,13 @@ STATES: Final[Sequence[Check]] = (
 def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
     accepted = ALL_ACCEPTED
-    if refused := _bad_configuration(view) or _job_refused(view):
+    refused = _storage_not_writable(view) or _bad_configuration(view) or _job_refused(view)
+    if refused := refused or _write_refused(view):
         accepted = Finding.false(refused.reason, refused.message)
-    changes = [f"{len(view.starts)} Jobs are being started"] if view.starts else []
-    changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
+    changes = []
+    if not view.observed.store_write_error:
+        changes += [f"{len(view.starts)} Jobs are being started"] if view.starts else []
+        changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
     corpus = f"The digest of the tokenized corpus is {view.manifest.digest[:16]}."
     return Findings(
         ready=ready,
@@ -216,9 +267,15 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
 
 
 def _budget_exhausted(view: PointsView) -> Finding | None:
-    """The remaining points do not fit into spec.budget: see admission.py for what counts."""
+    """The remaining points do not fit into spec.budget: see budget.py for what counts."""
     unaffordable = view.admission.unaffordable
-    if not view.is_over or not unaffordable:
+    if not view.is_over:
+        return None
+    if view.budget_spent:
+        left = sum(record.state is PointState.PENDING for record in view.ledger.points)
+        message = f"{view.budget_spent}: {left} points are not finished."
+        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
+    if not unaffordable:
         return None
     message = f"{len(unaffordable)} points are not started: {view.admission.budget_message}"
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
@@ -275,7 +332,9 @@ def _warnings(view: PointsView) -> tuple[str, ...]:
     if view.failed:
         failed = failed_in_words(view.failed)
         found.append(f"{len(view.failed)} points failed and are not used: {failed}")
-    if view.admission.unaffordable:
+    if view.budget_spent:
+        found.append(view.budget_spent)
+    elif view.admission.unaffordable:
         found.append(view.admission.budget_message)
     repeated = repeated_domains(view.spec, view.manifest)
     if repeated:

@@ -12,9 +12,6 @@ from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config
 
-MAX_PROGRESS_READS = 64
-"""Running points whose progress is read in a pass: enough for the status and the estimate."""
-
 
 def first_reads(observed: ObservedSweep) -> FirstReads | None:
     """Where the manifest, ledger and models of a sweep are; None where its spec is invalid."""
@@ -23,6 +20,7 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         return None
     return FirstReads(
         store_uri=store_uri(spec),
+        folder=layout.sweep_folder(observed.name, observed.uid),
         manifest=layout.data_manifest(prepare_config(spec).key),
         ledger=layout.sweep_ledger(observed.name, observed.uid),
         like_checkpoints=like_checkpoints(spec),
@@ -51,8 +49,8 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         for job in jobs
         if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
     }
-    # Which points have stalled can only be told from all of them.
-    limit = None if view.spec.failure_policy.stall_seconds else MAX_PROGRESS_READS
+    # All of them: what they cost counts against the budget, and any may have stalled.
+    wanted = lost | working
     return SweepReads(
         results=tuple(
             point.key
@@ -60,7 +58,9 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
             if not _is_done(point, known.get(point.key))
             and (point.key in ended or (point.key in stored and point.key not in working))
         ),
-        progress=tuple(p.key for p in points if p.key in lost | working)[:limit],
+        progress=tuple(
+            key for key in dict.fromkeys((*(p.key for p in points), *known)) if key in wanted
+        ),
     )
 
 

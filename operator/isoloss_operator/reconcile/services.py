@@ -12,6 +12,7 @@ from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
 from isoloss_operator.settings import Settings
+from isoloss_operator.store.ledgers import Ledgers
 from isoloss_operator.store.storage import Storage
 
 
@@ -22,6 +23,7 @@ class Services:
     settings: Settings
     cluster: Cluster
     storage: Storage
+    ledgers: Ledgers
     jobs: JobWriter
     fitter: Fitter[ResourceKey]
     metrics: Metrics
