@@ -29,7 +29,7 @@ from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.process.health import HealthServer
-from isoloss_operator.process.leader import Elector, Terms
+from isoloss_operator.process.leader import Elector, Terms, Unelected
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import Workers, WorkQueue
@@ -43,6 +43,8 @@ KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
 START_RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 8.0
 """For an API server that answers without our CRDs or roles."""
+LEASE_CONNECTIONS = 2
+"""Of the lease's own client: the renewal, and a worker that confirms it."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
@@ -67,18 +69,8 @@ class Operator:
             minimum_interval=settings.minimum_interval_seconds
         )
         self.watchdog = WatchDog()
+        self.elector = self._elector()
         self.services = self._services()
-        self.elector = Elector(
-            self.cluster,
-            settings.lease_namespace,
-            settings.lease_name,
-            settings.identity,
-            Terms(
-                settings.lease_seconds,
-                settings.renew_deadline_seconds,
-                settings.renew_period_seconds,
-            ),
-        )
         self.health = HealthServer(
             settings.http_address,
             settings.http_port,
@@ -135,11 +127,27 @@ class Operator:
     def _connect(self) -> Cluster:
         settings = self.settings
         configuration = load_configuration(settings.workers + settings.job_writers + 4)
+        return Cluster(ApiClient(configuration), on_call=self._count_call)
 
-        def count(method: str, status: int) -> None:
-            self.metrics.api_calls.labels(method, str(status)).inc()
+    def _count_call(self, method: str, status: int) -> None:
+        self.metrics.api_calls.labels(method, str(status)).inc()
 
-        return Cluster(ApiClient(configuration), on_call=count)
+    def _elector(self) -> Elector:
+        """With a client of its own, which waits behind no other call and gives up in time."""
+        settings = self.settings
+        terms = Terms(
+            settings.lease_seconds,
+            settings.renew_deadline_seconds,
+            settings.renew_period_seconds,
+        )
+        client = ApiClient(load_configuration(LEASE_CONNECTIONS))
+        return Elector(
+            Cluster(client, call_seconds=terms.call_seconds, on_call=self._count_call),
+            settings.lease_namespace,
+            settings.lease_name,
+            settings.identity,
+            terms,
+        )
 
     def _services(self) -> Services:
         settings, metrics = self.settings, self.metrics
@@ -173,6 +181,7 @@ class Operator:
             metrics=metrics,
             watchdog=self.watchdog,
             queue=self.queue,
+            leadership=self.elector if settings.leader_election else Unelected(),
         )
 
     def _workers(self) -> Workers[ResourceKey]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +21,10 @@ from kubernetes.client import ApiClient, ApiException, Configuration
 from isoloss_operator import api
 
 FIELD_MANAGER = "isoloss-operator"
-TIMEOUT = (5, 30)
-"""Seconds to connect and to read: the client has no default, and a thread cannot be cancelled."""
+CALL_SECONDS = 30.0
+"""Limit of one call: the client has no default, and a thread cannot be cancelled."""
+CONNECT_SECONDS = 5.0
+CHUNK = 2**16
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -116,11 +119,15 @@ class Cluster:
         self,
         client: ApiClient,
         *,
+        call_seconds: float = CALL_SECONDS,
         on_call: Callable[[str, int], None] = lambda _method, _status: None,
     ) -> None:
         """`on_call` gets the verb and HTTP status of every call (0: no answer)."""
         client.user_agent = FIELD_MANAGER
+        # By default urllib3 sends a request up to four times, each with the whole timeout.
+        client.rest_client.pool_manager.connection_pool_kw["retries"] = False
         self._client = client
+        self._call_seconds = call_seconds
         self._on_call = on_call
         self._stopped = threading.Event()
 
@@ -244,7 +251,10 @@ class Cluster:
             raise KINDS_OF_ERROR.get(status, Unavailable)(
                 f"{method} {path}: {status} {_message(content)}", status
             )
-        answer: Object = json.loads(content)
+        try:
+            answer: Object = json.loads(content)
+        except ValueError as error:
+            raise Unavailable(f"{method} {path}: the answer is not JSON: {error}") from error
         return answer
 
     def _send(
@@ -262,9 +272,23 @@ class Cluster:
             header_params={"Accept": "application/json", "Content-Type": content_type},
             auth_settings=["BearerToken"],
         )
+        deadline = time.monotonic() + self._call_seconds
+        timeout = (min(CONNECT_SECONDS, self._call_seconds), self._call_seconds)
         # The body is passed by here: param_serialize would copy all of it.
-        answer = self._client.call_api(verb, url, headers, body, _request_timeout=TIMEOUT)
-        return answer.status, answer.read()
+        answer = self._client.call_api(verb, url, headers, body, _request_timeout=timeout)
+        return answer.status, _content(answer.response, deadline)
+
+
+def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """The whole body. The client's timeout is of each read; this one is of all of them together."""
+    parts = []
+    while part := response.read1(CHUNK):
+        parts.append(part)
+        if time.monotonic() > deadline:
+            response.close()
+            raise TimeoutError("the answer did not end in time")
+    response.release_conn()
+    return b"".join(parts)
 
 
 def _message(content: bytes) -> str:
