@@ -174,23 +174,40 @@ def read_ledger(store: Store, folder: str) -> Ledger:
 
     Raises NotFound where there is none, BadRecord, NewerRecord or StoreUnavailable.
     """
-    for attempt in range(READS):
+
+    def read(path: str) -> bytes:
+        return store.read(path, max_bytes=MAX_LEDGER_BYTES)
+
+    def once() -> Ledger:
         path = layout.ledger_in(folder)
         try:
-            head = parse_head(store.read(path), store.location(path))
+            content = read(path)
         except NotFound:
             path = layout.former_ledger_in(folder)
-            return ledger_of_version_1(store.read(path), store.location(path))
+            return ledger_of_version_1(read(path), store.location(path))
+        head = parse_head(content, store.location(path))
+        return assemble(
+            head, lambda name: read_segment(read, layout.ledger_segment_in(folder, name))
+        ).ledger
+
+    for _ in range(READS - 1):
         try:
-            return assemble(
-                head, lambda name: store.read(layout.ledger_segment_in(folder, name))
-            ).ledger
-        except NotFound as error:
-            if attempt == READS - 1:
-                raise BadRecord(
-                    f"{store.location(path)}: a segment is missing: {error}"
-                ) from error
-    raise AssertionError("unreachable")
+            return once()
+        except MissingSegment:
+            continue
+    return once()
+
+
+class MissingSegment(BadRecord):
+    """A segment that the head names is not there: it was replaced meanwhile, or is lost."""
+
+
+def read_segment(read: Callable[[str], bytes], path: str) -> bytes:
+    """A segment's bytes. Raises MissingSegment, and what else `read` raises."""
+    try:
+        return read(path)
+    except NotFound as error:
+        raise MissingSegment(f"{error}: a segment of the ledger is missing") from error
 
 
 class _LedgerOfVersion1(Ledger):

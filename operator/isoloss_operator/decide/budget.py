@@ -22,6 +22,7 @@ from isoloss_operator.planning.points import PlannedPoint
 
 BUDGET_SPENT: Final = "BudgetExhausted"
 """Intent.reason of a point that is stopped or not started because the budget is spent."""
+ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,14 @@ def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     if budget is None:
         return ""
     flops_left, seconds_left = _left(budget, spent)
-    if flops_left <= 0:
-        return f"budget.flops {budget.flops} is spent ({flops_in_words(spent.flops)} FLOPs)"
-    if seconds_left <= 0:
+    # A run at its very end has spent just what was planned: rounding must not stop it there.
+    if budget.flops and flops_left < -ROUNDING * float(budget.flops):
+        return (
+            f"budget.flops {budget.flops} is spent: the sweep used {flops_in_words(spent.flops)}"
+        )
+    if seconds_left < 0:
         hours = spent.accelerator_seconds / 3600
-        return f"budget.acceleratorHours {budget.accelerator_hours} is spent ({hours:.3g} hours)"
+        return f"budget.acceleratorHours {budget.accelerator_hours} is spent: the sweep used {hours:.2f}"
     return ""
 
 

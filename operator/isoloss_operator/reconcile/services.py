@@ -8,7 +8,6 @@ from isoloss_operator.cluster.client import Cluster
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
-from isoloss_operator.process.leader import Leadership
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
@@ -30,4 +29,3 @@ class Services:
     metrics: Metrics
     watchdog: WatchDog
     queue: WorkQueue[ResourceKey]
-    leadership: Leadership

@@ -20,9 +20,10 @@ from isoloss_contract.ledger_files import (
     ledger_of_version_1,
     next_write,
     parse_head,
+    read_segment,
 )
 from isoloss_contract.reading import Read
-from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
+from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 
@@ -122,7 +123,13 @@ class Ledgers:
             return _Kept(ledger_of_version_1(content, store.location(path)))
         head = parse_head(content, store.location(path))
         self._check_epoch(head, path)
-        return _Kept(*_assembled(store, folder, head, self._read), version)
+
+        def read(name: str) -> bytes:
+            segment = layout.ledger_segment_in(folder, name)
+            return read_segment(lambda path: self._read(store, path), segment)
+
+        stored = assemble(head, read)
+        return _Kept(stored.ledger, stored, version)
 
     def _check_epoch(self, head: LedgerHead | None, path: str) -> None:
         """Raises NotLeading where the ledger was written by a later leader and this process is none."""
@@ -147,13 +154,3 @@ class Ledgers:
 
     def _call(self, name: str, call: Callable[[], Answer]) -> Answer:
         return self._timed(name, call)  # type: ignore[return-value]
-
-
-def _assembled(
-    store: Store, folder: str, head: LedgerHead, read: Callable[[Store, str], bytes]
-) -> tuple[Ledger, StoredLedger]:
-    try:
-        stored = assemble(head, lambda name: read(store, layout.ledger_segment_in(folder, name)))
-    except NotFound as error:
-        raise BadRecord(f"{error}: a segment of the ledger is missing") from error
-    return stored.ledger, stored
