@@ -20,6 +20,7 @@ from isoloss_contract.records import DataManifest, EvaluationResult, PointProgre
 from isoloss_contract.store import (
     BadRecord,
     NotFound,
+    Patience,
     Store,
     StoreUnavailable,
     parse_record,
@@ -173,7 +174,7 @@ class Storage:
         store = self._stores.get(uri)
         if store is None:
             # The library retries by itself, and so does the pass: more would only delay the report.
-            store = Store(uri, attempts=1)
+            store = Store(uri, Patience(attempts=1))
             self._stores.put(uri, store)
         return store
 

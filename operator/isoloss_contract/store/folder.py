@@ -1,0 +1,236 @@
+"""`Store`: a folder in object storage, whatever its kind.
+
+Objects are untrusted: reads are bounded in size and parsed strictly. Callers distinguish three
+kinds of errors without looking at a library's exceptions: absent (`NotFound`), unreadable
+(`BadRecord`) and everything else (`StoreUnavailable`).
+
+What reaches S3 and Google Cloud Storage comes with the extra `store` and is imported when a `Store`
+is made, so that the library reads local tables without it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from isoloss_contract.store.backend import Backend, Patience
+from isoloss_contract.store.errors import (
+    BadRecord,
+    BadStoreUri,
+    Changed,
+    NotFound,
+    StoreError,
+    StoreNotInstalled,
+    StoreUnavailable,
+    Unusable,
+    WriteConflict,
+)
+from isoloss_contract.store.parsing import Model, parse_json_object, parse_record
+
+if TYPE_CHECKING:
+    from tenacity import Retrying
+
+SCHEMES = ("s3", "gs", "file")
+MAX_RECORD_BYTES = 16 * 2**20
+"""Far more than any record that isoloss writes."""
+MAX_OBJECT_BYTES = 2**20
+"""Limit for a JSON object written by others, such as a model's config.json."""
+_LOCAL = "file://"
+
+Answer = TypeVar("Answer")
+
+
+def check_uri(uri: str) -> str:
+    """Return `uri` without a trailing slash. Raises BadStoreUri for an unusable scheme or bucket."""
+    parts = urlsplit(uri)
+    if parts.scheme not in SCHEMES:
+        raise BadStoreUri(
+            f"{uri}: the scheme must be one of {', '.join(s + '://' for s in SCHEMES)}"
+        )
+    if parts.scheme != "file" and not parts.netloc:
+        raise BadStoreUri(f"{uri}: no bucket")
+    if ".." in parts.path.split("/"):
+        raise BadStoreUri(f"{uri}: '..' is not allowed")
+    return uri.rstrip("/")
+
+
+class Store:
+    """A folder in object storage. Thread-safe; paths are relative to the folder."""
+
+    def __init__(self, uri: str, patience: Patience | None = None, *, anchor: str = "") -> None:
+        """On a file system, links are followed down to the folder `anchor`, `uri` itself by default.
+
+        Raises BadStoreUri, or StoreNotInstalled without the extra `store`.
+        """
+        self.uri = check_uri(uri)
+        patience = patience or Patience()
+        try:
+            self._backend = _backend(self.uri, patience, anchor or self.uri)
+            self._retrying = _retrying(patience)
+        except ImportError as error:
+            raise StoreNotInstalled(
+                f"{uri}: object storage needs the extra 'store': pip install 'isoloss[store]' "
+                f"({error})"
+            ) from error
+
+    def location(self, path: str) -> str:
+        """The full URI of `path`."""
+        return f"{self.uri}/{path}" if path else self.uri
+
+    def _ask(self, path: str, call: Callable[[], Answer]) -> Answer:
+        """Run `call` with retries; library exceptions become ours here and nowhere else."""
+        try:
+            return self._retrying(call)
+        except FileNotFoundError as error:
+            raise NotFound(f"{self.location(path)}: not found") from error
+        except Unusable as error:
+            raise BadRecord(f"{self.location(path)}: {error}") from error
+        except Changed as error:
+            raise WriteConflict(f"{self.location(path)}: another has written it") from error
+        except Exception as error:
+            # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
+            detail = str(error) or type(error).__name__
+            raise StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
+
+    def read(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> bytes:
+        """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord if larger than `max_bytes`."""
+        return self.read_versioned(path, max_bytes=max_bytes)[0]
+
+    def read_versioned(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> tuple[bytes, str]:
+        """The bytes at `path` and their version, which only `write_if` understands. Raises as `read`."""
+        return self._ask(path, lambda: self._backend.read(path, max_bytes))
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write an object atomically; on a file system by renaming."""
+        self._ask(path, lambda: self._backend.write(path, content))
+
+    def write_if(self, path: str, content: bytes, version: str | None) -> str:
+        """Write an object that still has `version`, or, for None, that is not there; its new version.
+
+        Of several writers with one version, one wins; the others get WriteConflict and must read
+        again. After StoreUnavailable the write may or may not have taken place, and may yet: read
+        again and compare before concluding anything. On a file system this excludes other calls
+        of `write_if` only, not `write`.
+        """
+        mark = secrets.token_hex(16)
+
+        def call() -> str:
+            try:
+                return self._backend.write_if(path, content, version, mark)
+            except Changed:
+                # By an earlier try, whose answer was lost? HTTP libraries also repeat a PUT unasked.
+                written = self._backend.version_marked(path, mark)
+                if written is None:
+                    raise
+                return written
+
+        return self._ask(path, call)
+
+    def stamp(self, path: str) -> str:
+        """Something that changes whenever the object at `path` is replaced, found without reading it.
+
+        Raises NotFound, StoreUnavailable or BadRecord.
+        """
+        return self._ask(path, lambda: self._backend.stamp(path))
+
+    def open(self, path: str) -> BinaryIO:
+        """A stream of what does not fit into memory; only opening it is retried. Raises as `read`."""
+        return self._ask(path, lambda: self._backend.open(path))
+
+    def read_record(self, path: str, model: type[Model]) -> Model:
+        """The record at `path`. Raises NotFound, StoreUnavailable, or BadRecord naming file and field."""
+        return parse_record(self.read(path), model, self.location(path))
+
+    def read_json_object(self, path: str) -> dict[str, Any]:
+        """The JSON object at `path`, with any keys. Raises NotFound, StoreUnavailable, BadRecord."""
+        content = self.read(path, max_bytes=MAX_OBJECT_BYTES)
+        return parse_json_object(content, self.location(path))
+
+    def write_record(self, path: str, record: BaseModel) -> None:
+        """Write a record as JSON."""
+        self.write(path, record.model_dump_json(indent=1).encode())
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object at `path`."""
+        try:
+            self.stamp(path)
+        except NotFound:
+            return False
+        return True
+
+    def names(self, path: str) -> list[str]:
+        """Sorted names of the objects and folders directly under `path`; [] if there are none."""
+        try:
+            found = self._ask(path, lambda: self._backend.names(path))
+        except NotFound:
+            return []
+        return sorted(set(found) - {""})
+
+    def remove(self, path: str) -> None:
+        """Remove an object or folder, if it exists."""
+        self._ask(path, lambda: self._backend.remove(path))
+
+    def read_many(
+        self, paths: Iterable[str], model: type[Model], *, workers: int = 16
+    ) -> dict[str, Model | StoreError]:
+        """Read records in parallel. The value of a path that fails is its error."""
+
+        def read_one(path: str) -> Model | StoreError:
+            try:
+                return self.read_record(path, model)
+            except StoreError as error:
+                return error
+
+        wanted = list(paths)
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            return dict(zip(wanted, pool.map(read_one, wanted), strict=True))
+
+
+def _backend(uri: str, patience: Patience, anchor: str) -> Backend:
+    scheme, _, root = uri.partition("://")
+    if scheme == "file":
+        from isoloss_contract.store.files import FileBackend
+
+        return FileBackend(Path(root), Path(anchor.removeprefix(_LOCAL)), patience)
+    if scheme == "gs":
+        from isoloss_contract.store.gs import GsBackend
+
+        return GsBackend(root, patience)
+    from isoloss_contract.store.s3 import S3Backend
+
+    return S3Backend(root, patience)
+
+
+def _retrying(patience: Patience) -> Retrying:
+    """Retries with growing pauses; one object serves all threads."""
+    from tenacity import (
+        Retrying,
+        retry_if_exception,
+        stop_after_attempt,
+        wait_exponential_jitter,
+    )
+
+    return Retrying(
+        stop=stop_after_attempt(patience.attempts),
+        wait=wait_exponential_jitter(multiplier=0.2, max=patience.longest_pause_seconds),
+        retry=retry_if_exception(_is_transient),
+        reraise=True,
+    )
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether a retry may help: not for absence, denied permissions or a missing bucket."""
+    if isinstance(
+        error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
+    ):
+        return False
+    if isinstance(error, Unusable | Changed):
+        return False
+    return not isinstance(error, ValueError | TypeError | json.JSONDecodeError)
