@@ -23,7 +23,7 @@ from isoloss_contract.ledger_files import (
     read_segment,
 )
 from isoloss_contract.reading import Read
-from isoloss_contract.store import NotFound, Store, StoreError
+from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 
@@ -97,11 +97,15 @@ class Ledgers:
         write = next_write(before, ledger, self._leadership.epoch)
         store, head = self._store(uri), layout.ledger_in(folder)
         self._kept.drop((uri, folder))
-        for name, content in write.segments.items():
-            self._write(store, layout.ledger_segment_in(folder, name), content)
-        version = self._call(
-            "ledger", lambda: store.write_if(head, write.stored.document, version)
-        )
+        try:
+            for name, content in write.segments.items():
+                self._write(store, layout.ledger_segment_in(folder, name), content)
+            version = self._call(
+                "ledger", lambda: store.write_if(head, write.stored.document, version)
+            )
+        except NotFound as error:
+            # A missing bucket: only a write can distinguish it from a missing object.
+            raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
         self._kept.put((uri, folder), _Kept(ledger, write.stored, version))
         self._remove(store, folder, write.obsolete)
 
