@@ -21,6 +21,7 @@ from isoloss_operator.decide.jobs.waiting import Wait, waits_for
 from isoloss_operator.decide.law_findings import laws_finding
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, SweepPlan
+from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
@@ -56,7 +57,9 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         view = SweepView.of(observed, spec)
         if view.manifest is None:
             return decide_preparation(view)  # preparation.py: no points before the corpus
-        points = {point.key: point for point in plan_points(view.spec, view.manifest)}
+        additions = known_ledger(observed).ledger.additions
+        planned = plan_points(view.spec, view.manifest, additions)
+        points = {point.key: point for point in planned}
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
     return _with_points(PointsView(view, view.manifest, points))
