@@ -24,10 +24,13 @@ from isoloss_operator.cluster.client import (
     load_configuration,
 )
 from isoloss_operator.cluster.jobs import JobWriter
+from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import PodDefaults
+from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
+from isoloss_operator.pass_deadline import within
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.leader import Elector, Terms, Unelected
 from isoloss_operator.process.metrics import Metrics
@@ -128,7 +131,8 @@ class Operator:
     def _connect(self) -> Cluster:
         settings = self.settings
         configuration = load_configuration(settings.workers + settings.job_writers + 4)
-        return Cluster(ApiClient(configuration), on_call=self._count_call)
+        limit = RateLimit(settings.api_qps, settings.api_burst)
+        return Cluster(ApiClient(configuration), limit=limit, on_call=self._count_call)
 
     def _count_call(self, method: str, status: int) -> None:
         self.metrics.api_calls.labels(method, str(status)).inc()
@@ -177,6 +181,7 @@ class Operator:
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
+            job_reader=JobReader(self.cluster, lost_seconds=settings.pod_lost_seconds),
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,
@@ -200,9 +205,13 @@ class Operator:
             if isinstance(error, NotLeading):
                 self._lost_lease()
 
+        def pass_over(key: ResourceKey) -> float | None:
+            with within(self.settings.pass_seconds):
+                return reconcile[key.kind.kind](key)
+
         return Workers(
             self.queue,
-            lambda key: reconcile[key.kind.kind](key),
+            pass_over,
             count=self.settings.workers,
             on_done=done,
         )

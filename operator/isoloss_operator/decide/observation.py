@@ -68,8 +68,11 @@ class ObservedJob:
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
     expires: bool = False
     """spec.ttlSecondsAfterFinished is set."""
+    lost: bool = False
+    """Its pod was to end long ago and its node does not say so. `failed` as well, although Kubernetes
+    goes on waiting: such a Job must be deleted, or it would start again should the node come back."""
     unfinished_pods: int = 0
-    """Pods neither Succeeded nor Failed, terminating ones included."""
+    """Pods neither Succeeded nor Failed, terminating ones included, lost ones not."""
     pod: ObservedPod | None = None
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""

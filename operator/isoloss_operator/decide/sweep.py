@@ -345,6 +345,8 @@ def _warnings(view: PointsView) -> tuple[str, ...]:
         found.append(f"The longest runs see some domains more than once: {named}.")
     if mixed := _mixed_versions(view):
         found.append(f"Points were trained with different versions: {mixed}.")
+    if lost := [job for job in view.observed.jobs if job.lost]:
+        found.append(f"{len(lost)} attempts were given up, such as: {lost[0].message}.")
     over = slots_taken(view.observed) - view.spec.parallelism
     if over > 0:
         found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")

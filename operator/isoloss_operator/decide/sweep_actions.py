@@ -31,6 +31,7 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
     delete += removal.deletions(unneeded, "its point is done already")
     ended = [job for job in view.active if job not in unneeded and _has_ended(view, job)]
     delete += removal.deletions(ended, "the ledger has recorded the end of its attempt")
+    delete += removal.lost_deletions(job for job in recorded_jobs(view) if job.uid in planned)
     stop, why = view.unwanted, "the ledger says to pause or prune its point"
     if view.spec.suspend:
         stop, why = view.active, "the sweep is suspended"

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -14,16 +14,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from isoloss_contract.store import StoreError, WriteConflict
-from isoloss_operator.cluster.client import JOB, POD, ClusterError, Conflict, NotFound, Refused
+from isoloss_operator.cluster.client import JOB, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.internal_error import internal_error
 from isoloss_operator.decide.jobs.progress import Mark
-from isoloss_operator.decide.labels import LABEL_KIND, LABEL_OWNER_UID
-from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
 from isoloss_operator.reconcile.services import Services
@@ -31,9 +29,6 @@ from isoloss_operator.reconcile.services import Services
 logger = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-JOBS_PER_LIST = 50
-"""Names that one request selects by: they are part of its URL."""
 
 
 @dataclass
@@ -92,14 +87,6 @@ class Memories:
         return self._memories.pop(key, None)
 
 
-@dataclass(frozen=True)
-class LiveJobs:
-    """A resource's Jobs and pods, read live."""
-
-    jobs: tuple[ObservedJob, ...]
-    orphaned_pods: tuple[str, ...]
-
-
 def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
     """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
     try:
@@ -109,38 +96,10 @@ def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
 
 
 def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
-    """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
-    labels = f"{LABEL_OWNER_UID}={owner.uid}"
-    jobs = [
-        job
-        for job in services.cluster.list(JOB, owner.namespace, labels=labels)
-        if is_owned_by(job, owner.uid)
-    ]
-    # Succeeded pods are most of all pods; all they tell is how long they ran, and that once.
-    unsuccessful = "status.phase!=Succeeded"
-    pods = list(services.cluster.list(POD, owner.namespace, labels=labels, fields=unsuccessful))
-    pods += _pods_of_newly_complete(services, owner, jobs)
-    versions = {job["metadata"]["uid"]: job["metadata"]["resourceVersion"] for job in jobs}
-    services.watchdog.read((key, JOB.kind), versions)
-    return LiveJobs(observe_jobs(jobs, pods), orphaned_pods(jobs, pods))
-
-
-def _pods_of_newly_complete(
-    services: Services, owner: Owner, jobs: Sequence[Object]
-) -> Iterator[dict[str, Any]]:
-    """The pods of train Jobs that succeeded and are not in the ledger yet: recorded ones expire."""
-    names = [
-        job["metadata"]["name"]
-        for job in jobs
-        if (job.get("status") or {}).get("completionTime")
-        and job["spec"].get("ttlSecondsAfterFinished") is None
-        and job["metadata"].get("labels", {}).get(LABEL_KIND) == "train"
-    ]
-    for start in range(0, len(names), JOBS_PER_LIST):
-        some = ",".join(names[start : start + JOBS_PER_LIST])
-        labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
-        succeeded = "status.phase=Succeeded"
-        yield from services.cluster.list(POD, owner.namespace, labels=labels, fields=succeeded)
+    """The Jobs and pods as they are now; the watch must deliver them, too."""
+    live = services.job_reader.read(owner)
+    services.watchdog.read((key, JOB.kind), live.versions)
+    return live
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:

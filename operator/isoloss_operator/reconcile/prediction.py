@@ -229,7 +229,8 @@ class PredictionReconciler:
         self._services.metrics.statuses.drop_prediction((key.namespace, key.name))
         self._services.watchdog.forget(key)
         self._services.watchdog.forget((key, "Job"))
-        self._memories.forget(key)
+        if memory := self._memories.forget(key):
+            self._services.job_reader.forget(memory.uid)
 
 
 def _says(config_map: Object | None, wanted: Object) -> bool:

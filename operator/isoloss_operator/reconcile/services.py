@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from isoloss_operator.cluster.client import Cluster
 from isoloss_operator.cluster.jobs import JobWriter
+from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.process.metrics import Metrics
@@ -25,6 +26,7 @@ class Services:
     storage: Storage
     ledgers: Ledgers
     jobs: JobWriter
+    job_reader: JobReader
     fitter: Fitter[ResourceKey]
     metrics: Metrics
     watchdog: WatchDog

@@ -210,3 +210,4 @@ class SweepReconciler:
         memory = self._memories.forget(key)
         if memory is not None:
             services.fitter.forget(memory.uid)
+            services.job_reader.forget(memory.uid)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from kubernetes import client
 
-from isoloss_operator.cluster.client import SWEEP, Cluster, Unavailable
+from isoloss_operator.cluster.client import JOB, SWEEP, Cluster, Unavailable
+from isoloss_operator.pass_deadline import carried, pass_deadline, within
 
 Serve = Callable[[socket.socket], None]
 
@@ -43,8 +44,14 @@ class Server:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            while connection.recv(65536):
+        with connection, contextlib.suppress(OSError), connection.makefile("rb") as stream:
+            while line := stream.readline():
+                length = 0
+                while line.strip():
+                    name, _, value = line.partition(b":")
+                    length = int(value) if name.lower() == b"content-length" else length
+                    line = stream.readline()
+                stream.read(length)
                 self.requests += 1
                 self._serve(connection)
 
@@ -130,3 +137,76 @@ def test_a_connection_is_used_again(serve: Callable[[Serve], Server]) -> None:
     for _ in range(3):
         assert cluster.get(SWEEP, "x", "y") == {"kind": "ScalingSweep"}
     assert len(accepted) == 1
+
+
+def busy_then(answer: Serve, *refusals: Serve) -> Serve:
+    """Refuses so many times, then answers."""
+    queue = [*refusals]
+    return lambda connection: (queue.pop(0) if queue else answer)(connection)
+
+
+OK = respond("200 OK", b'{"kind": "Job"}')
+BUSY = respond("429 Too Many Requests", b'{"message": "too many"}', "Retry-After: 1")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [BUSY, respond("503 Service Unavailable", b"{}", "Retry-After: 1")],
+    ids=["429", "503"],
+)
+def test_an_overloaded_server_is_asked_again_once_it_wants_to_be(
+    serve: Callable[[Serve], Server], refusal: Serve
+) -> None:
+    """Also to create: a request that is refused for overload was not begun."""
+    server = serve(busy_then(OK, refusal))
+    started = time.monotonic()
+    assert server.cluster(10).create(JOB, "x", {}) == {"kind": "Job"}
+    assert 1 <= time.monotonic() - started < 5
+    assert server.requests == 2
+
+
+def test_while_one_thread_stays_away_all_do(serve: Callable[[Serve], Server]) -> None:
+    server = serve(busy_then(OK, BUSY))
+    cluster = server.cluster(10)
+    refused = threading.Thread(target=cluster.get, args=(JOB, "x", "y"))
+    refused.start()
+    time.sleep(0.3)
+    started = time.monotonic()
+    cluster.get(JOB, "x", "z")
+    assert time.monotonic() - started > 0.4
+    refused.join()
+
+
+def test_a_server_that_stays_overloaded_is_unavailable_in_time(
+    serve: Callable[[Serve], Server],
+) -> None:
+    server = serve(BUSY)
+    started = time.monotonic()
+    with pytest.raises(Unavailable):
+        server.cluster(1.5).get(SWEEP, "x", "y")
+    assert time.monotonic() - started < 2
+    assert server.requests <= 2
+
+
+def test_no_call_outlasts_its_pass(serve: Callable[[Serve], Server]) -> None:
+    cluster = serve(lambda _connection: time.sleep(30)).cluster(20)
+    started = time.monotonic()
+    with within(0.3), pytest.raises(Unavailable):
+        cluster.get(SWEEP, "x", "y")
+    with within(0), pytest.raises(Unavailable, match="no time is left"):
+        cluster.get(SWEEP, "x", "y")
+    assert time.monotonic() - started < 3
+
+
+def test_a_pass_takes_its_deadline_along_to_other_threads() -> None:
+    seen: list[float] = []
+    with within(5):
+        wanted = pass_deadline()
+        with within(50):
+            assert pass_deadline() == wanted, "an inner deadline does not lengthen the outer one"
+        work = carried(lambda: seen.append(pass_deadline()))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [wanted]
+    assert pass_deadline() == float("inf")

@@ -18,7 +18,6 @@ from isoloss_contract.records import ExitCode, Outcome
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
@@ -501,8 +500,8 @@ ROWS: dict[str, Row] = {
             jobs=(
                 failed(
                     FIRST,
-                    ExitCode.INTERRUPTED,
-                    pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another"),
+                    ExitCode.CLAIMED_ELSEWHERE,
+                    pod_termination_message=words("ClaimedElsewhere", "held by another"),
                 ),
                 job(POINTS[1]),
                 job(POINTS[2]),
@@ -776,10 +775,15 @@ def test_a_hung_attempt_is_charged_said_in_an_event_and_retried_once_its_job_is_
     assert started(decide_sweep(gone)) == ("tiny-b8-lr1e-3-a2",)
 
 
-def test_nothing_is_ended_before_the_time_is_up_or_without_stall_seconds() -> None:
+def test_nothing_is_ended_before_the_time_is_up() -> None:
     """A slow start is no hang."""
     assert decide_sweep(hung(599)).delete == ()
-    assert decide_sweep(replace(hung(10**6), spec=parsed(sweep_spec()))).delete == ()
+
+
+def test_a_sweep_that_sets_no_stall_seconds_gives_its_attempts_an_hour() -> None:
+    by_default = parsed(sweep_spec())
+    assert decide_sweep(replace(hung(3599), spec=by_default)).delete == ()
+    assert len(decide_sweep(replace(hung(3600), spec=by_default)).delete) == 1
 
 
 def test_the_progress_of_every_running_point_is_read() -> None:
@@ -788,6 +792,28 @@ def test_the_progress_of_every_running_point_is_read() -> None:
     spec = sweep_spec(grid=grid, parallelism=200)
     world = observed(spec, jobs=tuple(job(p) for p in points(spec)))
     assert len(sweep_reads(world, frozenset()).progress) == 200
+
+
+def test_an_attempt_whose_node_is_lost_is_retried_uncharged_and_its_job_deleted() -> None:
+    """The Job stays for as long as its pod does, and neither holds a slot nor is waited for."""
+    message = "pod a on node b did not end within its grace period"
+    gone = {"failed": True, "lost": True, "unfinished_pods": 0}
+    lost = job(FIRST, reason="NodeLost", message=message, **gone)
+    world = training(jobs=(lost, job(POINTS[1]), job(POINTS[2])))
+    plan = decide_sweep(world)
+    assert plan.ledger is not None
+    attempts = plan.ledger.points[0].attempts
+    assert (attempts.charged, attempts.last_failure, attempts.ended) == ({}, "NodeLost", 1)
+    assert {event.reason: event.type for event in plan.events}["NodeLost"] == "Warning"
+    assert started(plan) == ("tiny-b8-lr1e-3-a2",)
+    recorded = after(world, plan, jobs=(*world.jobs, *(job(FIRST, attempt=2),)))
+    later = decide_sweep(recorded)
+    assert names(later.delete) == [lost.name]
+    assert later.expire == ()
+    assert any(message in warning for warning in later.status.warnings)
+    deleted = replace(recorded, jobs=(replace(lost, deleting=True), *recorded.jobs[1:]))
+    assert decide_sweep(deleted).delete == ()
+    assert decide_sweep(deleted).create == ()
 
 
 def test_points_trained_by_different_versions_are_warned_of() -> None:
@@ -1018,7 +1044,9 @@ def test_endings_are_told_by_kind_not_by_point() -> None:
 def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_stepped_back() -> None:
     """Its cost is the other sweep's."""
     claimed = failed(
-        FIRST, ExitCode.INTERRUPTED, pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held")
+        FIRST,
+        ExitCode.CLAIMED_ELSEWHERE,
+        pod_termination_message=words("ClaimedElsewhere", "held"),
     )
     waiting_for_it = known(training(jobs=(claimed,)), jobs=(replace(claimed, expires=True),))
     plan = decide_sweep(replace(waiting_for_it, results={FIRST.key: result(FIRST)}))

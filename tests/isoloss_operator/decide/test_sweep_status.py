@@ -12,7 +12,7 @@ from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.attempts import after_failure
-from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, Failure, FailureClass
+from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
@@ -165,8 +165,8 @@ def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
     crashed = failed(
         planned[0],
         worked_seconds=1800.0,
-        pod_exit_code=int(ExitCode.INTERRUPTED),
-        pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another sweep"),
+        pod_exit_code=int(ExitCode.CLAIMED_ELSEWHERE),
+        pod_termination_message=words("ClaimedElsewhere", "held by another sweep"),
     )
     found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
     plan = decide_sweep(observed(jobs=(crashed,), results=found))

@@ -40,6 +40,7 @@ reason to wait, being preempted every second is."""
 DELAYS: Final[Mapping[FailureClass, Delay]] = {
     FailureClass.INTERRUPTED: _INTERRUPTION,
     FailureClass.POD_VANISHED: _INTERRUPTION,
+    FailureClass.NODE_LOST: _INTERRUPTION,
     FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
     FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
     FailureClass.STORAGE: Delay(15.0, factor=4.0, limit=600.0),
@@ -61,7 +62,7 @@ def delay_seconds(attempts: Attempts) -> float:
     failure = attempts.last_failure
     if not failure:
         return 0.0
-    if failure in (FailureClass.INTERRUPTED, FailureClass.POD_VANISHED):
+    if delay_of(failure) is _INTERRUPTION:
         return delay_of(failure).seconds(attempts.idle_interruptions)
     return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
 

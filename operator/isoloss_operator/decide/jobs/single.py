@@ -146,7 +146,11 @@ def _retried(task: SingleTask) -> Finding | None:
     failure = task.attempts.last_failure
     if not failure:
         return None
-    if failure in (FailureClass.INTERRUPTED, FailureClass.POD_VANISHED):
+    if failure in (
+        FailureClass.INTERRUPTED,
+        FailureClass.POD_VANISHED,
+        FailureClass.NODE_LOST,
+    ):
         message = f"The {task.words.name} Job was interrupted and is retried."
     else:
         ended = task.attempts.ended
