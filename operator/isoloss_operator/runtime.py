@@ -158,7 +158,11 @@ class Operator:
         return Services(
             settings=settings,
             cluster=self.cluster,
-            storage=Storage(readers=settings.store_readers, on_call=store_called),
+            storage=Storage(
+                readers=settings.store_readers,
+                prefixes=settings.every_storage_prefix(),
+                on_call=store_called,
+            ),
             jobs=JobWriter(
                 self.cluster,
                 pod_defaults(settings),
