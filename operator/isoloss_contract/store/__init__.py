@@ -4,6 +4,7 @@ from isoloss_contract.store.backend import Patience
 from isoloss_contract.store.errors import (
     BadRecord,
     BadStoreUri,
+    NewerRecord,
     NotFound,
     StoreError,
     StoreNotInstalled,
@@ -17,6 +18,7 @@ __all__ = [
     "MAX_RECORD_BYTES",
     "BadRecord",
     "BadStoreUri",
+    "NewerRecord",
     "NotFound",
     "Patience",
     "Store",

@@ -15,6 +15,10 @@ class BadRecord(StoreError):
     """There is an object, but its content is not what it should be."""
 
 
+class NewerRecord(StoreError):
+    """There is an object of a newer format than this version of isoloss knows."""
+
+
 class WriteConflict(StoreError):
     """The object is no longer the one that was read: read it again before writing."""
 
