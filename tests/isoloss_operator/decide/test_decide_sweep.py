@@ -13,7 +13,7 @@ import pytest
 
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Ledger, PointState
-from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
@@ -167,6 +167,10 @@ ROWS: dict[str, Row] = {
             jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
             results={FIRST.key: Unanswered("result.json: timeout")},
         ),
+        ("False", "StorageUnreachable"),
+    ),
+    "a manifest that a newer version wrote is not prepared again": Row(
+        lambda: training(manifest=Newer("manifest.json: written by a newer isoloss")),
         ("False", "StorageUnreachable"),
     ),
     "a proxy like a checkpoint without a config.json stalls and names the field": Row(
@@ -490,6 +494,22 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
+    ),
+    "a result that the store alone does not give out stops no other point": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unanswered("result.json: access denied", alone=True)},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
+    "a result that a newer version wrote is left alone and charged to nobody": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Newer("result.json: written by a newer isoloss")},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
     ),
     "an unreadable trajectory is set aside and its point trained again": Row(
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
