@@ -135,7 +135,7 @@ def _with_derived_proxies(spec: ScalingSweepSpec) -> ScalingSweepSpec:
 
 def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
     try:
-        return Store(checkpoint).read_json_object("config.json")
+        return Store(checkpoint, follow_links=True).read_json_object("config.json")
     except StoreError as error:
         return error
 

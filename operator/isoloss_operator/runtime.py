@@ -168,7 +168,11 @@ class Operator:
             self.queue.add(key)
             logger.info("Fit of %s ended after %.1f s (final: %s)", key, seconds, is_final)
 
-        storage = Storage(readers=settings.store_readers, on_call=store_called)
+        storage = Storage(
+            readers=settings.store_readers,
+            prefixes=settings.every_storage_prefix(),
+            on_call=store_called,
+        )
         leadership = self.elector if settings.leader_election else Unelected()
         return Services(
             settings=settings,

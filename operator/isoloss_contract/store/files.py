@@ -37,16 +37,20 @@ _READ_BYTES = 2**20
 
 
 class FileBackend:
-    """The folder `root`; links are followed down to `anchor`, a folder above it or itself, and not below."""
+    """The folder `root`; links are followed down to `anchor`, a folder above it or itself, and not below.
 
-    def __init__(self, root: Path, anchor: Path, patience: Patience) -> None:
-        self._anchor = anchor
-        self._above = root.relative_to(anchor).parts
+    Without an anchor links are followed everywhere: for folders that nobody is protected from.
+    """
+
+    def __init__(self, root: Path, anchor: Path | None, patience: Patience) -> None:
+        self._anchor = anchor or root
+        self._links = 0 if anchor is None else os.O_NOFOLLOW
+        self._above = root.relative_to(self._anchor).parts
         self._lock_seconds = min(_LOCK_SECONDS, patience.attempt_seconds)
 
     def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
         """Content and its SHA-256."""
-        with self._folder_of(path) as (folder, name), _opened(folder, name) as file:
+        with self._folder_of(path) as (folder, name), self._opened(folder, name) as file:
             if os.fstat(file.fileno()).st_size > max_bytes:
                 raise Unusable(f"larger than {max_bytes} bytes")
             content = file.read(max_bytes + 1)
@@ -102,7 +106,10 @@ class FileBackend:
     def open(self, path: str) -> BinaryIO:
         """The file itself."""
         with self._folder_of(path) as (folder, name):
-            return _opened(folder, name)
+            return self._opened(folder, name)
+
+    def _opened(self, folder: int, name: str) -> BinaryIO:
+        return _opened(folder, name, self._links)
 
     @contextmanager
     def _folder_of(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
@@ -119,7 +126,8 @@ class FileBackend:
         folder = os.open(self._anchor, _FOLDER)
         try:
             for number, part in enumerate(parts, 1):
-                below = _open_folder(folder, part, "/".join(parts[:number]), create=create)
+                shown = "/".join(parts[:number])
+                below = _open_folder(folder, part, shown, self._links, create=create)
                 os.close(folder)
                 folder = below
             yield folder
@@ -159,9 +167,9 @@ def _make_folder(above: int, name: str) -> None:
             os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | stat.S_IWGRP)
 
 
-def _open_folder(above: int, name: str, shown: str, *, create: bool) -> int:
+def _open_folder(above: int, name: str, shown: str, links: int, *, create: bool) -> int:
     try:
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        return os.open(name, _FOLDER | links, dir_fd=above)
     except FileNotFoundError:
         if not create:
             raise
@@ -170,13 +178,15 @@ def _open_folder(above: int, name: str, shown: str, *, create: bool) -> int:
         _refuse_file(above, name, shown)
         raise
     _make_folder(above, name)
-    return _open_folder(above, name, shown, create=False)
+    return _open_folder(above, name, shown, links, create=False)
 
 
-def _opened(folder: int, name: str) -> BinaryIO:
+def _opened(folder: int, name: str, links: int) -> BinaryIO:
     """The file, if it is one. Raises Unusable for a link, a folder or a device."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
+        descriptor = os.open(
+            name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links, dir_fd=folder
+        )
     except OSError:
         _refuse_link(folder, name, name)
         raise
@@ -230,7 +240,7 @@ def _digest(folder: int, name: str) -> str | None:
     """SHA-256 of the file; None where nothing is there."""
     digest = hashlib.sha256()
     try:
-        with _opened(folder, name) as file:
+        with _opened(folder, name, os.O_NOFOLLOW) as file:
             while block := file.read(_READ_BYTES):
                 digest.update(block)
     except FileNotFoundError:

@@ -64,15 +64,26 @@ def check_uri(uri: str) -> str:
 class Store:
     """A folder in object storage. Thread-safe; paths are relative to the folder."""
 
-    def __init__(self, uri: str, patience: Patience | None = None, *, anchor: str = "") -> None:
+    def __init__(
+        self,
+        uri: str,
+        patience: Patience | None = None,
+        *,
+        anchor: str = "",
+        follow_links: bool = False,
+    ) -> None:
         """On a file system, links are followed down to the folder `anchor`, `uri` itself by default.
+
+        With `follow_links` they are followed everywhere, as a reader of its own folders may.
 
         Raises BadStoreUri, or StoreNotInstalled without the extra `store`.
         """
         self.uri = check_uri(uri)
         patience = patience or Patience()
         try:
-            self._backend = _backend(self.uri, patience, anchor or self.uri)
+            self._backend = _backend(
+                self.uri, patience, None if follow_links else anchor or self.uri
+            )
             self._retrying = _retrying(patience)
         except ImportError as error:
             raise StoreNotInstalled(
@@ -193,12 +204,13 @@ class Store:
             return dict(zip(wanted, pool.map(read_one, wanted), strict=True))
 
 
-def _backend(uri: str, patience: Patience, anchor: str) -> Backend:
+def _backend(uri: str, patience: Patience, anchor: str | None) -> Backend:
     scheme, _, root = uri.partition("://")
     if scheme == "file":
         from isoloss_contract.store.files import FileBackend
 
-        return FileBackend(Path(root), Path(anchor.removeprefix(_LOCAL)), patience)
+        anchored = None if anchor is None else Path(anchor.removeprefix(_LOCAL) or "/")
+        return FileBackend(Path(root), anchored, patience)
     if scheme == "gs":
         from isoloss_contract.store.gs import GsBackend
 

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from isoloss_contract.store.errors import BadRecord
+from isoloss_contract.records.base import CONTRACT_VERSION
+from isoloss_contract.store.errors import BadRecord, NewerRecord
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -17,14 +18,28 @@ def parse_record(
 ) -> Model:
     """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field.
 
-    `extra`: let unknown fields pass, where a newer version may have written some.
+    `extra`: let unknown fields pass, where a newer version may have written some. Raises NewerRecord
+    where the record says that it follows a newer contract, whatever else is in it.
     """
     try:
         return model.model_validate_json(content, extra=extra)
     except ValidationError as error:
+        _refuse_newer(content, source)
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(document)"
         raise BadRecord(f"{source}: {field}: {first['msg']}") from error
+
+
+def _refuse_newer(content: bytes, source: str) -> None:
+    try:
+        version = parse_json_object(content, source).get("contract_version")
+    except BadRecord:
+        return
+    if isinstance(version, int) and version > CONTRACT_VERSION:
+        raise NewerRecord(
+            f"{source}: written by a newer isoloss (contract version {version}; this one knows up "
+            f"to {CONTRACT_VERSION}): upgrade what reads it"
+        )
 
 
 def parse_json_object(content: bytes, source: str) -> dict[str, Any]:

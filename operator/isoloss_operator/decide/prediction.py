@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
-from isoloss_contract.reading import Read, Unanswered, value_of
+from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.answers import predicted_in_words
 from isoloss_operator.decide.conditions import (
@@ -125,7 +125,7 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
 
 def _unanswered(observed: ObservedPrediction) -> str:
     reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
-    return next((read.message for read in reads if isinstance(read, Unanswered)), "")
+    return next((read.message for read in reads if is_unknown(read)), "")
 
 
 def _not_accepted(reason: Reason, message: str) -> State:

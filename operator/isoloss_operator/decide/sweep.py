@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from isoloss_contract.ledger import DONE, PointState
-from isoloss_contract.reading import Newer, Unanswered
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, is_unknown
 from isoloss_operator.decide.admission import slots_taken
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
@@ -82,11 +82,13 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     """An error that says nothing about what is stored: nothing may be concluded from it."""
     results = tuple(observed.results.values())
     # A store that returns some results is there: what it withholds concerns those points alone.
-    if not all(isinstance(result, Unanswered) for result in results):
+    if not all(isinstance(result, Unanswered) and not result.alone for result in results):
         results = ()
     reads = (observed.manifest, observed.ledger, *observed.like_configs.values(), *results)
     unanswered = (read.message for read in reads if isinstance(read, Unanswered))
     message = observed.store_error or next(unanswered, "")
+    if isinstance(observed.manifest, Newer):
+        message = message or observed.manifest.message
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
 
 
@@ -347,6 +349,10 @@ def _warnings(view: PointsView) -> tuple[str, ...]:
         found.append(f"Points were trained with different versions: {mixed}.")
     if lost := [job for job in view.observed.jobs if job.lost]:
         found.append(f"{len(lost)} attempts were given up, such as: {lost[0].message}.")
+    if view.unanswered:
+        reads = (view.observed.results.get(key, ABSENT) for key in view.unanswered)
+        message = min(read.message for read in reads if is_unknown(read))
+        found.append(f"{len(view.unanswered)} results cannot be read and wait: {message}")
     over = slots_taken(view.observed) - view.spec.parallelism
     if over > 0:
         found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")

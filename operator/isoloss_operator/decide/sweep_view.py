@@ -16,7 +16,16 @@ from isoloss_contract.ledger import (
     PointRecord,
     PointState,
 )
-from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import (
+    ABSENT,
+    Absent,
+    Newer,
+    Read,
+    Unanswered,
+    Unreadable,
+    is_unknown,
+    value_of,
+)
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import ScalingSweepSpec
@@ -226,12 +235,12 @@ class PointsView:
 
     @cached_property
     def unanswered(self) -> frozenset[str]:
-        """Points whose result the store did not return: this pass concludes nothing about them."""
+        """Points whose result the store did not return, or a newer isoloss wrote: nothing is concluded of them."""
         return frozenset(
             record.key
             for record in self.ledger.points
             if record.state not in DONE
-            and isinstance(self.observed.results.get(record.key), Unanswered)
+            and is_unknown(self.observed.results.get(record.key, ABSENT))
         )
 
     @cached_property

@@ -187,7 +187,11 @@ class SweepReconciler:
         if plan.fit is not None and first is not None:
             manifest = value_of(observed.manifest)
             tokenizer = manifest.tokenizer_digest if manifest else None
-            job = FitJob(plan.fit, first.store_uri, tokenizer, f"{owner.namespace}/{owner.name}")
+            title, anchor = (
+                f"{owner.namespace}/{owner.name}",
+                services.storage.anchor(first.store_uri),
+            )
+            job = FitJob(plan.fit, first.store_uri, tokenizer, title, anchor)
             services.fitter.start(owner.uid, key, job)
 
     def _store(self, first: FirstReads, plan: SweepPlan) -> None:

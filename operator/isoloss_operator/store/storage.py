@@ -27,6 +27,7 @@ from isoloss_contract.store import (
 )
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.settings import normal_uri
 from isoloss_operator.store.fit_files import read_outcome
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
@@ -52,10 +53,15 @@ class Storage:
         self,
         *,
         readers: int = 16,
+        prefixes: Iterable[str] = (),
         on_call: Callable[[str, float, bool], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_call` hears of every read or write: its name, seconds and whether the store answered."""
+        """`prefixes` are the administrator's: on a volume, no link below them is followed.
+
+        `on_call` hears of every read or write: its name, seconds and whether the store answered.
+        """
+        self._prefixes = sorted((prefix.rstrip("/") for prefix in prefixes), key=len)
         self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
         self._on_call = on_call
         self._clock = clock
@@ -162,19 +168,29 @@ class Storage:
             content = self.timed("set-aside", lambda: store.read(request.path))
         except NotFound:
             return
+        except BadRecord as error:
+            content = f"not kept: {error}\n".encode()
+        try:
+            self._write("set-aside", uri, request.aside, content)
+            self.timed("set-aside", lambda: store.remove(request.path))
         except BadRecord:
-            content = b"larger than any record of isoloss; not kept\n"
-        self._write("set-aside", uri, request.aside, content)
-        self.timed("set-aside", lambda: store.remove(request.path))
+            # The folder is a link or a file. Removing it follows nothing.
+            self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
 
     # ------------------------------------------------------------------------------------- calls
+
+    def anchor(self, uri: str) -> str:
+        """The highest folder over the store that the configuration names; tenants may write below it."""
+        normal = normal_uri(uri)
+        above = (p for p in self._prefixes if f"{normal}/".startswith(f"{p}/"))
+        return next(above, uri)
 
     def store(self, uri: str) -> Store:
         """The store at a URI, opened once."""
         store = self._stores.get(uri)
         if store is None:
             # The library retries by itself, and so does the pass: more would only delay the report.
-            store = Store(uri, Patience(attempts=1))
+            store = Store(uri, Patience(attempts=1), anchor=self.anchor(uri))
             self._stores.put(uri, store)
         return store
 

@@ -189,6 +189,10 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "StorageUnreachable"),
     ),
+    "a manifest that a newer version wrote is not prepared again": Row(
+        lambda: training(manifest=Newer("manifest.json: written by a newer isoloss")),
+        ("False", "StorageUnreachable"),
+    ),
     "a proxy like a checkpoint without a config.json stalls and names the field": Row(
         lambda: observed(
             spec_with(proxies=[LIKE]),
@@ -529,6 +533,22 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
+    ),
+    "a result that the store alone does not give out stops no other point": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unanswered("result.json: access denied", alone=True)},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
+    "a result that a newer version wrote is left alone and charged to nobody": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Newer("result.json: written by a newer isoloss")},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
     ),
     "an unreadable trajectory is set aside and its point trained again": Row(
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),

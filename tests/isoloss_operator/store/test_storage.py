@@ -21,7 +21,7 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, StoreUnavailable
+from isoloss_contract.store import BadRecord, StoreError, StoreUnavailable
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting.fit_jobs import FitJob
@@ -92,6 +92,45 @@ def test_setting_aside_moves_and_may_be_done_twice(
     storage.set_aside(uri, request)
     assert not (tmp_path / "bad.json").exists()
     assert (tmp_path / "bad.json.unreadable").read_text() == "x"
+
+
+def test_a_link_of_a_tenant_leads_the_operator_nowhere(storage: Storage, tmp_path: Path) -> None:
+    """Set aside, the operator's own token would be where the tenant can read it."""
+    uri, path = f"file://{tmp_path}/tenant", "points/a/result.json"
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "tenant/points/a").mkdir(parents=True)
+    (tmp_path / "tenant" / path).symlink_to(tmp_path / "token")
+    found = storage.results(uri, ["a"])["a"]
+    assert isinstance(found, Unreadable)
+    assert "symbolic link" in found.message
+    storage.set_aside(uri, SetAside(path, f"{path}.unreadable", "unreadable"))
+    assert "symbolic link" in (tmp_path / "tenant" / f"{path}.unreadable").read_text()
+    assert not (tmp_path / "tenant" / path).is_symlink()
+    assert (tmp_path / "token").read_text() == "secret"
+
+
+def test_a_linked_folder_is_removed_and_nothing_behind_it(
+    storage: Storage, tmp_path: Path
+) -> None:
+    uri, path = f"file://{tmp_path}/tenant", "points/a/result.json"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/result.json").write_text("another tenant's")
+    (tmp_path / "tenant/points").mkdir(parents=True)
+    (tmp_path / "tenant/points/a").symlink_to(tmp_path / "other")
+    assert isinstance(storage.results(uri, ["a"])["a"], Unreadable)
+    storage.set_aside(uri, SetAside(path, f"{path}.unreadable", "unreadable"))
+    assert storage.results(uri, ["a"]) == {}
+    assert [each.name for each in (tmp_path / "other").iterdir()] == ["result.json"]
+
+
+def test_no_link_below_an_allowed_prefix_is_followed(tmp_path: Path) -> None:
+    """A store's own folder is the tenant's too."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "tenant").symlink_to(tmp_path / "other")
+    careful = Storage(prefixes=[f"file://{tmp_path}", f"file://{tmp_path}/tenant"])
+    with pytest.raises(StoreError, match="tenant is a symbolic link"):
+        careful.store(f"file://{tmp_path}//tenant").write("ledger.json", b"x")
+    assert list((tmp_path / "other").iterdir()) == []
 
 
 # ----------------------------------------------------------------------------------------- fits

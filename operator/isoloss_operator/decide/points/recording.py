@@ -8,7 +8,7 @@ from functools import cached_property
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, ConfigurationError, Ledger, PointRecord
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.api import FailurePolicy, ScalingSweepSpec
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
@@ -118,7 +118,7 @@ class _SeenPoint:
         if self.record.state in DONE:
             return ()
         match self.result:
-            case Unanswered():
+            case Newer() | Unanswered():
                 return ()
             case PointResult() as result if is_enough(self.point, result) or self._goes_on(result):
                 return ()
@@ -134,7 +134,7 @@ class _SeenPoint:
         if self.failures:
             return self._failed()
         match self.result:
-            case Unanswered():
+            case Newer() | Unanswered():
                 return record
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
