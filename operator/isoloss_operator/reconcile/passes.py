@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -187,7 +186,10 @@ def _report_bug(
 ) -> None:
     """Never raises: the error of the pass is the one to be logged."""
     document = internal_error(
-        body.get("status") or {}, body["metadata"].get("generation", 0), datetime.now(UTC), error
+        body.get("status") or {},
+        body["metadata"].get("generation", 0),
+        services.cluster.clock.now(),
+        error,
     )
     try:
         _write(services, owner, memory, body, document, ())

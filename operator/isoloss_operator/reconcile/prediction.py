@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from isoloss_contract.reading import ABSENT, Read
@@ -109,7 +108,7 @@ class PredictionReconciler:
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
-            now=datetime.now(UTC),
+            now=self._services.cluster.clock.now(),
             spec=parsed(parse_prediction_spec, body),
             status=body.get("status") or {},
             jobs=read_jobs(self._services, owner, key).jobs,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
@@ -93,7 +92,7 @@ class SweepReconciler:
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
-            now=datetime.now(UTC),
+            now=self._services.cluster.clock.now(),
             spec=parsed(parse_sweep_spec, body),
             status=body.get("status") or {},
             jobs=live.jobs,
