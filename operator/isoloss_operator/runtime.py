@@ -40,6 +40,7 @@ from isoloss_operator.reconcile.prediction import PredictionReconciler
 from isoloss_operator.reconcile.services import Services
 from isoloss_operator.reconcile.sweep import SweepReconciler
 from isoloss_operator.settings import Settings
+from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 
 KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
@@ -167,10 +168,17 @@ class Operator:
             self.queue.add(key)
             logger.info("Fit of %s ended after %.1f s (final: %s)", key, seconds, is_final)
 
+        storage = Storage(
+            readers=settings.store_readers,
+            prefixes=settings.every_storage_prefix(),
+            on_call=store_called,
+        )
+        leadership = self.elector if settings.leader_election else Unelected()
         return Services(
             settings=settings,
             cluster=self.cluster,
-            storage=Storage(readers=settings.store_readers, on_call=store_called),
+            storage=storage,
+            ledgers=Ledgers(storage.store, storage.timed, leadership),
             jobs=JobWriter(
                 self.cluster,
                 pod_defaults(settings),
@@ -186,7 +194,6 @@ class Operator:
             metrics=metrics,
             watchdog=self.watchdog,
             queue=self.queue,
-            leadership=self.elector if settings.leader_election else Unelected(),
         )
 
     def _workers(self) -> Workers[ResourceKey]:
@@ -199,6 +206,8 @@ class Operator:
             self.metrics.reconcile_seconds.labels(key.kind.kind).observe(seconds)
             if error is not None:
                 self.metrics.reconcile_errors.labels(key.kind.kind, type(error).__name__).inc()
+            if isinstance(error, NotLeading):
+                self._lost_lease()
 
         def pass_over(key: ResourceKey) -> float | None:
             with within(self.settings.pass_seconds):

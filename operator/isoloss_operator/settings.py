@@ -127,6 +127,12 @@ class Settings(BaseModel):
         own = self.allowed_storage.get(namespace, ())
         return (*own, *self.allowed_storage.get(EVERY_NAMESPACE, ()))
 
+    def every_storage_prefix(self) -> tuple[str, ...]:
+        """The URI prefixes of all namespaces."""
+        return tuple(
+            normal_uri(prefix) for each in self.allowed_storage.values() for prefix in each
+        )
+
     def storage_refusal(self, namespace: str) -> str:
         """The message for a resource that uses storage which its namespace may not."""
         allowed = self.storage_prefixes(namespace)

@@ -33,6 +33,7 @@ from tests.support.builders import (
     sweep_spec,
     words,
 )
+from tests.support.ledgers import read_back
 
 CHARGED = {
     "crash": FailureClass.CRASHED,
@@ -114,7 +115,7 @@ class FakeWorld:
     def _apply(self, plan: SweepPlan) -> None:
         if plan.ledger is not None:
             self._may_die()
-            self.ledger = Ledger.model_validate_json(plan.ledger.document())
+            self.ledger = read_back(plan.ledger)
         for aside in plan.set_aside:
             self._may_die()
             key = aside.path.split("/")[1]

@@ -84,7 +84,8 @@ class Fit(ApiType):
 
 
 class SweepBudget(ApiType):
-    """Limits on what the sweep may spend. A point that does not fit is not started."""
+    """Limits on what the sweep may spend. A point that does not fit is not started; once a limit is
+    exceeded, running points are stopped with a checkpoint, and go on when the limit is raised."""
 
     rules: ClassVar = (
         Rule(

@@ -19,6 +19,7 @@ from kubernetes.client import ApiClient, Configuration
 
 from isoloss_operator import api
 from isoloss_operator.cluster.rate_limit import RateLimit
+from isoloss_operator.cluster.server_clock import ServerClock
 from isoloss_operator.cluster.transport import TRANSPORT_ERRORS, Answer, Request, Transport
 from isoloss_operator.pass_deadline import pass_deadline
 
@@ -131,6 +132,7 @@ class Cluster:
         self._transport = Transport(client, user_agent=FIELD_MANAGER)
         self._call_seconds = call_seconds
         self._limit = limit or RateLimit()
+        self.clock = ServerClock()
         self._on_call = on_call
         self._stopped = threading.Event()
 
@@ -262,6 +264,7 @@ class Cluster:
         try:
             answer = self._transport.send(request, deadline)
             status = answer.status
+            self.clock.saw(answer.date)
         except TRANSPORT_ERRORS as error:
             raise Unavailable(f"{request}: {type(error).__name__}: {error}") from error
         finally:

@@ -38,6 +38,8 @@ class Answer:
     content: bytes
     retry_after: str | None
     """The header of that name."""
+    date: str | None = None
+    """The header of that name: the server's clock."""
 
     @property
     def is_overloaded(self) -> bool:
@@ -68,7 +70,8 @@ class Transport:
         # The body is passed by here: param_serialize would copy all of it.
         raw = self._client.call_api(verb, url, headers, request.body, _request_timeout=timeout)
         content = _content(raw.response, deadline)
-        return Answer(raw.status, content, raw.headers.get("Retry-After"))
+        headers = raw.headers
+        return Answer(raw.status, content, headers.get("Retry-After"), headers.get("Date"))
 
 
 def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:

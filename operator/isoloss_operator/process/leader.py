@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from isoloss_operator.cluster.client import LEASE, Cluster, ClusterError, Conflict
 
@@ -45,18 +45,6 @@ class Terms:
 def _uptime() -> float:
     """Seconds that go on while the machine sleeps, unlike those of time.monotonic."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class Leadership(Protocol):
-    """What a writer of shared storage must know: whether this process leads, and its rank."""
-
-    epoch: int
-
-    def confirm(self) -> bool:
-        """Whether this process leads now. Raises ClusterError where that cannot be found out."""
-
-    def outrank(self, epoch: int) -> bool:
-        """Raise the own epoch above another; False if this process does not lead."""
 
 
 class Unelected:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from isoloss_contract.store import StoreError
-from isoloss_operator.cluster.client import JOB, Conflict, NotFound
+from isoloss_contract.store import StoreError, WriteConflict
+from isoloss_operator.cluster.client import JOB, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.internal_error import internal_error
 from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
 from isoloss_operator.reconcile.intervals import status_pause
 from isoloss_operator.reconcile.services import Services
 
+logger = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
 
@@ -41,8 +45,14 @@ class Memory:
     """Whether that refusal may end by itself."""
     generation: int = 0
     """Of the spec that `create_error` speaks of."""
-    store_failure: str = ""
-    """Why a write to the store failed although reading it worked."""
+    store_write_error: str = ""
+    """Why the store did not take what the last pass wrote."""
+    write_error: str = ""
+    """Which write other than a Job's creation the API server refused in the last pass."""
+    publish_error: str = ""
+    """Why the API server refused a prediction's ConfigMap in the last pass."""
+    publish_error_may_pass: bool = False
+    """Whether that refusal may end by itself."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
     stored: frozenset[str] = frozenset()
@@ -93,20 +103,42 @@ def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
-    """Do the writes of a plan; False where they failed in a way that the next pass must know of.
+    """Do the writes of a plan; False where one failed in a way that the next pass must know of.
 
     Raises ClusterError where the API server did not answer: the queue then tries again.
     """
+    memory.write_error = memory.publish_error = ""
     try:
         writes()
     except CreateRefused as error:
         memory.create_error, memory.generation = str(error), generation
         memory.refusal_may_pass = error.may_pass
         return False
+    except WriteConflict:
+        return False  # another has written the ledger: the next pass reads it
     except StoreError as error:
-        memory.store_failure = str(error)
+        memory.store_write_error = str(error)
         return False
-    return True
+    memory.store_write_error = ""
+    return not (memory.write_error or memory.publish_error)
+
+
+def tolerated(memory: Memory, write: Callable[[], None]) -> None:
+    """Do a write without which the others make sense; a refusal is remembered for the conditions."""
+    try:
+        write()
+    except Refused as error:
+        memory.write_error = memory.write_error or str(error)
+
+
+def had_trouble(memory: Memory) -> bool:
+    """Whether the last pass was refused something: the conditions say so already."""
+    return bool(
+        memory.create_error
+        or memory.store_write_error
+        or memory.write_error
+        or memory.publish_error
+    )
 
 
 def create_error(memory: Memory, generation: int) -> str:
@@ -134,6 +166,46 @@ def write_status(
     StatusChanged where `body` is no longer the newest.
     """
     document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return _write(services, owner, memory, body, document, events)
+
+
+@contextlib.contextmanager
+def reporting_bugs(
+    services: Services, owner: Owner, memory: Memory, body: Object
+) -> Iterator[None]:
+    """Say in the conditions where a pass fails in a way that nobody foresaw; the error goes on to the queue."""
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "expected", False):
+            _report_bug(services, owner, memory, body, error)
+        raise
+
+
+def _report_bug(
+    services: Services, owner: Owner, memory: Memory, body: Object, error: Exception
+) -> None:
+    """Never raises: the error of the pass is the one to be logged."""
+    document = internal_error(
+        body.get("status") or {},
+        body["metadata"].get("generation", 0),
+        services.cluster.clock.now(),
+        error,
+    )
+    try:
+        _write(services, owner, memory, body, document, ())
+    except (ClusterError, StatusChanged) as failed:
+        logger.warning("%s %s: cannot report: %s", owner.kind.kind, owner.name, failed)
+
+
+def _write(
+    services: Services,
+    owner: Owner,
+    memory: Memory,
+    body: Object,
+    document: Mapping[str, Any],
+    events: tuple[Event, ...],
+) -> float:
     before = body.get("status") or {}
     if document == before:
         return math.inf
@@ -141,7 +213,7 @@ def write_status(
     if wait := status_pause(before, document, since_written, services.settings):
         return wait
     try:
-        services.cluster.apply_status(owner.kind, body["metadata"], document)
+        services.cluster.apply_status(owner.kind, body["metadata"], dict(document))
     except (NotFound, Conflict) as error:
         raise StatusChanged(f"{owner.kind.kind} {owner.name} changed meanwhile") from error
     memory.written_at = time.monotonic()

@@ -72,7 +72,7 @@ class SingleTask:
     @property
     def not_before(self) -> datetime | None:
         """When the next attempt may start; None: at once."""
-        return not_before(self.attempts, self.template)
+        return not_before(self.attempts, self.template, self.now)
 
     @property
     def is_due(self) -> bool:
