@@ -208,8 +208,11 @@ def _all_jobs_wait(view: PointsView) -> Finding | None:
     if not jobs or view.starts or len(waits) < len(jobs):
         return None
     if troubles := _troubles(waits):
-        return Finding.false(troubles[0].reason, _in_trouble(troubles, len(jobs)))
-    return Finding.false(Reason.QUEUED, f"{len(waits)} Jobs are waiting for Kueue to admit them.")
+        is_hopeless = all(wait.reason is Reason.WORKLOAD_DEACTIVATED for wait in waits)
+        message = _in_trouble(troubles, len(jobs))
+        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
+    message = f"{len(waits)} Jobs are waiting for Kueue to admit them: {waits[0].message}"
+    return Finding.false(Reason.QUEUED, message)
 
 
 def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
@@ -223,8 +226,14 @@ def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
 
 def _training(view: PointsView) -> Finding | None:
     jobs, waits = _unfinished(view), _waits(view)
-    training = len(jobs) - len(waits) + len(view.starts)
-    message = f"{_done(view)}, {training} are training."
+    queued = sum(wait.reason is Reason.QUEUED for wait in waits)
+    training = len(jobs) - len(waits)
+    if view.spec.queue is None:
+        training += len(view.starts)
+    else:  # its Jobs are created suspended
+        queued += len(view.starts)
+    waiting = f", {queued} are queued" if queued else ""
+    message = f"{_done(view)}, {training} are training{waiting}."
     if troubles := _troubles(waits):
         message += f" {_in_trouble(troubles, len(jobs))}"
     return Finding.false(Reason.TRAINING, message)
