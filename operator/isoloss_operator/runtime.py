@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import kopf
 from kubernetes.client import ApiClient
@@ -29,7 +30,7 @@ from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.workloads import WorkloadReader
-from isoloss_operator.fitting.fitter import Fitter
+from isoloss_operator.fitting.fitter import Fitter, run_in_process
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
 from isoloss_operator.process.health import HealthServer
@@ -194,6 +195,8 @@ class Operator:
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,
+                run=partial(run_in_process, memory_mib=settings.fit_memory_mib),
+                group_of=lambda key: key.namespace,
                 on_done=fitted,
             ),
             metrics=metrics,

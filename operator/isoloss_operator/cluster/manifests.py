@@ -14,7 +14,9 @@ from isoloss_contract.records import (
     ExitCode,
 )
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
-from isoloss_operator.cluster.pod_templates import BadPodTemplate, merge, violations
+from isoloss_operator.cluster.pod_security import violations
+from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
@@ -162,7 +164,7 @@ def _template(
     for change in (defaults.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = merge(template, _fixed_template(request, owner, labels))
-    if defaults.enforce_restricted and (found := violations(template["spec"])):
+    if defaults.enforce_restricted and (found := violations(template)):
         raise BadPodTemplate(f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}")
     return template
 
