@@ -83,7 +83,7 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
 def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue."""
     status, events = stated(observed, Findings(ready=finding, accepted=finding))
-    requeue_after = 300.0 if finding.stalled else 30.0
+    requeue_after = 300.0 if finding.stalled else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from isoloss_contract.store import StoreError
+from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import JOB, POD, Conflict, NotFound
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
@@ -26,6 +26,8 @@ from isoloss_operator.reconcile.services import Services
 
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
+STORE_SECONDS = 60.0
+"""For all that a pass reads from the store, and for all that it writes there."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 JOBS_PER_LIST = 50
 """Names that one request selects by: they are part of its URL."""
@@ -49,9 +51,6 @@ class Memory:
     """Why a write to the store failed although reading it worked."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
-    stored: frozenset[str] = frozenset()
-    """Names under points/ in the store, when they were last listed."""
-    listed_at: float = -math.inf
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
     written_at: float = -math.inf
@@ -138,7 +137,8 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
     Raises ClusterError where the API server did not answer: the queue then tries again.
     """
     try:
-        writes()
+        with time_limit(STORE_SECONDS):
+            writes()
     except CreateRefused as error:
         memory.create_error, memory.generation = str(error), generation
         memory.refusal_may_pass = error.may_pass

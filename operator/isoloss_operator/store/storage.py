@@ -8,31 +8,38 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from contextvars import copy_context
+from dataclasses import replace
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
+    Circuit,
     NewerRecord,
     NotFound,
     Patience,
     Store,
-    StoreError,
     StoreUnavailable,
     parse_record,
+    time_limit,
 )
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
-from isoloss_operator.store.fit_files import read_outcome
+from isoloss_operator.store.fit_files import fit_path, read_outcome
+from isoloss_operator.store.laws_check import LawsCheck, Stamps
+from isoloss_operator.store.reads import read_of
+from isoloss_operator.store.recent import Recent
+from isoloss_operator.store.shared import Shared
 
 MAX_PROGRESS_BYTES = 64 * 2**10
 MAX_RESULT_BYTES = 2**20
@@ -44,52 +51,22 @@ MODEL_CONFIG_SECONDS = 60.0
 PROGRESS_SECONDS = 5.0
 """How long progress is kept: trainers write it no more often."""
 
+RESULTS_SECONDS = 45.0
+"""For all results of a pass. What is not read by then is read in the next."""
+PROGRESS_SECONDS_FOR_ALL = 10.0
+PATIENCE = Patience(
+    attempts=3,
+    longest_pause_seconds=1.0,
+    retry_timeouts=False,
+    connect_seconds=5.0,
+    silence_seconds=15.0,
+    attempt_seconds=60.0,
+)
+"""The next pass tries again: more patience would only delay the report."""
+
 Record = TypeVar("Record", bound=BaseModel)
-CacheKey = TypeVar("CacheKey", bound=Hashable)
 Value = TypeVar("Value")
-
-
-class Recent(Generic[CacheKey, Value]):
-    """A thread-safe mapping that drops the least recently used value."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[CacheKey, Value] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: CacheKey) -> Value | None:
-        """The value, now the most recently used; None where it is not kept."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
-
-    def put(self, key: CacheKey, value: Value) -> None:
-        """Keep a value."""
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > self._size:
-                self._values.popitem(last=False)
-
-    def drop(self, key: CacheKey) -> None:
-        """Forget a value; nothing happens where it is not kept."""
-        with self._lock:
-            self._values.pop(key, None)
-
-
-def _read(call: Callable[[], Value]) -> Read[Value]:
-    """What came of a call that raises StoreError."""
-    try:
-        return call()
-    except NotFound:
-        return ABSENT
-    except BadRecord as error:
-        return Unreadable(str(error))
-    except NewerRecord as error:
-        return Newer(str(error))
-    except StoreError as error:
-        return Unanswered(str(error))
+Item = TypeVar("Item")
 
 
 class Storage:
@@ -100,6 +77,7 @@ class Storage:
         *,
         readers: int = 16,
         prefixes: Iterable[str] = (),
+        patience: Patience = PATIENCE,
         on_call: Callable[[str, float, bool], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -109,8 +87,15 @@ class Storage:
         """
         self._prefixes = sorted((prefix.rstrip("/") for prefix in prefixes), key=len)
         self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
+        self._patience = patience
         self._on_call = on_call
         self._clock = clock
+        self._making = threading.Lock()
+        self._circuits: Recent[str, Circuit] = Recent(256)
+        self._suspects: Recent[str, bool] = Recent(256)
+        """Stores of which a result was not read in the last pass."""
+        self._names: Shared[str, frozenset[str]] = Shared(64, clock)
+        self._laws_check = LawsCheck(self._law_stamps, self.fit_outcome, clock)
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
         self._ledgers: Recent[tuple[str, str], Ledger] = Recent(256)
@@ -135,8 +120,8 @@ class Storage:
         kept = self._model_configs.get(checkpoint)
         if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
             return kept[1]
-        store = self._store(checkpoint)
-        found = _read(lambda: self._timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
+        store = self.store(checkpoint)
+        found = read_of(lambda: self.timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
         if isinstance(found, dict):
             self._model_configs.put(checkpoint, (self._clock(), found))
         return found
@@ -151,27 +136,39 @@ class Storage:
             self._ledgers.put((uri, path), found)
         return found
 
-    def point_names(self, uri: str) -> frozenset[str]:
-        """Keys of the points that any sweep has started in this store. Raises StoreUnavailable."""
-        return frozenset(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
+    def point_names(self, uri: str, max_age_seconds: float = 0.0) -> frozenset[str]:
+        """Keys of the points that any sweep has started in this store, read once for all sweeps in it.
+
+        Raises StoreUnavailable.
+        """
+        store = self.store(uri)
+        return self._names.get(
+            uri,
+            max_age_seconds,
+            lambda: frozenset(self.timed("list", lambda: store.names(layout.POINTS))),
+        )
 
     def results(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointResult]]:
-        """Results by point key; absent ones are left out."""
-        wanted = list(dict.fromkeys(keys))
-        down = threading.Event()
+        """Results by point key; absent ones are left out. One that cannot be read holds up no other."""
 
         def read_one(key: str) -> Read[PointResult]:
-            if down.is_set():
-                # One timeout is enough: thousands of them would take hours.
-                return Unanswered(f"{uri}: another read has failed")
             path = layout.point_result(key)
-            found = self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
-            if isinstance(found, Unanswered):
-                down.set()
-            return found
+            return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
 
-        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
-        return {key: found for key, found in answers if found != ABSENT}
+        began = self._clock()
+        if self._suspects.get(uri):
+            # The one result that is left may be the one that the store does not give out.
+            control = layout.point_claim("none")
+            read_of(lambda: self.timed("control", lambda: self.store(uri).stamp(control)))
+        answers = self._each(list(dict.fromkeys(keys)), read_one, RESULTS_SECONDS)
+        found = {key: read for key, read in answers.items() if read != ABSENT}
+        lacking = {key: read for key, read in found.items() if isinstance(read, Unanswered)}
+        self._suspects.put(uri, bool(lacking))
+        circuit = self._circuit(uri)
+        if lacking and circuit.has_answered_since(began):
+            circuit.trust()
+            found |= {key: replace(read, alone=True) for key, read in lacking.items()}
+        return found
 
     def progress(self, uri: str, keys: Iterable[str]) -> dict[str, PointProgress]:
         """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
@@ -190,9 +187,16 @@ class Storage:
             self._progress.put((uri, key), (self._clock(), progress))
             return progress
 
-        wanted = list(dict.fromkeys(keys))
-        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
-        return {key: found for key, found in answers if found is not None}
+        answers = self._each(list(dict.fromkeys(keys)), read_one, PROGRESS_SECONDS_FOR_ALL)
+        return {key: found for key, found in answers.items() if found is not None}
+
+    def _each(
+        self, items: Sequence[Item], read: Callable[[Item], Value], seconds: float
+    ) -> dict[Item, Value]:
+        """Read in parallel; nothing is begun after `seconds`."""
+        with time_limit(seconds):
+            calls = [self._pool.submit(copy_context().run, read, item) for item in items]
+        return {item: call.result() for item, call in zip(items, calls, strict=True)}
 
     def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
         """A checkpoint's initial loss."""
@@ -203,18 +207,31 @@ class Storage:
         kept = self._fits.get((uri, laws_path, known_sha256)) if known_sha256 else None
         if kept is not None:
             return kept
-        store = self._store(uri)
+        store = self.store(uri)
 
         def read(path: str) -> bytes | None:
             try:
-                return self._timed("laws", lambda: store.read(path, max_bytes=MAX_LAWS_BYTES))
+                return self.timed("laws", lambda: store.read(path, max_bytes=MAX_LAWS_BYTES))
             except NotFound:
                 return None
 
-        outcome = _read(lambda: read_outcome(read, laws_path) or ABSENT)
+        outcome = read_of(lambda: read_outcome(read, laws_path) or ABSENT)
         if isinstance(outcome, FitOutcome) and outcome.laws is not None:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
+
+    def laws_are_lost(self, uri: str, laws_path: str, laws_sha256: str) -> bool:
+        """Whether the files of a fit were removed or damaged since; the store is asked once a minute."""
+        return self._laws_check.are_lost(uri, laws_path, laws_sha256)
+
+    def _law_stamps(self, uri: str, laws_path: str) -> Read[Stamps]:
+        store = self.store(uri)
+        return read_of(
+            lambda: (
+                self.timed("stamp", lambda: store.stamp(fit_path(laws_path))),
+                self.timed("stamp", lambda: store.stamp(laws_path)),
+            )
+        )
 
     # --------------------------------------------------------------------------------- writing
 
@@ -227,23 +244,23 @@ class Storage:
     def check_writable(self, uri: str, path: str) -> None:
         """Find out whether the store takes writes, by an empty object. Raises StoreUnavailable."""
         self._write("probe", uri, path, b"")
-        self._timed("probe", lambda: self._store(uri).remove(path))
+        self.timed("probe", lambda: self.store(uri).remove(path))
 
     def set_aside(self, uri: str, request: SetAside) -> None:
         """Copy an unusable object to another name and remove it; does nothing where it is gone."""
-        store = self._store(uri)
+        store = self.store(uri)
         try:
-            content = self._timed("set-aside", lambda: store.read(request.path))
+            content = self.timed("set-aside", lambda: store.read(request.path))
         except NotFound:
             return
         except BadRecord as error:
             content = f"not kept: {error}\n".encode()
         try:
             self._write("set-aside", uri, request.aside, content)
-            self._timed("set-aside", lambda: store.remove(request.path))
+            self.timed("set-aside", lambda: store.remove(request.path))
         except BadRecord:
             # The folder is a link or a file. Removing it follows nothing.
-            self._timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
+            self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
 
     def forget(self, uri: str, path: str) -> None:
         """Read the ledger again next time: its sweep is gone, or another operator may have written it."""
@@ -257,13 +274,25 @@ class Storage:
         above = (p for p in self._prefixes if f"{normal}/".startswith(f"{p}/"))
         return next(above, uri)
 
-    def _store(self, uri: str) -> Store:
+    def store(self, uri: str) -> Store:
+        """The store at a URI, opened once."""
         store = self._stores.get(uri)
         if store is None:
-            # The library retries by itself, and so does the pass: more would only delay the report.
-            store = Store(uri, Patience(attempts=1), anchor=self.anchor(uri))
+            circuit = self._circuit(uri)
+            store = Store(uri, self._patience, anchor=self.anchor(uri), circuit=circuit)
             self._stores.put(uri, store)
         return store
+
+    def _circuit(self, uri: str) -> Circuit:
+        """One for all folders of a bucket: they are up or down together."""
+        parts = urlsplit(uri)
+        name = uri if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
+        with self._making:
+            circuit = self._circuits.get(name)
+            if circuit is None:
+                circuit = Circuit(self._clock)
+                self._circuits.put(name, circuit)
+            return circuit
 
     def _read_record(
         self,
@@ -273,28 +302,29 @@ class Storage:
         name: str,
         max_bytes: int = MAX_LEDGER_BYTES,
     ) -> Read[Record]:
-        store = self._store(uri)
+        store = self.store(uri)
 
         def read() -> Record:
-            content = self._timed(name, lambda: store.read(path, max_bytes=max_bytes))
+            content = self.timed(name, lambda: store.read(path, max_bytes=max_bytes))
             return parse_record(content, model, store.location(path))
 
-        return _read(read)
+        return read_of(read)
 
     def _write(self, name: str, uri: str, path: str, content: bytes) -> None:
         try:
-            self._timed(name, lambda: self._store(uri).write(path, content))
+            self.timed(name, lambda: self.store(uri).write(path, content))
         except NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
 
-    def _timed(self, name: str, call: Callable[[], Value]) -> Value:
+    def timed(self, name: str, call: Callable[[], Value]) -> Value:
+        """Make a call and report its name, duration and whether it was answered."""
         started = time.monotonic()
         answered = False
         try:
             value = call()
             answered = True
-        except (NotFound, BadRecord):
+        except (NotFound, BadRecord, NewerRecord):
             answered = True
             raise
         finally:
