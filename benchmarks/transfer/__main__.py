@@ -1,0 +1,53 @@
+"""Measures continued runs against the laws' answers and prints the table.
+
+    python -m benchmarks.transfer [--brief] [--folder .bench/transfer] [--markdown FILE]
+
+Everything is trained with the trainer, one run after another on one core, and saved in the folder: a
+second call continues where the first one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+from benchmarks.transfer.design import BRIEF, FULL
+from benchmarks.transfer.measuring import measure
+from benchmarks.transfer.training import Workshop
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interrupted
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--brief", action="store_true", help="fewer checkpoints, shorter runs")
+    parser.add_argument("--folder", type=Path, default=Path(".bench/transfer"))
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started, cpu = time.monotonic(), time.process_time()
+
+    def say(line: str) -> None:
+        passed = time.monotonic() - started
+        print(f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU: {line}", flush=True)
+
+    design = BRIEF if options.brief else FULL
+    try:
+        workshop = Workshop(design, options.folder, Interruption().listen())
+        say("texts ready")
+        measured = measure(workshop, say)
+    except Interrupted:
+        say("stopped; the same command continues from here")
+        return 75
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
