@@ -20,7 +20,9 @@ import torch
 
 from benchmarks.transfer.design import BRIEF, FULL
 from benchmarks.transfer.measuring import measure
+from benchmarks.transfer.table import tables
 from benchmarks.transfer.training import Workshop
+from isoloss_contract.records import ExitCode
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import Interrupted
 
@@ -45,7 +47,11 @@ def main() -> int:
         measured = measure(workshop, say)
     except Interrupted:
         say("stopped; the same command continues from here")
-        return 75
+        return ExitCode.INTERRUPTED
+    text = "\n".join(tables(measured))
+    print(text)
+    if options.markdown is not None:
+        options.markdown.write_text(text + "\n")
     return 0
 
 

@@ -31,7 +31,7 @@ from isoloss.published import (
     published_law,
     published_opinions,
 )
-from isoloss.report import content
+from isoloss.report import predicted
 
 
 @command
@@ -115,11 +115,11 @@ def _print_prediction(
     head = grid("", f"{answer.interval_level:.0%} interval")
     head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
     head.add_row("batch size (sequences)", formatting.interval(batch, formatting.batch_size))
-    for name, value in content.prediction_facts(answer, asked.initial_loss):
+    for name, value in predicted.prediction_facts(answer, asked.initial_loss):
         head.add_row(name, value)
     terminal.print(head)
     terminal.print()
-    others = content.alternatives_table(answer, opinions, sequence_length)
+    others = predicted.alternatives_table(answer, opinions, sequence_length)
     table = grid(*others.heads[:-1])
     for row in others.rows:
         table.add_row(*row[:-1])
