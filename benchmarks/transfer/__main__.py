@@ -21,6 +21,7 @@ import torch
 from benchmarks.transfer.design import BRIEF, FULL
 from benchmarks.transfer.measuring import measure
 from benchmarks.transfer.table import tables
+from benchmarks.transfer.texts import provide_texts
 from benchmarks.transfer.training import Workshop
 from isoloss_contract.records import ExitCode
 from isoloss_trainer.interruption import Interruption
@@ -42,7 +43,8 @@ def main() -> int:
 
     design = BRIEF if options.brief else FULL
     try:
-        workshop = Workshop(design, options.folder, Interruption().listen())
+        corpus = provide_texts(options.folder / "texts")
+        workshop = Workshop(design, options.folder, corpus, Interruption().listen())
         say("texts ready")
         measured = measure(workshop, say)
     except Interrupted:

@@ -45,9 +45,9 @@ def measure(workshop: Workshop, say: Say) -> Measured:
 
 def _from_scratch(workshop: Workshop, size: Size, say: Say) -> Runs:
     design = workshop.design
-    checked = (design.budgets[0], design.scratch_tokens)
+    checked = (design.pretraining_tokens[0] + design.budgets[0], design.scratch_tokens)
     runs = grown(
-        design.scratch_grid, design.lines, checked, lambda p: workshop.from_scratch(size, p)
+        size.scratch_grid, design.lines, checked, lambda p: workshop.from_scratch(size, p)
     )
     say(f"{size.name} from scratch: {len(runs)} runs")
     return runs
@@ -58,7 +58,7 @@ def _continued(workshop: Workshop, checkpoint: Checkpoint, say: Say) -> Continue
     workshop.provide(checkpoint)
     initial = workshop.initial_loss(checkpoint)
     runs = grown(
-        design.continued_grid,
+        checkpoint.size.continued_grid,
         design.lines,
         design.budgets,
         lambda place: workshop.continued(checkpoint, place),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.transfer.design import MIXTURES as PRETRAINING
@@ -17,7 +18,6 @@ from benchmarks.transfer.design import (
     Place,
     Size,
 )
-from benchmarks.transfer.texts import provide_texts
 from isoloss.laws import Run
 from isoloss.runs import run_from_point
 from isoloss_contract import layout
@@ -30,6 +30,7 @@ from isoloss_contract.records import (
     Outcome,
     PointConfig,
     PointResult,
+    PrepareTask,
     TrainTask,
     TrajectoryRow,
 )
@@ -40,7 +41,6 @@ from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
-from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Diverged
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
@@ -51,19 +51,20 @@ PRETRAINING_SEED = 1
 
 
 class Workshop:
-    """Trains, saves and measures; everything it makes is in `folder`."""
+    """Trains, saves and measures; checkpoints are in `folder`, all else in the task's store."""
 
-    def __init__(self, design: Design, folder: Path, interruption: Interruption) -> None:
+    def __init__(
+        self, design: Design, folder: Path, corpus: PrepareTask, interruption: Interruption
+    ) -> None:
         self.design, self._interruption = design, interruption
         self._folder, self._scratch = folder, folder / "scratch"
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._log = Log(Path(os.devnull).open("w"))  # noqa: SIM115 (as long as the process)
-        task = provide_texts(folder / "texts")
-        prepare(task, self._scratch, interruption, self._log)
-        self._store_uri = task.store_uri
-        self._store = Store(task.store_uri)
-        self._data_uri = f"{task.store_uri}/{layout.data_folder(task.config.key)}"
-        path = layout.data_manifest(task.config.key)
+        prepare(corpus, self._scratch, interruption, self._log)
+        self._store_uri = corpus.store_uri
+        self._store = Store(corpus.store_uri)
+        self._data_uri = f"{corpus.store_uri}/{layout.data_folder(corpus.config.key)}"
+        path = layout.data_manifest(corpus.config.key)
         self._manifest = self._store.read_record(path, DataManifest)
 
     # -------------------------------------------------------------------------------- grids
@@ -136,7 +137,13 @@ class Workshop:
         """Pre-train the checkpoint and save its averaged weights, unless they are there.
 
         Averaged weights stand in for a learning rate that decayed, which published checkpoints had.
+        Checkpoints of one text are one run: the shorter ones are saved on the way to the longer.
         """
+        for tokens in sorted(self.design.pretraining_tokens):
+            if tokens <= checkpoint.tokens:
+                self._provide(replace(checkpoint, tokens=tokens))
+
+    def _provide(self, checkpoint: Checkpoint) -> None:
         folder = self._path(checkpoint)
         if folder.exists():
             return
@@ -183,7 +190,3 @@ class Workshop:
 
     def _uri(self, checkpoint: Checkpoint) -> str:
         return f"file://{self._path(checkpoint).resolve()}"
-
-    def training_sequences(self, domain: str) -> int:
-        """Distinct training sequences of a domain."""
-        return PreparedData(self._data_uri, self._scratch).training(domain).sequences

@@ -132,8 +132,10 @@ def _mark_hyperparameter(
         star(axes, x, value, (low, high))
         band = band_at(laws, law, placed.answer) if placed is not None else None
         if band is not None and not band[0] <= value <= band[1]:
-            # The star is near the right edge: by loss, axes run towards lower losses.
-            _label(axes, "outside the band", (x, value), (-9, -3), "right")
+            # Learning rates fall and batch sizes grow to the right: that corner is free.
+            y, side = (0.97, "top") if law.quantity == "learning_rate" else (0.03, "bottom")
+            words = "prediction outside the band"
+            axes.text(0.98, y, words, transform=axes.transAxes, ha="right", va=side, fontsize=8)
 
 
 def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[float]:
@@ -209,12 +211,12 @@ def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
     axes.annotate("", (total, start), xytext=(before.value, start), arrowprops=arrow)
     low, high = np.log(axes.get_xlim())
     if np.log(total / before.value) > ROOM_FOR_TWO * (high - low):
-        _label(axes, "$C_{pre}$", (before.value, start), (0, 7), "center")
+        _label(axes, "$C_{pre}$", (before.value, start), (3, 6), "left")
         _label(
             axes, "+ $C_{cpt}$", (float(np.sqrt(before.value * total)), start), (0, 4), "center"
         )
     else:
-        _label(axes, "$C_{pre}$ + $C_{cpt}$", (before.value, start), (0, 7), "center")
+        _label(axes, "$C_{pre}$ + $C_{cpt}$", (before.value, start), (2, 7), "left")
 
 
 def _label(

@@ -36,7 +36,8 @@ MAX_PANELS = 8
 JOINED = 8
 """Runs with fewer evaluations are joined by configuration: published tables have one row per run."""
 CROWDED = 60
-"""Above this many lines, a panel is rasterised inside the vector file and its lines are thinner."""
+"""Above this many lines, a panel is rasterised inside the vector file, its lines are thinner, and below
+it only as many are drawn as loss minus the best."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class _Look:
             "color": self.shades.to_rgba(np.array([line.learning_rate]))[0],
             "linestyle": "-" if self.crowded else style,
             "linewidth": 0.5 if self.crowded else 0.9,
-            "marker": "." if line.tokens.size < 12 else None,
+            "marker": "." if line.tokens.size < 12 and not self.crowded else None,
             "markersize": 3,
             "rasterized": self.crowded,
         }
@@ -218,6 +219,9 @@ def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
 def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: _Look) -> None:
     """Loss minus the best, from 0 to where three quarters of the runs end; the band is the noise."""
     found = [(line, minus_best(line.tokens, line.losses, lines)) for line in lines]
+    if look.crowded:
+        found = sorted(found, key=lambda item: (item[0].diverged, item[1][-1]))[:CROWDED]
+        axes.set_title(f"the {CROWDED} best of {len(lines)} runs", loc="left", fontsize=7.5)
     ends = [excess[-1] for line, excess in found if not line.diverged and np.isfinite(excess[-1])]
     top = 1.15 * max(float(np.quantile(ends, 0.75)) if ends else 0.0, 3.0 * (noise or 0.0), 1e-3)
     for line, excess in found:
@@ -296,4 +300,4 @@ def _legend(
     if laws.surface.residual_rms is not None:
         noise = formatting.number(laws.surface.residual_rms, 2)
         entries.append(key(f"noise, {noise} nats", color=BAND, linestyle="-", linewidth=7))
-    figure.legend(handles=entries, loc="outside lower left", ncols=min(8, len(entries)))
+    figure.legend(handles=entries, loc="outside lower left", ncols=min(9, len(entries)))

@@ -126,7 +126,7 @@ def test_a_prediction_outside_the_band_says_so_in_words_and_in_the_figure(
     assert len(sentences) == 1
     assert "joint surface" in sentences[0]
     assert sentences[0] in render_report(laws, runs, title="x", prediction=outside, figures=BLANK)
-    assert labels(laws, outside)[0] == ["outside the band"]
+    assert labels(laws, outside)[0] == ["prediction outside the band"]
 
 
 def test_a_prediction_inside_the_band_is_drawn_without_a_remark(
@@ -202,3 +202,14 @@ def test_the_best_is_taken_at_the_same_tokens_only(runs: tuple[Run, ...]) -> Non
 def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
     words = [text.get_text() for text in trajectories(runs, laws).legends[0].get_texts()]
     assert any(re.fullmatch(r"noise, [\d.e-]+ nats", word) for word in words)
+
+
+def test_of_many_runs_the_best_are_shown_as_differences_and_the_panel_says_so() -> None:
+    """Two thousand lines hide the few that decide."""
+    rates = tuple(np.geomspace(1.25e-4, 2e-3, 16))
+    many = planted_runs(sizes=(30e6,), rates=rates, evaluations=8)
+    figure = trajectories(many, fit_laws(()))
+    lower = next(axes for axes in figure.axes if axes.get_xlabel() == "training tokens")
+    assert lower.get_title(loc="left") == "the 60 best of 80 runs"
+    lines = [line for line in lower.get_lines() if len(np.atleast_1d(line.get_xdata())) > 1]
+    assert len(lines) == 60
