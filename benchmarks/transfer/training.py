@@ -32,9 +32,9 @@ from isoloss_contract.records import (
     PointResult,
     PrepareTask,
     TrainTask,
-    TrajectoryRow,
 )
-from isoloss_contract.store import Store, parse_record_lines
+from isoloss_contract.store import Store
+from isoloss_contract.trajectories import read_finished
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
@@ -119,8 +119,7 @@ class Workshop:
         with suppress(Diverged):
             train(task, self._scratch, self._interruption, self._log)
         result = self._store.read_record(layout.point_result(point.key), PointResult)
-        path = layout.point_trajectory(point.key)
-        rows = parse_record_lines(self._store.read(path), TrajectoryRow, path)
+        rows = read_finished(self._store, point.key, result.trajectory_sha256)
         return run_from_point(
             point.key,
             point,

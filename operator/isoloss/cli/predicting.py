@@ -49,6 +49,7 @@ def predict(
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
     pretraining_tokens: querying.PretrainingTokens = None,
+    composition_error: querying.CompositionError = (0.0, 0.0),
     round_to: querying.RoundTo = 1,
     sequence_length: querying.SequenceLength = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -62,6 +63,7 @@ def predict(
         total_flops=total_flops,
         params=params,
         pretraining_tokens=pretraining_tokens,
+        composition_error=composition_error,
         round_to=round_to,
         sequence_length=sequence_length,
     )
