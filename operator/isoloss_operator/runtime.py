@@ -29,6 +29,7 @@ from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.fitting.fitter import Fitter, run_in_process
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
@@ -186,7 +187,11 @@ class Operator:
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
-            job_reader=JobReader(self.cluster, lost_seconds=settings.pod_lost_seconds),
+            job_reader=JobReader(
+                self.cluster,
+                lost_seconds=settings.pod_lost_seconds,
+                workloads=WorkloadReader(self.cluster) if settings.kueue else None,
+            ),
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,

@@ -59,6 +59,14 @@
   verbs:
     - create
 {{- end }}
+{{- define "isoloss.kueueRules" -}}
+- apiGroups:
+    - kueue.x-k8s.io
+  resources:
+    - workloads
+  verbs:
+    - list
+{{- end }}
 {{- define "isoloss.leaseRules" -}}
 - apiGroups:
     - coordination.k8s.io

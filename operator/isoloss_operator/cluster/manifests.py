@@ -107,6 +107,7 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             **_deadline(request),
             # Kueue admits a Job by clearing suspend. Only Kueue may write it from then on.
             **({"suspend": True} if request.local_queue else {}),
+            **({"managedBy": request.managed_by} if request.managed_by else {}),
             "template": _template(request, owner, defaults, labels),
         },
     }

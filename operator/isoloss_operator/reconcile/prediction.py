@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isoloss_contract.reading import ABSENT, Read
-from isoloss_contract.store import StoreError
+from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP, Refused
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.jobs import FORBIDDEN
@@ -27,6 +27,7 @@ from isoloss_operator.decide.prediction_reads import evaluation_path, prediction
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
+    STORE_SECONDS,
     Memories,
     Memory,
     Object,
@@ -131,7 +132,8 @@ class PredictionReconciler:
         if not settings.allows_storage(owner.namespace, reads.store_uri):
             return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
         try:
-            return self._read_store(observed, memory, reads)
+            with time_limit(STORE_SECONDS):
+                return self._read_store(observed, memory, reads)
         except StoreError as error:
             return replace(observed, store_error=str(error))
 
