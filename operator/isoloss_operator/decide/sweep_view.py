@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from isoloss.laws import Laws
-from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import (
+    DONE,
+    FAILED_FOR_GOOD,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
 from isoloss_contract.reading import (
     ABSENT,
     Absent,
@@ -23,6 +30,12 @@ from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.admission import Admission, admit
+from isoloss_operator.decide.budget import (
+    Spending,
+    exceeded,
+    spending,
+    with_budget_intents,
+)
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
@@ -169,15 +182,26 @@ class PointsView:
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The ledger with everything observed in it, stalled attempts included."""
+        """The ledger with everything observed in it, stalled attempts included, and what is intended."""
         recorded = self._observed_ledger
-        if not self.stalled:
-            return recorded
-        policy = self.spec.failure_policy
-        ledger = record_stalled_points(
-            recorded.ledger, self.stalled, self.observed, self.points, policy
-        )
+        ledger = recorded.ledger
+        if self.stalled:
+            policy = self.spec.failure_policy
+            ledger = record_stalled_points(
+                ledger, self.stalled, self.observed, self.points, policy
+            )
+        ledger = with_budget_intents(ledger, is_spent=bool(self.budget_spent))
         return Recorded(ledger, recorded.set_aside)
+
+    @cached_property
+    def spending(self) -> Spending:
+        """What the sweep has spent, running attempts included."""
+        return spending(self._observed_ledger.ledger, self.observed)
+
+    @property
+    def budget_spent(self) -> str:
+        """Which part of the budget is spent; empty: there is some left."""
+        return exceeded(self.spec.budget, self.spending)
 
     @cached_property
     def _observed_ledger(self) -> Recorded:
@@ -223,7 +247,8 @@ class PointsView:
     def admission(self) -> Admission:
         """What parallelism, budget and delays admit."""
         points = tuple(self.points.values())
-        return admit(self.observed, self.spec, points, self.recorded.by_key, self.unanswered)
+        records = self.recorded.by_key
+        return admit(self.observed, self.spec, points, records, self.unanswered, self.spending)
 
     @cached_property
     def failed(self) -> tuple[PointRecord, ...]:
@@ -258,8 +283,18 @@ class PointsView:
             return False
         if self.admission.starts or self.admission.waiting or self.unanswered:
             return False
-        pending = sum(r.state is PointState.PENDING for r in self.ledger.points)
-        return pending == len(self.admission.unaffordable)
+        running = sum(r.state is PointState.PENDING for r in self.ledger.points if _runs(r))
+        return running == len(self.admission.unaffordable)
+
+    @cached_property
+    def unwanted(self) -> tuple[ObservedJob, ...]:
+        """Unfinished train Jobs of points that the ledger says to pause or prune."""
+        paused = {r.key for r in self.ledger.points if not _runs(r)}
+        return tuple(
+            job
+            for job in self.active
+            if job.key in paused and not job.is_finished and not job.deleting
+        )
 
     @property
     def final_laws(self) -> Laws | None:
@@ -271,3 +306,7 @@ class PointsView:
         """Whether the newest fit is of just the points that are done now."""
         inputs = fit_inputs(self.spec, self.ledger.points, final=final)
         return is_fitted(self.observed.fit, inputs)
+
+
+def _runs(record: PointRecord) -> bool:
+    return record.intent.action is IntentAction.RUN

@@ -1,7 +1,7 @@
 """What the operator reads from and writes to object storage; everything read is parsed strictly.
 
-Per sweep it keeps only what nobody else can change: the ledger that this process wrote and the
-manifest, which is content-addressed. Everything else is read again in each pass.
+The manifest is kept, being content-addressed; everything else is read again in each pass. Ledgers have
+a module of their own, ledgers.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
@@ -98,7 +97,6 @@ class Storage:
         self._laws_check = LawsCheck(self._named_laws, self._laws_stamp, self.fit_outcome, clock)
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
-        self._ledgers: Recent[tuple[str, str], Ledger] = Recent(256)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
         self._model_configs: Recent[str, tuple[float, dict[str, Any]]] = Recent(256)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
@@ -124,16 +122,6 @@ class Storage:
         found = read_of(lambda: self.timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
         if isinstance(found, dict):
             self._model_configs.put(checkpoint, (self._clock(), found))
-        return found
-
-    def ledger(self, uri: str, path: str) -> Read[Ledger]:
-        """A sweep's ledger."""
-        known = self._ledgers.get((uri, path))
-        if known is not None:
-            return known
-        found = self._read_record(uri, path, Ledger, "ledger", MAX_LEDGER_BYTES)
-        if isinstance(found, Ledger):
-            self._ledgers.put((uri, path), found)
         return found
 
     def point_names(self, uri: str, max_age_seconds: float = 0.0) -> frozenset[str]:
@@ -236,17 +224,6 @@ class Storage:
 
     # --------------------------------------------------------------------------------- writing
 
-    def write_ledger(self, uri: str, path: str, ledger: Ledger) -> None:
-        """Write the ledger whole. Raises StoreUnavailable; what the store then holds is unknown."""
-        self._ledgers.drop((uri, path))
-        self._write("ledger", uri, path, ledger.document())
-        self._ledgers.put((uri, path), ledger)
-
-    def check_writable(self, uri: str, path: str) -> None:
-        """Find out whether the store takes writes, by an empty object. Raises StoreUnavailable."""
-        self._write("probe", uri, path, b"")
-        self.timed("probe", lambda: self.store(uri).remove(path))
-
     def set_aside(self, uri: str, request: SetAside) -> None:
         """Copy an unusable object to another name and remove it; does nothing where it is gone."""
         store = self.store(uri)
@@ -262,10 +239,6 @@ class Storage:
         except BadRecord:
             # The folder is a link or a file. Removing it follows nothing.
             self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
-
-    def forget(self, uri: str, path: str) -> None:
-        """Read the ledger again next time: its sweep is gone, or another operator may have written it."""
-        self._ledgers.drop((uri, path))
 
     # ------------------------------------------------------------------------------------- calls
 

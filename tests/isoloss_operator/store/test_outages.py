@@ -14,7 +14,6 @@ import s3fs
 
 from devcluster.object_storage import ObjectStorage
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Patience, StoreUnavailable, time_limit
@@ -35,7 +34,6 @@ IMPATIENT = Patience(
     silence_seconds=SILENCE_SECONDS,
     attempt_seconds=5.0,
 )
-LEDGER = Ledger(sweep="dense", namespace="research", uid="u")
 
 
 def result(key: str) -> bytes:
@@ -112,7 +110,7 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
     assert relay.connections - before <= 2, "left alone for a moment"
     with pytest.raises(StoreUnavailable, match="so soon"):
-        storage.write_ledger(uri, "ledger.json", LEDGER)
+        storage.store(uri).write("ledger.json", b"{}")
 
 
 @pytest.mark.s3
@@ -134,7 +132,7 @@ def test_one_result_that_never_comes_holds_up_no_other(relay: FaultyProxy, uri: 
     found = storage.results(uri, KEYS)
     assert isinstance(found.pop(HELD_BACK), Unanswered)
     assert all(isinstance(read, PointResult) for read in found.values())
-    storage.write_ledger(uri, "ledger.json", LEDGER)  # what was read can be recorded
+    storage.store(uri).write("ledger.json", b"{}")  # what was read can be recorded
 
 
 @pytest.mark.s3
@@ -170,7 +168,7 @@ def test_when_the_time_for_a_pass_is_over_the_store_is_not_asked(tmp_path: Path)
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
         assert all(isinstance(r, Unanswered) for r in storage.results(uri, KEYS[:3]).values())
         with time_limit(60), pytest.raises(StoreUnavailable, match="time for reading"):
-            storage.write_ledger(uri, "ledger.json", LEDGER)
+            storage.store(uri).write("ledger.json", b"{}")
     assert storage.manifest(uri, "manifest.json") == ABSENT
 
 
