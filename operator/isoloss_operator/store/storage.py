@@ -28,6 +28,7 @@ from isoloss_contract.store import (
     Patience,
     Store,
     StoreUnavailable,
+    WriteConflict,
     parse_record,
     time_limit,
 )
@@ -298,7 +299,7 @@ class Storage:
         try:
             value = call()
             answered = True
-        except (NotFound, BadRecord, NewerRecord):
+        except (NotFound, BadRecord, NewerRecord, WriteConflict):
             answered = True
             raise
         finally:

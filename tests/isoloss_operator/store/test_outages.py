@@ -18,6 +18,7 @@ from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Patience, StoreUnavailable, time_limit
 from isoloss_contract.store.circuit import NotAsked
+from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
 from tests.support.faulty_proxy import FaultyProxy
 
@@ -110,7 +111,7 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
     assert relay.connections - before <= 2, "left alone for a moment"
     with pytest.raises(StoreUnavailable, match="so soon"):
-        storage.store(uri).write("ledger.json", b"{}")
+        storage.set_aside(uri, SetAside("a.json", "b.json", "test"))
 
 
 @pytest.mark.s3
@@ -132,7 +133,7 @@ def test_one_result_that_never_comes_holds_up_no_other(relay: FaultyProxy, uri: 
     found = storage.results(uri, KEYS)
     assert isinstance(found.pop(HELD_BACK), Unanswered)
     assert all(isinstance(read, PointResult) for read in found.values())
-    storage.store(uri).write("ledger.json", b"{}")  # what was read can be recorded
+    storage.set_aside(uri, SetAside("a.json", "b.json", "test"))  # what was read can be recorded
 
 
 @pytest.mark.s3
@@ -168,7 +169,7 @@ def test_when_the_time_for_a_pass_is_over_the_store_is_not_asked(tmp_path: Path)
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
         assert all(isinstance(r, Unanswered) for r in storage.results(uri, KEYS[:3]).values())
         with time_limit(60), pytest.raises(StoreUnavailable, match="time for reading"):
-            storage.store(uri).write("ledger.json", b"{}")
+            storage.set_aside(uri, SetAside("a.json", "b.json", "test"))
     assert storage.manifest(uri, "manifest.json") == ABSENT
 
 
