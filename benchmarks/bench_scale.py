@@ -13,10 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -29,9 +27,8 @@ from kubernetes import client, config
 from benchmarks.bench_operator import bare_loop, prepare, rival_body
 from benchmarks.byte_meter import Meter
 from benchmarks.operator_figures import Figures, peak_bytes, read_figures
-from devcluster.cluster import DevCluster
 from isoloss_operator.cluster.client import JOB, Cluster
-from tests.faults.stage import BUCKET, Stage
+from tests.faults.stage import BUCKET, Stage, own_stage
 from tests.support.operator_process import (
     OperatorProcess,
     User,
@@ -336,26 +333,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is reached
-    folder = Path(tempfile.mkdtemp(prefix="isoloss-scale-"))
-    cluster = DevCluster(folder / "cluster")
-    cluster.directory.mkdir()
-    cluster.stop_with(os.getpid(), remove=True)
     found: list[Measured] = []
-    try:
-        cluster.start()
-        cluster.control_plane.component("kube-scheduler").stop()
-        stage = Stage(folder / "stage", cluster.control_plane, cluster.object_storage)
-        try:
-            for text in options.cases.split(","):
-                print(f"{text} points", flush=True)
-                found.append(Bench(stage).measure(Case.parse(text), options.idle_seconds))
-                if options.out:
-                    options.out.write_text(json.dumps([asdict(each) for each in found], indent=1))
-        finally:
-            stage.end()
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with own_stage() as stage:
+        for text in options.cases.split(","):
+            print(f"{text} points", flush=True)
+            found.append(Bench(stage).measure(Case.parse(text), options.idle_seconds))
+            if options.out:
+                options.out.write_text(json.dumps([asdict(each) for each in found], indent=1))
     print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     report(found)
 

@@ -9,50 +9,22 @@ rows that held are not played again unless asked for.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fnmatch
-import os
-import shutil
+import itertools
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from devcluster.cluster import DevCluster
-from tests.faults.kills import BATCH, kill_name, play_kills
+from tests.faults.kills import BATCH, WIDE, kill_name, play_kills, was_killed
 from tests.faults.matrix import all_rows
 from tests.faults.rows import Row, play_row, undisturbed
-from tests.faults.stage import Stage
+from tests.faults.stage import Stage, own_stage
 from tests.faults.table import TABLE, Results, write_table
 from tests.faults.verdict import Verdict
 
 RESULTS = Path(".faults") / "results.json"
-
-
-@contextlib.contextmanager
-def own_stage() -> Iterator[Stage]:
-    """A control plane without scheduler, an S3 server and a player, for this run alone."""
-    folder = Path(tempfile.mkdtemp(prefix="isoloss-faults-"))
-    cluster = DevCluster(folder / "cluster")
-    folder.chmod(0o700)
-    try:
-        # Even a killed run leaves nothing behind.
-        cluster.directory.mkdir()
-        cluster.stop_with(os.getpid(), remove=True)
-        cluster.start()
-        # The player binds its pods itself.
-        cluster.control_plane.component("kube-scheduler").stop()
-        stage = Stage(folder / "stage", cluster.control_plane, cluster.object_storage)
-        try:
-            yield stage
-        finally:
-            stage.end()
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def report(results: Results, verdict: Verdict) -> None:
@@ -67,8 +39,7 @@ def report(results: Results, verdict: Verdict) -> None:
 
 def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> None:
     """Play rows, a few at a time."""
-    reference = results.reference
-    assert reference is not None
+    reference = results.references["rows"]
 
     def play(row: Row) -> None:
         if row.skip:
@@ -89,30 +60,29 @@ def _harness_failed(row: str, error: Exception) -> Verdict:
     return Verdict(row, problems=(problem,), converged=False)
 
 
-def find_reference(stage: Stage, results: Results) -> None:
-    """Play the sweep that all others are compared with."""
-    reference = undisturbed(stage)
-    results.keep_reference(reference)
-    print(f"undisturbed: {reference.writes} writes, {len(reference.points)} points", flush=True)
+def find_references(stage: Stage, results: Results) -> None:
+    """Play the sweeps that all others are compared with."""
+    for name, spec in {"rows": {}, "kills": WIDE}.items():
+        reference = undisturbed(stage, **spec)
+        results.keep_reference(name, reference)
+        print(
+            f"undisturbed: {len(reference.points)} points, {reference.writes} writes", flush=True
+        )
 
 
 def play_every_kill(stage: Stage, wanted: str, results: Results, again: bool) -> None:
-    """Batches of kills, until past the last write of an undisturbed sweep."""
-    reference = results.reference
-    assert reference is not None
-    first = 1
-    while True:
+    """Batches of kills, until all sweeps of one had ended before their kill."""
+    reference = results.references["kills"]
+    for first in itertools.count(1, BATCH):
         numbers = range(first, first + BATCH)
-        first += BATCH
         chosen = [n for n in numbers if _is_wanted(kill_name(n), wanted, results, again)]
-        if chosen:
-            try:
-                verdicts = play_kills(stage, chosen, reference)
-            except Exception as error:  # noqa: BLE001 (one batch must not end the others)
-                verdicts = [_harness_failed(kill_name(n), error) for n in chosen]
-            for verdict in verdicts:
-                report(results, verdict)
-        if first > reference.writes + BATCH:
+        try:
+            verdicts = play_kills(stage, chosen, reference) if chosen else []
+        except Exception as error:  # noqa: BLE001 (one batch must not end the others)
+            verdicts = [_harness_failed(kill_name(n), error) for n in chosen]
+        for verdict in verdicts:
+            report(results, verdict)
+        if first > reference.writes and not any(was_killed(v) for v in verdicts):
             return
 
 
@@ -142,7 +112,7 @@ def main() -> int:
     rows = [row for row in rows if _is_wanted(row.name, options.only, results, options.again)]
     began = time.monotonic()
     with own_stage() as stage:
-        find_reference(stage, results)
+        find_references(stage, results)
         with ThreadPoolExecutor(2) as pool:
             kills = pool.submit(play_every_kill, stage, options.only, results, options.again)
             play_all(stage, rows, results, options.at_once)

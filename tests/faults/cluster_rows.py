@@ -56,7 +56,7 @@ def _midway(harm: Callable[[Scene], None]) -> Play:
     def play(scene: Scene) -> Expectation:
         scene.seconds = TRAIN_SECONDS
         scene.start()
-        for done in (3, 12):
+        for done in (2, 6):
             scene.wait_trained(done)
             harm(scene)
         scene.finish(180)
@@ -124,7 +124,7 @@ HARMS: dict[str, tuple[str, Callable[[Scene], None]]] = {
 def _ttl(scene: Scene) -> Expectation:
     scene.seconds = TRAIN_SECONDS
     scene.start()
-    scene.wait_trained(8)
+    scene.wait_trained(5)
     kill_all(scene.operator)
     for name in _running_jobs(scene):
         body = {"spec": {"ttlSecondsAfterFinished": 0}}
@@ -138,7 +138,7 @@ def _ttl(scene: Scene) -> Expectation:
 def _all_deleted_while_down(scene: Scene) -> Expectation:
     scene.seconds = TRAIN_SECONDS
     scene.start()
-    scene.wait_trained(8)
+    scene.wait_trained(5)
     kill_all(scene.operator)
     _batch(scene).delete_collection_namespaced_job(
         scene.namespace, propagation_policy="Background", _preload_content=False

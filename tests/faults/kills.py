@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from tests.faults.rows import Row
 from tests.faults.scene import (
+    WIDE_GRID,
+    WIDE_PARALLELISM,
     Failed,
     Scene,
     Server,
@@ -25,6 +27,7 @@ from tests.faults.writes import Writes
 from tests.support.operator_process import OperatorProcess, User, apply_account
 
 BATCH = 10
+WIDE = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
 HOLD_SECONDS = 150
 BATCH_SETTINGS = {
     # A held sweep keeps a worker and up to `parallelism` writers: there must be enough for all.
@@ -37,6 +40,11 @@ BATCH_SETTINGS = {
 def kill_name(number: int) -> str:
     """The row of a kill after so many writes."""
     return f"kill/after-{number:03}"
+
+
+def was_killed(verdict: Verdict) -> bool:
+    """Whether the sweep made so many writes at all, and its operator was killed after the last."""
+    return any(note.startswith("after ") for note in verdict.notes)
 
 
 def play_kills(stage: Stage, numbers: Sequence[int], reference: Reference) -> list[Verdict]:
@@ -70,7 +78,7 @@ def _scene(
 ) -> Scene:
     user = User(stage.api_client, namespace)
     uri = f"s3://{BUCKET}/{namespace}"
-    return Scene(stage, kill_name(number), server, operator, user, uri)
+    return Scene(stage, kill_name(number), server, operator, user, uri, spec=WIDE)
 
 
 def _kill(scenes: Sequence[Scene], writes: Writes, limits: dict[str, int]) -> None:

@@ -1,6 +1,7 @@
 """Plays node and trainer: pods end as their task says, without processes and nearly without time.
 
     python -m tests.faults.player KUBECONFIG PREFIX NODE LOG
+    python -m tests.faults.player train      # the task of the environment alone, as a trainer's process
 
 Serves the pods of every namespace whose name starts with PREFIX. Results are real records, written
 through S3 (AWS_* in the environment) by the planted trainer's own functions; pod and node status
@@ -298,7 +299,9 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Play until killed."""
+    """Play until killed, or do one task as a trainer would."""
+    if TASK in os.environ:
+        sys.exit(perform(json.loads(os.environ[TASK]), dict(os.environ)).code)
     kubeconfig, prefix, node, log = sys.argv[1:]
     threading.Thread(target=_end_with_parent, daemon=True).start()
     asyncio.run(Player(Path(kubeconfig), prefix, node, Path(log)).run())

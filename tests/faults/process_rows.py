@@ -112,7 +112,7 @@ def _clock(sign: str) -> Play:
         template = {"PLANTED_SECONDS": "1", "PLANTED_FAILURES": json.dumps([failure])}
         scene.spec["podTemplate"] = _environment(template)
         scene.start()
-        for done, environment in ((6, {**right, **_file_store(scene)}), (14, wrong)):
+        for done, environment in ((3, {**right, **_file_store(scene)}), (7, wrong)):
             scene.wait_trained(done, 120)
             kill_all(scene.operator)
             scene.operator.environment = environment
@@ -144,7 +144,7 @@ def _while_down(change: Callable[[Scene], None], speaks: bool = False) -> Play:
     def play(scene: Scene) -> Expectation:
         scene.seconds = 1.0
         scene.start()
-        scene.wait_trained(10)
+        scene.wait_trained(6)
         kill_all(scene.operator)
         if not wait_for(lambda: _is_quiet(scene), 60):
             raise Failed("pods did not end while the operator was down")
@@ -217,7 +217,7 @@ def _next_major_ledger(scene: Scene) -> Expectation:
     """An operator that was rolled back must leave the ledger alone and say why it waits."""
     scene.seconds = 1.0
     scene.start()
-    scene.wait_trained(10)
+    scene.wait_trained(6)
     kill_all(scene.operator)
     wait_for(lambda: _is_quiet(scene), 60)
     path = scene.sweep_folder() / "ledger.json"

@@ -53,9 +53,9 @@ def play_row(stage: Stage, row: Row, reference: Reference) -> Verdict:
         scene.end()
 
 
-def undisturbed(stage: Stage) -> Reference:
+def undisturbed(stage: Stage, **spec: Any) -> Reference:
     """Play a sweep without a fault: what the others are compared with."""
-    scene = new_scene(stage, "undisturbed")
+    scene = new_scene(stage, "undisturbed", spec=spec)
     writes = Writes()
     scene.inject_writes(writes)
     try:

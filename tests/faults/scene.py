@@ -15,6 +15,7 @@ from typing import Any
 from isoloss.stored_sweeps import open_sweep
 from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
 from tests.faults.injection import Fault
+from tests.faults.journal import is_final
 from tests.faults.proxy import Call, Forward, Handler, Proxy, pass_on
 from tests.faults.stage import BUCKET, Player, Stage
 from tests.support.operator_process import (
@@ -28,10 +29,13 @@ from tests.support.operator_process import (
 
 Json = dict[str, Any]
 SWEEP = "dense"
-PARALLELISM = 6
-GRID = {"batchSizes": [4, 8, 16], "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"]}
-POINTS = 30
+PARALLELISM = 4
+GRID = {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3"]}
+POINTS = 12
 """Of the grid, for two proxies."""
+WIDE_PARALLELISM = 6
+WIDE_GRID = {**GRID, "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"]}
+"""30 points, whose laws can be fitted."""
 SETTINGS = {
     "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.1",
     "ISOLOSS_STATUS_INTERVAL_SECONDS": "0.2",
@@ -136,7 +140,7 @@ def _descendants(pid: int) -> list[int]:
 
 @dataclass
 class Scene:
-    """A sweep of 30 points in a namespace of its own, not applied yet."""
+    """A sweep of 12 points in a namespace of its own, not applied yet."""
 
     stage: Stage
     name: str
@@ -263,10 +267,8 @@ class Scene:
         self.wait(self.is_finished, "the sweep to be finished", seconds)
 
     def is_finished(self) -> bool:
-        """Whether all points have their outcome, the laws are final and nothing is left to do."""
-        found = conditions(self.sweep())
-        wanted = {"Progressing": "Finished", "FitReady": "Fitted", "Reconciling": "UpToDate"}
-        return all(found.get(kind, {}).get("reason") == reason for kind, reason in wanted.items())
+        """Whether all points have their outcome and the laws, or their refusal, are final."""
+        return is_final(self.sweep())
 
     def seen(self) -> str:
         """The sweep's conditions now, for a message."""

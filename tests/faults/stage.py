@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client
 
+from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from tests.faults.journal import Journal
@@ -108,3 +113,26 @@ class Stage:
         self.journal.stop()
         self.loop.stop()
         self.api_client.close()
+
+
+@contextlib.contextmanager
+def own_stage() -> Iterator[Stage]:
+    """A control plane without scheduler, an S3 server and a player, for this run alone."""
+    folder = Path(tempfile.mkdtemp(prefix="isoloss-faults-"))
+    cluster = DevCluster(folder / "cluster")
+    folder.chmod(0o700)
+    try:
+        # Even a killed run leaves nothing behind.
+        cluster.directory.mkdir()
+        cluster.stop_with(os.getpid(), remove=True)
+        cluster.start()
+        # The player binds its pods itself.
+        cluster.control_plane.component("kube-scheduler").stop()
+        stage = Stage(folder / "stage", cluster.control_plane, cluster.object_storage)
+        try:
+            yield stage
+        finally:
+            stage.end()
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -31,10 +31,12 @@ HEAD = """# Faults
 
 Written by `make faults`, which plays each row against a real API server with its controllers and a real S3
 server: the operator is its real process, with the chart's rights, behind two proxies that count its calls and
-make them fail; a player ends its pods with real records in the store. Each row has a sweep of {points} points
-with `parallelism: 6` of its own, which an undisturbed operator brings to its laws with {writes} writes.
+make them fail; a player ends its pods with real records in the store. Each row has a sweep of {points} points of
+its own, `parallelism: 4`, which an undisturbed operator ends with {writes} writes; the kills after the N-th write
+have one of {wide_points} points, `parallelism: 6`, and {wide_writes} writes. Sweeps of several kills share an operator:
+the proxies hold what each would write after its N-th, until all have got there and it is killed.
 
-A row holds if no point is lost, none is trained twice, there are never more than six at work, nothing is
+A row holds if no point is lost, none is trained twice, there are never more at work than allowed, nothing is
 charged to a point that is not its fault, and ledger and laws end as those of an undisturbed run. *Seen* are the
 reasons that a person sees in the sweep's conditions meanwhile, beside those of an undisturbed sweep.
 
@@ -52,7 +54,9 @@ class Results:
         found = [_verdict(each) for each in kept.get("verdicts", ())]
         self.verdicts = {verdict.row: verdict for verdict in found}
         self.skipped: dict[str, str] = kept.get("skipped", {})
-        self.reference = Reference(**kept["reference"]) if kept.get("reference") else None
+        self.references = {
+            name: Reference(**each) for name, each in kept.get("references", {}).items()
+        }
         self.seconds: float = kept.get("seconds", 0.0)
 
     def keep(self, verdict: Verdict) -> None:
@@ -67,9 +71,9 @@ class Results:
             self.skipped[row] = why
             self._write()
 
-    def keep_reference(self, reference: Reference) -> None:
-        """What the rows are compared with."""
-        self.reference = reference
+    def keep_reference(self, name: str, reference: Reference) -> None:
+        """What the rows, or the kills, are compared with."""
+        self.references[name] = reference
         self._write()
 
     def add_time(self, seconds: float) -> None:
@@ -90,7 +94,7 @@ class Results:
         document = {
             "verdicts": [verdict.document() for verdict in self.verdicts.values()],
             "skipped": self.skipped,
-            "reference": asdict(self.reference) if self.reference else None,
+            "references": {name: asdict(each) for name, each in self.references.items()},
             "seconds": self.seconds,
         }
         partial = self._path.with_suffix(".partial")
@@ -110,14 +114,21 @@ def write_table(results: Results, rows: Sequence[Row]) -> None:
 
 def page(results: Results, rows: Sequence[Row]) -> str:
     """The page: a table for each group."""
-    reference = results.reference or Reference({}, {})
+    reference = results.references.get("rows", Reference({}, {}))
+    killed = results.references.get("kills", Reference({}, {}))
     verdicts = [each for each in results.verdicts.values() if each.row not in results.skipped]
     failed = sum(not each.held for each in verdicts)
     summary = (
         f"{len(verdicts)} rows were played, in {results.seconds / 60:.0f} minutes: "
         f"{len(verdicts) - failed} held, {failed} failed."
     )
-    text = HEAD.format(points=len(reference.points), writes=reference.writes, summary=summary)
+    text = HEAD.format(
+        points=len(reference.points),
+        writes=reference.writes,
+        wide_points=len(killed.points),
+        wide_writes=killed.writes,
+        summary=summary,
+    )
     words = {row.name: row.does for row in rows}
     for group, title in GROUPS.items():
         text += _section(title, group, results, words)
