@@ -14,12 +14,14 @@ import itertools
 import signal
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.faults.kills import BATCH, WIDE, kill_name, play_kills, was_killed
 from tests.faults.matrix import all_rows
 from tests.faults.rows import Row, play_row, undisturbed
+from tests.faults.scene import RUN_ENDED, RunEnded
 from tests.faults.stage import Stage, own_stage
 from tests.faults.table import TABLE, Results, write_table
 from tests.faults.verdict import Verdict
@@ -46,8 +48,12 @@ def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> N
             results.skip(row.name, row.skip)
             print(f"skip   {row.name}: {row.skip}", flush=True)
             return
+        if RUN_ENDED.is_set():
+            return
         try:
             report(results, play_row(stage, row, reference))
+        except RunEnded:
+            return
         except Exception as error:  # noqa: BLE001 (one row must not end the others)
             report(results, _harness_failed(row.name, error))
 
@@ -78,6 +84,8 @@ def play_every_kill(stage: Stage, wanted: str, results: Results, again: bool) ->
         chosen = [n for n in numbers if _is_wanted(kill_name(n), wanted, results, again)]
         try:
             verdicts = play_kills(stage, chosen, reference) if chosen else []
+        except RunEnded:
+            return
         except Exception as error:  # noqa: BLE001 (one batch must not end the others)
             verdicts = [_harness_failed(kill_name(n), error) for n in chosen]
         for verdict in verdicts:
@@ -103,13 +111,17 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2, help="rows played at the same time")
     parser.add_argument("--list", action="store_true", help="only show the rows")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is reached
+    signal.signal(signal.SIGTERM, lambda *_: RUN_ENDED.set())
+    signal.signal(signal.SIGINT, lambda *_: RUN_ENDED.set())
     results = Results(RESULTS)
     rows = all_rows(full=options.full)
     if options.list:
         print("\n".join(f"{row.name:32} {row.does}" for row in rows))
         return 0
     rows = [row for row in rows if _is_wanted(row.name, options.only, results, options.again)]
+    # Small groups first: a run that is ended early has then seen most kinds of faults.
+    sizes = Counter(row.group for row in rows)
+    rows.sort(key=lambda row: sizes[row.group])
     began = time.monotonic()
     with own_stage() as stage:
         find_references(stage, results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults import injection
 from tests.faults.injection import Act, Fault, of_verb
-from tests.faults.rows import Row
+from tests.faults.rows import Play, Row
 from tests.faults.scene import Scene
 from tests.faults.verdict import Expectation
 
@@ -66,7 +66,7 @@ def api_rows(outage_seconds: float = 75) -> list[Row]:
     return rows
 
 
-def _answering(verb: str, act: Act, every: int, times: int):  # type: ignore[no-untyped-def]
+def _answering(verb: str, act: Act, every: int, times: int) -> Play:
     def play(scene: Scene) -> Expectation:
         matches = of_verb(verb) if verb != "update" else _is_lease_update
         fault = scene.inject_api(Fault(matches, act, every=every, times=times))
@@ -87,7 +87,7 @@ def _is_lease_update(call: injection.Call) -> bool:
     return injection.is_lease(call) and injection.verb(call) == "update"
 
 
-def _unanswered(verb: str):  # type: ignore[no-untyped-def]
+def _unanswered(verb: str) -> Play:
     def play(scene: Scene) -> Expectation | None:
         return _answering(verb, injection.unanswered(scene.server.api), EVERY, TIMES)(scene)
 
@@ -103,7 +103,7 @@ def suspend_and_resume(scene: Scene) -> None:
     scene.apply(suspend=False)
 
 
-def _watching(act: Act):  # type: ignore[no-untyped-def]
+def _watching(act: Act) -> Play:
     def play(scene: Scene) -> None:
         fault = scene.inject_api(Fault(lambda call: call.is_watch, act))
         scene.start()

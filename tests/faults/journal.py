@@ -8,7 +8,7 @@ import json
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,18 +67,8 @@ class Journal:
         self._task.cancel()
 
     def most_at_once(self, namespace: str) -> int:
-        """Most training Jobs of a namespace that were unfinished, or had a pod that had not ended."""
-        holding: defaultdict[str, set[str]] = defaultdict(set)
-        most = 0
-        for entry in sorted(self._entries[namespace], key=lambda entry: entry.version):
-            if not entry.train:
-                continue
-            if entry.holds:
-                holding[entry.job].add(entry.uid)
-            else:
-                holding[entry.job].discard(entry.uid)
-            most = max(most, sum(bool(uids) for uids in holding.values()))
-        return most
+        """Most training Jobs of a namespace that held a slot at the same time."""
+        return most_at_once([*self._entries[namespace]])
 
     def said(self, namespace: str) -> list[str]:
         """What a person saw: each reason that a condition reported as trouble, in order."""
@@ -167,6 +157,21 @@ class Journal:
                 time.monotonic(),
             )
         )
+
+
+def most_at_once(entries: Sequence[Entry]) -> int:
+    """Most training Jobs that were unfinished, or had a pod that had not ended, at the same time."""
+    holding: defaultdict[str, set[str]] = defaultdict(set)
+    most = 0
+    for entry in sorted(entries, key=lambda entry: entry.version):
+        if not entry.train:
+            continue
+        if entry.holds:
+            holding[entry.job].add(entry.uid)
+        else:
+            holding[entry.job].discard(entry.uid)
+        most = max(most, sum(bool(uids) for uids in holding.values()))
+    return most
 
 
 def _job_of(metadata: Json) -> str:

@@ -29,6 +29,7 @@ from tests.support.operator_process import OperatorProcess, User, apply_account
 BATCH = 10
 WIDE = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
 HOLD_SECONDS = 150
+LIFE_SECONDS = 90
 BATCH_SETTINGS = {
     # A held sweep keeps a worker and up to `parallelism` writers: there must be enough for all.
     "ISOLOSS_WORKERS": "64",
@@ -124,11 +125,11 @@ def again_and_again(scene: Scene) -> Expectation:
     for life in range(1, 60):
         writes.stop_after({scene.namespace: len(writes.made[scene.namespace]) + allowed})
         scene.operator.start()
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + LIFE_SECONDS
         while not writes.have_stopped() and not scene.is_finished():
             if time.monotonic() > deadline:
                 raise Failed(f"life {life} neither wrote nor finished; {scene.seen()}")
-            time.sleep(0.05)
+            scene.rest(0.05)
         if scene.is_finished():
             scene.notes.append(f"{life} operators of {allowed} writes each")
             return Expectation()

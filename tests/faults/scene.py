@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -45,6 +46,14 @@ SETTINGS = {
     "ISOLOSS_RENEW_DEADLINE_SECONDS": "4",
     "ISOLOSS_RENEW_PERIOD_SECONDS": "1",
 }
+
+
+RUN_ENDED = threading.Event()
+"""Set where the whole run was asked to end: what waits gives up."""
+
+
+class RunEnded(Exception):
+    """The run was asked to end while a scene was played."""
 
 
 class Failed(Exception):
@@ -247,7 +256,7 @@ class Scene:
             if time.monotonic() > deadline:
                 raise Failed(f"waited {seconds:.0f} s for {what}; {self.seen()}")
             self.supervise()
-            time.sleep(0.1)
+            _pause(0.1)
 
     def wait_trained(self, points: int, seconds: float = 60) -> None:
         """Wait until so many points have been trained."""
@@ -260,7 +269,7 @@ class Scene:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.supervise()
-            time.sleep(0.2)
+            _pause(0.2)
 
     def finish(self, seconds: float = 90) -> None:
         """Wait until the sweep says that it is done and its laws are final. Raises Failed."""
@@ -304,6 +313,11 @@ class Scene:
             self.player.end()
         with suppress(Exception):
             self.server.end()
+
+
+def _pause(seconds: float) -> None:
+    if RUN_ENDED.wait(seconds):
+        raise RunEnded
 
 
 def new_scene(

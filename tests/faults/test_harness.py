@@ -15,7 +15,7 @@ from yarl import URL
 
 from tests.faults import injection
 from tests.faults.injection import Fault
-from tests.faults.journal import Entry, Journal, is_final, is_trouble
+from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
 from tests.faults.proxy import Loop, Proxy
 from tests.faults.rows import Row
 from tests.faults.table import Results, page
@@ -213,9 +213,7 @@ def entry(version: int, kind: str, uid: str, job: str, holds: bool) -> Entry:
 
 
 def most(entries: list[Entry]) -> int:
-    journal = Journal.__new__(Journal)
-    journal._entries = {"team": entries}  # type: ignore[assignment]
-    return journal.most_at_once("team")
+    return most_at_once(entries)
 
 
 def test_a_job_holds_its_slot_until_it_and_its_pods_have_ended() -> None:

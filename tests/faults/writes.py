@@ -64,9 +64,10 @@ class Writes:
         if limit is not None and number > limit:
             await self._release[0].wait()
             return call.reset()
-        response = await forward(call)
-        self._ended[name] += 1
-        return response
+        try:
+            return await forward(call)
+        finally:
+            self._ended[name] += 1
 
 
 def scope(call: Call) -> str | None:
