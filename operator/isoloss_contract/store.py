@@ -47,6 +47,10 @@ class BadRecord(StoreError):
     """There is an object, but its content is not what it should be."""
 
 
+class NewerRecord(StoreError):
+    """There is an object of a newer format than this version of isoloss knows."""
+
+
 class StoreUnavailable(StoreError):
     """The store did not answer: network, credentials, permissions, missing bucket."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from isoloss.laws import Laws
 from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
-from isoloss_contract.reading import Absent, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import ScalingSweepSpec
@@ -117,7 +117,7 @@ def _model_config(
     match read:
         case Absent():
             return NotFound(f"{checkpoint}/config.json: not found")
-        case Unreadable(message) | Unanswered(message):
+        case Unreadable(message) | Newer(message) | Unanswered(message):
             return BadRecord(message)
         case config:
             return config

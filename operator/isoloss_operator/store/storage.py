@@ -17,10 +17,11 @@ from pydantic import BaseModel
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
+    NewerRecord,
     NotFound,
     Store,
     StoreError,
@@ -83,6 +84,8 @@ def _read(call: Callable[[], Value]) -> Read[Value]:
         return ABSENT
     except BadRecord as error:
         return Unreadable(str(error))
+    except NewerRecord as error:
+        return Newer(str(error))
     except StoreError as error:
         return Unanswered(str(error))
 
