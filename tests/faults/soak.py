@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +24,16 @@ from kubernetes import client
 
 from tests.faults import injection
 from tests.faults.injection import Fault, of_key, of_verb
-from tests.faults.scene import SWEEP, WIDE_GRID, Failed, Scene, kill_all, new_scene
+from tests.faults.scene import (
+    RUN_ENDED,
+    SWEEP,
+    WIDE_GRID,
+    Failed,
+    RunEnded,
+    Scene,
+    kill_all,
+    new_scene,
+)
 from tests.faults.stage import Stage, own_stage
 from tests.faults.verdict import SETTLE_SECONDS
 
@@ -175,6 +185,8 @@ def play_round(stage: Stage, seed: int, number: int) -> tuple[int, list[str], li
             check_meanwhile(round)
         scene.finish(FINISH_SECONDS)
         check_end(round)
+    except RunEnded:
+        return number, round.told, ["ended before its verdict"]
     except Failed as error:
         return number, round.told, [str(error)]
     finally:
@@ -221,6 +233,8 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--round", type=int, help="play this round alone")
     options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: RUN_ENDED.set())
     print(f"seed {options.seed}", flush=True)
     until = time.monotonic() + 60 * options.minutes
     held, numbers = 0, itertools.count()
