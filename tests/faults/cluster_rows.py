@@ -40,6 +40,7 @@ def cluster_rows() -> list[Row]:
             "namespace/terminating",
             "the namespace is deleted under a running sweep; the operator serves others on",
             _namespace_terminating,
+            options={"own_home": True},
         ),
     ]
 

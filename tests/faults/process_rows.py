@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -297,12 +298,8 @@ def _disk_full(scene: Scene) -> Expectation:
     scene.start()
     scene.wait_trained(6)
     filler = folder / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
-        except OSError:
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
             pass
     scene.rest(FULL_SECONDS)
     filler.unlink(missing_ok=True)

@@ -326,14 +326,21 @@ def new_scene(
     *,
     environment: Mapping[str, str] | None = None,
     own_player: bool = False,
+    own_home: bool = False,
     **options: Any,
 ) -> Scene:
-    """A scene whose operator has not started and whose sweep is not applied."""
+    """A scene whose operator has not started and whose sweep is not applied.
+
+    With a home of its own, the operator does not live in the sweep's namespace.
+    """
     namespace = stage.new_namespace(name, played=not own_player)
-    apply_account(stage.api_client, namespace)
+    served = [namespace]
+    if own_home:
+        served = [stage.new_namespace("home"), namespace]
+    apply_account(stage.api_client, served[0], served)
     server = new_server(stage)
     folder = stage.directory / "operators" / namespace
-    operator = new_operator(stage, server, [namespace], folder, environment)
+    operator = new_operator(stage, server, served, folder, environment)
     user = User(stage.api_client, namespace)
     scene = Scene(stage, name, server, operator, user, f"s3://{BUCKET}/{namespace}", **options)
     if own_player:
