@@ -109,6 +109,7 @@ def main() -> int:
         "--full", action="store_true", help="outages of the store as long as named"
     )
     parser.add_argument("--at-once", type=int, default=2, help="rows played at the same time")
+    parser.add_argument("--patience", type=float, default=1, help="factor on all time limits")
     parser.add_argument("--list", action="store_true", help="only show the rows")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: RUN_ENDED.set())
@@ -124,6 +125,7 @@ def main() -> int:
     rows.sort(key=lambda row: sizes[row.group])
     began = time.monotonic()
     with own_stage() as stage:
+        stage.patience = options.patience
         find_references(stage, results)
         with ThreadPoolExecutor(2) as pool:
             kills = pool.submit(play_every_kill, stage, options.only, results, options.again)

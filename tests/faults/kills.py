@@ -125,7 +125,7 @@ def again_and_again(scene: Scene) -> Expectation:
     for life in range(1, 60):
         writes.stop_after({scene.namespace: len(writes.made[scene.namespace]) + allowed})
         scene.operator.start()
-        deadline = time.monotonic() + LIFE_SECONDS
+        deadline = time.monotonic() + LIFE_SECONDS * scene.stage.patience
         while not writes.have_stopped() and not scene.is_finished():
             if time.monotonic() > deadline:
                 raise Failed(f"life {life} neither wrote nor finished; {scene.seen()}")

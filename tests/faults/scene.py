@@ -250,7 +250,8 @@ class Scene:
             self.operator.start()
 
     def wait(self, holds: Callable[[], object], what: str, seconds: float = 60) -> None:
-        """Wait under supervision. Raises Failed."""
+        """Wait under supervision, on a busy machine longer by `patience`. Raises Failed."""
+        seconds *= self.stage.patience
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:

@@ -231,6 +231,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--patience", type=float, default=1, help="factor on all time limits")
     parser.add_argument("--round", type=int, help="play this round alone")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -239,6 +240,7 @@ def main() -> int:
     until = time.monotonic() + 60 * options.minutes
     held, numbers = 0, itertools.count()
     with own_stage() as stage, ThreadPoolExecutor(options.at_once) as pool:
+        stage.patience = options.patience
         if options.round is not None:
             numbers, until = iter([options.round]), 0.0
         running = {pool.submit(play_round, stage, options.seed, next(numbers))}

@@ -78,6 +78,8 @@ class Stage:
 
     def __init__(self, directory: Path, plane: ControlPlane, storage: ObjectStorage) -> None:
         self.directory, self.plane, self.storage = directory, plane, storage
+        self.patience = 1.0
+        """How much longer than on an idle machine to wait for what must come."""
         directory.mkdir(parents=True, exist_ok=True)
         self.run = secrets.token_hex(3)
         self.prefix = f"{PREFIX}{self.run}-"
