@@ -14,6 +14,7 @@ from isoloss.laws import Run
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
+from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.records import (
     DataManifest,
     PointConfig,
@@ -84,7 +85,7 @@ def _sweeps_named(store: Store, wanted: str) -> list[StoredSweep]:
 def _sweep(store: Store, name: str) -> StoredSweep | None:
     folder = f"{layout.SWEEPS}/{name}"
     try:
-        return StoredSweep(store, folder, store.read_record(layout.ledger_in(folder), Ledger))
+        return StoredSweep(store, folder, read_ledger(store, folder))
     except NotFound:
         return None
 

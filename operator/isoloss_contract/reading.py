@@ -7,7 +7,7 @@ what a newer version wrote is left alone; while the store does not answer nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeVar, Union
+from typing import Final, TypeGuard, TypeVar, Union
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ class Unanswered:
     """The store could not be asked."""
 
     message: str
+    alone: bool = False
+    """The store answers otherwise: it is this object that it does not give out."""
 
 
 Read = Union[T, Absent, Unreadable, Newer, Unanswered]  # noqa: UP007  a generic alias needs Union
@@ -47,3 +49,8 @@ Read = Union[T, Absent, Unreadable, Newer, Unanswered]  # noqa: UP007  a generic
 def value_of(read: Read[T]) -> T | None:
     """The value; None where there is none, for whichever reason."""
     return None if isinstance(read, Absent | Unreadable | Newer | Unanswered) else read
+
+
+def is_unknown(read: Read[T]) -> TypeGuard[Newer | Unanswered]:
+    """Whether nothing may be concluded: neither that something is there nor that it is missing."""
+    return isinstance(read, Newer | Unanswered)

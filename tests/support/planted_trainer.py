@@ -138,8 +138,8 @@ def end(code: int, name: str, message: str, field: str = "") -> None:
 def act_out_failures(task: Json) -> None:
     """Fail as PLANTED_FAILURES says.
 
-    Each failure has `exit` (a code, or "kill" for SIGKILL, or "silent" for success without a
-    result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
+    Each failure has `exit` (a code, or "kill" for SIGKILL, or "hang" for work without end or ear for
+    SIGTERM, or "silent" for success without a result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
     match or say, and `after`, the seconds before it happens.
     """
     for failure in json.loads(os.environ.get("PLANTED_FAILURES", "[]")):
@@ -148,6 +148,9 @@ def act_out_failures(task: Json) -> None:
         time.sleep(failure.get("after", 0))
         if failure["exit"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if failure["exit"] == "hang":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
         if failure["exit"] == "silent":
             sys.exit(0)
         words = (failure.get("code", "Planted"), failure.get("message", "as planted"))

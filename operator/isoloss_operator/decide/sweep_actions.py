@@ -31,14 +31,16 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
     delete += removal.deletions(unneeded, "its point is done already")
     ended = [job for job in view.active if job not in unneeded and _has_ended(view, job)]
     delete += removal.deletions(ended, "the ledger has recorded the end of its attempt")
-    if not view.spec.suspend:
-        return delete, ()
+    delete += removal.lost_deletions(job for job in recorded_jobs(view) if job.uid in planned)
+    stop, why = view.unwanted, "the ledger says to pause or prune its point"
+    if view.spec.suspend:
+        stop, why = view.active, "the sweep is suspended"
     stopped = tuple(
         job
-        for job in view.active
+        for job in stop
         if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
-    return delete + removal.deletions(stopped, "the sweep is suspended"), stopped
+    return delete + removal.deletions(stopped, why), stopped
 
 
 def _has_ended(view: PointsView, job: ObservedJob) -> bool:

@@ -41,7 +41,7 @@ class Unreadable:
 
 def fit(job: FitJob) -> FitEnd:
     """The outcome of one fit; NotFitted if the store is unavailable."""
-    store = Store(job.store_uri)
+    store = Store(job.store_uri, anchor=job.store_anchor)
     request = job.request
     try:
         read = read_runs(store, job)
