@@ -150,6 +150,7 @@ class Bench:
             "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [f"s3://{BUCKET}"]}),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.25",
             "ISOLOSS_JOB_WRITERS": str(WRITERS),
+            "ISOLOSS_API_QPS": "0",
             "ISOLOSS_LEASE_SECONDS": "15",
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "10",
             "ISOLOSS_RENEW_PERIOD_SECONDS": "2",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isoloss.stored_sweeps import open_sweep
+from isoloss_contract import layout
 from tests.faults.proxy import wait_for
 from tests.faults.rows import Play, Row
 from tests.faults.scene import SWEEP, Failed, Scene, kill_all, new_operator
@@ -182,8 +183,8 @@ def _older_results(scene: Scene) -> None:
 
 
 def _newer_ledger(scene: Scene) -> None:
-    path = scene.sweep_folder() / "ledger.json"
-    _edit([path], lambda ledger: {**ledger, "a_later_field": {"x": 1}})
+    later = {"minor_version": 7, "a_later_field": {"x": 1}}
+    _edit([scene.ledger_head()], lambda head: {**head, **later})
 
 
 def _older_ledger(scene: Scene) -> None:
@@ -211,7 +212,8 @@ def _older_ledger(scene: Scene) -> None:
     }
     for path in scene.sweep_folder().glob("ledger*"):
         subprocess.run(["rm", "-rf", str(path)], check=True)
-    (scene.sweep_folder() / "ledger.json").write_text(json.dumps(document))
+    former = scene.folder / layout.former_ledger_in(layout.sweep_folder(SWEEP, metadata["uid"]))
+    former.write_text(json.dumps(document))
 
 
 def _next_major_ledger(scene: Scene) -> Expectation:
@@ -221,7 +223,7 @@ def _next_major_ledger(scene: Scene) -> Expectation:
     scene.wait_trained(6)
     kill_all(scene.operator)
     wait_for(lambda: _is_quiet(scene), 60)
-    path = scene.sweep_folder() / "ledger.json"
+    path = scene.ledger_head()
     before = path.read_text()
     newer = json.dumps({**json.loads(before), "ledger_version": 99})
     path.write_text(newer)
@@ -253,7 +255,7 @@ def _other_laws(change: Callable[[Json], Json]) -> Play:
 
 def _garbage(scene: Scene) -> None:
     """A ledger that is no JSON; it must be kept aside, and the sweep go on from the results."""
-    path = scene.sweep_folder() / "ledger.json"
+    path = scene.ledger_head()
     path.write_text("{ this was a ledger")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from isoloss.stored_sweeps import open_sweep
+from isoloss_contract import layout
 from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
 from tests.faults.injection import Fault
 from tests.faults.journal import is_final
@@ -41,6 +42,8 @@ SETTINGS = {
     "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.1",
     "ISOLOSS_STATUS_INTERVAL_SECONDS": "0.2",
     "ISOLOSS_RESYNC_SECONDS": "5",
+    "ISOLOSS_POD_LOST_SECONDS": "20",
+    "ISOLOSS_API_QPS": "0",
     # Longer than the tests' own: the rows share a busy machine.
     "ISOLOSS_LEASE_SECONDS": "6",
     "ISOLOSS_RENEW_DEADLINE_SECONDS": "4",
@@ -292,6 +295,10 @@ class Scene:
         counts = {name: value for name, value in points.items() if value}
         message = found.get("Ready", {}).get("message", "")
         return f"conditions {shown}, points {counts}, Ready says {message!r}"[:600]
+
+    def ledger_head(self) -> Path:
+        """The ledger's first file."""
+        return self.folder / layout.sweep_ledger(SWEEP, self.sweep()["metadata"]["uid"])
 
     def ledger_points(self) -> dict[str, Any]:
         """The stored ledger's records, by key."""

@@ -103,6 +103,14 @@ def store_rows(outage_seconds: float) -> list[Row]:
         )
         for what, part in WRITTEN.items()
     ]
+    rows += [
+        Row(
+            f"store/unanswered/{what}",
+            f"every second write of the {what} is carried out and its connection cut",
+            _unanswered(part),
+        )
+        for what, part in WRITTEN.items()
+    ]
     rows.append(
         Row(
             "store/away",
@@ -113,7 +121,13 @@ def store_rows(outage_seconds: float) -> list[Row]:
     return rows + [Row(f"store/gone/{name}", words, play) for name, (words, play) in GONE.items()]
 
 
-WRITTEN = {"ledger": "/ledger", "laws": "/laws.json", "fit": "/fit.json", "report": "/report.html"}
+WRITTEN = {
+    "ledger": "/ledger",
+    "head": "/ledger/head.json",
+    "laws": "/laws.json",
+    "fit": "/fit.json",
+    "report": "/report.html",
+}
 
 
 def _for_a_while(target: Target, act: Act, name: str) -> Play:
@@ -179,7 +193,7 @@ def _writes(what: str, part: str) -> Row:
         scene.rest(WHILE_SECONDS)
         fault.active = False
         scene.finish(180)
-        return Expectation(speaks=what == "ledger")
+        return Expectation(speaks=what in ("ledger", "head"))
 
     words = f"the {what} can be read but not written, for {WHILE_SECONDS:.0f} s"
     return Row(f"store/unwritable/{what}", words, play)
@@ -192,6 +206,17 @@ def _half_written(part: str) -> Play:
         scene.start()
         scene.wait(lambda: fault.hits, "the first write", 120)
         scene.finish(180)
+
+    return play
+
+
+def _unanswered(part: str) -> Play:
+    def play(scene: Scene) -> None:
+        act = injection.unanswered(scene.server.store)
+        fault = scene.inject_store(Fault(of_key(part, "PUT"), act, every=2))
+        scene.start()
+        scene.finish(180)
+        scene.notes.append(f"{fault.hits} writes hit")
 
     return play
 
