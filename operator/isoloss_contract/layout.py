@@ -38,8 +38,13 @@ def point_progress(key: str) -> str:
 
 
 def point_trajectory(key: str) -> str:
-    """JSON lines, one records.TrajectoryRow each."""
+    """JSON lines, one records.TrajectoryRow each, as far as the newest run has come: it changes."""
     return f"{point_folder(key)}/trajectory.jsonl"
+
+
+def finished_trajectory(key: str, sha256: str) -> str:
+    """The trajectory that a result names: it never changes, whatever longer runs follow."""
+    return f"{point_folder(key)}/trajectories/{sha256}.jsonl"
 
 
 def point_result(key: str) -> str:

@@ -72,10 +72,14 @@ class Settings(BaseModel):
     """Minimum time between two passes over one resource, however many events arrive."""
     status_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Minimum time between two writes of a status in which only numbers changed."""
+    progress_interval_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """The same where only the progress of what is training changed."""
     pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
     """A pod that has not ended this long after its grace period is lost with its node."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Time between passes over a resource without events."""
+    idle_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """The same once a sweep has its laws or a prediction its answer, and nothing is under way."""
 
     leader_election: bool = True
     lease_name: str = "isoloss-operator"

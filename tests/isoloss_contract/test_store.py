@@ -88,7 +88,7 @@ def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
     row = b'{"step": 1, "tokens": 8, "loss": 1.5, "later": [], "domains": {"a": {"loss": "1", "x": 0}}}'
     with pytest.raises(BadRecord, match=r"domains\.a\.loss"):
         parse_record_lines(row, TrajectoryRow, "t.jsonl")  # a wrong type still is one
-    (read,) = parse_record_lines(row.replace(b'1, "x', b'1.0, "x'), TrajectoryRow, "t.jsonl")
+    (read,) = parse_record_lines(row.replace(b'"1"', b"1.0"), TrajectoryRow, "t.jsonl")
     assert read.loss == 1.5
 
 

@@ -109,6 +109,7 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
         "checkpoints",
         "config.json",
         "result.json",
+        "trajectories",
         "trajectory.jsonl",
     ]
 

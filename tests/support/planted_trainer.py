@@ -316,6 +316,8 @@ def write_result(
         index += 1
     trajectory = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     store.put(f"{folder}/config.json", json.dumps(point).encode())
+    digest = hashlib.sha256(trajectory).hexdigest()
+    store.put(f"{folder}/trajectories/{digest}.jsonl", trajectory)
     store.put(f"{folder}/trajectory.jsonl", trajectory)
     result = {
         "key": key,
@@ -328,7 +330,7 @@ def write_result(
         "bytes_per_token": 4.0,
         "loss": rows[-1]["loss"],
         "averaged_loss": rows[-1]["averaged_loss"],
-        "trajectory_sha256": hashlib.sha256(trajectory).hexdigest(),
+        "trajectory_sha256": digest,
         "evaluations": len(rows),
         "accelerator_seconds": 1.0,
         "accelerators": 1,

@@ -6,6 +6,7 @@ is withdrawn as soon as the prediction's own spec changes or the new laws say so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -246,7 +247,8 @@ def _predicted(view: PredictionView) -> State | None:
     if isinstance(view.prediction, Finding):
         return None
     ready = Finding.true(Reason.PREDICTED, predicted_in_words(view.prediction))
-    return _known_loss(view, ready, stale=FRESH, answer=view.answer)
+    answered = _known_loss(view, ready, stale=FRESH, answer=view.answer)
+    return replace(answered, requeue_after=math.inf)
 
 
 Check = Callable[[PredictionView], State | None]

@@ -23,6 +23,7 @@ from isoloss_operator.decide.internal_error import internal_error
 from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.reconcile.intervals import status_pause
 from isoloss_operator.reconcile.services import Services
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ def write_status(
 ) -> float:
     """Apply the status if it changed, then send events; seconds until it may be written again.
 
-    Conditions are written at once; numbers alone no more often than the configuration says. Raises
+    Conditions are written at once; numbers alone as intervals.py says. Raises
     StatusChanged where `body` is no longer the newest.
     """
     document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -208,8 +209,8 @@ def _write(
     before = body.get("status") or {}
     if document == before:
         return math.inf
-    wait = memory.written_at + services.settings.status_interval_seconds - time.monotonic()
-    if wait > 0 and document.get("conditions") == before.get("conditions"):
+    since_written = time.monotonic() - memory.written_at
+    if wait := status_pause(before, document, since_written, services.settings):
         return wait
     try:
         services.cluster.apply_status(owner.kind, body["metadata"], dict(document))

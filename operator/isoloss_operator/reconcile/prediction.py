@@ -24,6 +24,7 @@ from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, P
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     Memories,
     Memory,
@@ -89,7 +90,7 @@ class PredictionReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
-        return min(again, plan.requeue_after, services.settings.resync_seconds)
+        return min(again, next_look(plan.requeue_after, services.settings))
 
     # --------------------------------------------------------------------------------- observe
 

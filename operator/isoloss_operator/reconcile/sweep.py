@@ -23,6 +23,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
+from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     Memories,
     Memory,
@@ -78,7 +79,7 @@ class SweepReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
-        return min(again, plan.requeue_after, services.settings.resync_seconds)
+        return min(again, next_look(plan.requeue_after, services.settings))
 
     # --------------------------------------------------------------------------------- observe
 

@@ -554,7 +554,7 @@ ROWS: dict[str, Row] = {
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
         ("False", "Training"),
         starts=("tiny-b8-lr1e-3",),
-        sets_aside=2,
+        sets_aside=3,
         fits=True,
     ),
     "a bad configuration is forgotten once the spec changes": Row(

@@ -194,10 +194,10 @@ def plant_point(folder: Path, config: PointConfig) -> FitPoint:
     )
     place = folder / layout.point_folder(key)
     place.mkdir(parents=True)
-    (place / "trajectory.jsonl").write_bytes(text)
+    (place / "trajectories").mkdir()
+    (place / f"trajectories/{digest}.jsonl").write_bytes(text)
     (place / "result.json").write_text(result.model_dump_json())
-    path = layout.point_trajectory(key)
-    return FitPoint(key, f"b{config.batch_size}", config, path, digest, diverged=False)
+    return FitPoint(key, f"b{config.batch_size}", config, digest, diverged=False)
 
 
 def job(folder: Path) -> FitJob:
@@ -236,7 +236,7 @@ def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted
 ) -> None:
     work = job(tmp_path)
     victim = work.request.points[3]
-    path = tmp_path / victim.trajectory_path
+    path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
     if damage == "missing":
         path.unlink()
     elif damage == "truncated":

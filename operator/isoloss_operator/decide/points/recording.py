@@ -218,7 +218,8 @@ def take_back_unreadable(
         pending = taken_back(record, failure, point.proxy.template_digest)
         records.append(settled(pending, point, retries))
         suffix = f"unreadable-{record.attempts.ended + 1}"
-        paths = (layout.point_result(record.key), layout.point_trajectory(record.key))
+        trajectory = layout.finished_trajectory(record.key, record.trajectory_sha256)
+        paths = (layout.point_result(record.key), trajectory, layout.point_trajectory(record.key))
         set_aside += [aside(path, suffix, problem) for path in paths]
     return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(set_aside))
 

@@ -79,14 +79,12 @@ def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
             wanted_tokens=point.proxy.tokens,
             flops_per_token=six_nd(point.proxy.parameters, 1),
         )
-    present = replace(
-        known,
-        name=point.name,
-        proxy=point.proxy.name,
-        wanted_tokens=point.proxy.tokens,
-        flops_per_token=six_nd(point.proxy.parameters, 1),
-    )
-    return known if present == known else present
+    name, proxy, tokens = point.name, point.proxy.name, point.proxy.tokens
+    per_token = six_nd(point.proxy.parameters, 1)
+    found = (known.name, known.proxy, known.wanted_tokens, known.flops_per_token)
+    if found == (name, proxy, tokens, per_token):
+        return known
+    return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
 
 
 def dropped(
@@ -167,7 +165,7 @@ def ended_with_result(
     attempts = record.attempts
     for job in ended:
         attempts = after_result(attempts, job, now)
-    return replace(record, attempts=attempts)
+    return record if attempts is record.attempts else replace(record, attempts=attempts)
 
 
 def ended_without_result(
