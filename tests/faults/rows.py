@@ -44,10 +44,10 @@ def play_row(stage: Stage, row: Row, reference: Reference) -> Verdict:
     scene = new_scene(stage, row.name, environment=row.environment, **row.options)
     expected, failure = Expectation(), ""
     try:
-        expected = row.play(scene) or expected
-    except Failed as error:
-        failure = str(error)
-    try:
+        try:
+            expected = row.play(scene) or expected
+        except Failed as error:
+            failure = str(error)
         return judge(scene, reference, expected, failure, began)
     finally:
         scene.end()
