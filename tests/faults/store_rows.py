@@ -281,7 +281,8 @@ def _results(scene: Scene) -> list[Path]:
 
 
 def _trajectories(scene: Scene) -> list[Path]:
-    return sorted(scene.folder.glob("points/*/trajectory*"))[:1]
+    point = min(scene.folder.glob("points/*/result.json")).parent
+    return sorted(point.glob("trajector*"))
 
 
 def _everything(scene: Scene) -> list[Path]:
@@ -295,7 +296,7 @@ GONE: dict[str, tuple[str, Play]] = {
     ),
     "trajectory": (
         "a recorded trajectory is removed: that point may be trained again, and no other",
-        _remove_later(_trajectories, lambda count: count),
+        _remove_later(_trajectories, lambda _: 1),
     ),
     "manifest": (
         "the corpus' manifest is removed: it is prepared again, and no point trained again",
