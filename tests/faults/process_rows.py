@@ -24,6 +24,11 @@ NO_FAKETIME = "" if FAKETIME.exists() else f"{FAKETIME} is not there: apt instal
 NO_ROOT = "" if os.geteuid() == 0 else "mounting a small file system needs root"
 DISK = "1m"
 FULL_SECONDS = 15.0
+FROZEN_LEASE = {
+    "ISOLOSS_LEASE_SECONDS": "12",
+    "ISOLOSS_RENEW_DEADLINE_SECONDS": "8",
+    "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
+}
 
 
 def process_rows() -> list[Row]:
@@ -40,6 +45,7 @@ def process_rows() -> list[Row]:
             "two/frozen",
             "a leader is stopped (SIGSTOP) until another leads, and then goes on",
             _frozen,
+            environment=FROZEN_LEASE,
         ),
         *(
             Row(
@@ -77,14 +83,14 @@ def _two_writing(scene: Scene) -> Expectation:
 
 def _frozen(scene: Scene) -> Expectation:
     scene.seconds = 1.0
-    second = _second(scene)
+    second = _second(scene, **FROZEN_LEASE)
     scene.start()
     scene.wait_trained(4)
     second.start()
     assert scene.operator.process is not None
     for _ in range(2):
         scene.operator.process.send_signal(19)
-        scene.rest(10)
+        scene.rest(16)
         scene.operator.process.send_signal(18)
         scene.rest(3)
     scene.finish(180)
@@ -246,7 +252,7 @@ def _other_laws(change: Callable[[Json], Json]) -> Play:
         _edit([scene.sweep_folder() / "laws.json"], change)
         scene.operator.start()
         scene.touch()
-        scene.rest(10)
+        scene.rest(16)
         scene.finish(60)
         return Expectation()
 
