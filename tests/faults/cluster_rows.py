@@ -15,8 +15,8 @@ from tests.faults.stage import Player
 from tests.faults.verdict import Expectation
 
 TRAIN_SECONDS = 2.0
-EVICTED_SECONDS = 45
-"""The node controller's grace period and the pods' tolerations, and some more."""
+EVICTED_SECONDS = 75
+"""The node controller's grace period, the pods' tolerations and grace, the operator's own, and some more."""
 
 
 def cluster_rows() -> list[Row]:
@@ -35,6 +35,7 @@ def cluster_rows() -> list[Row]:
             "a node falls silent for good; its Node object is deleted after a while",
             _node_lost,
             options={"own_player": True},
+            environment={"ISOLOSS_TERMINATION_GRACE_SECONDS": "5"},
         ),
         Row(
             "namespace/terminating",

@@ -38,7 +38,8 @@ the proxies hold what each would write after its N-th, until all have got there 
 
 A row holds if no point is lost, none is trained twice, there are never more at work than allowed, nothing is
 charged to a point that is not its fault, and ledger and laws end as those of an undisturbed run. *Seen* are the
-reasons that a person sees in the sweep's conditions meanwhile, beside those of an undisturbed sweep.
+reasons that a person sees in the sweep's conditions and Warning events meanwhile, beside those of an undisturbed
+sweep.
 
 {summary}
 """

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tests.faults.scene import PARALLELISM, Scene
+from kubernetes import client
+
+from tests.faults.scene import PARALLELISM, SWEEP, Scene
 
 Json = dict[str, Any]
 SETTLE_SECONDS = 1.0
@@ -36,7 +38,7 @@ class Verdict:
     """Most points at work at once."""
     converged: bool = True
     said: tuple[str, ...] = ()
-    """Reasons that a person saw in the conditions beside those of an undisturbed run."""
+    """Reasons that a person saw in conditions and Warning events beside those of an undisturbed run."""
     problems: tuple[str, ...] = ()
     """Why the row failed; empty where it held."""
     notes: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ def judge(
     most = journal.most_at_once(scene.namespace)
     if most > scene.spec.get("parallelism", PARALLELISM):
         problems.append(f"{most} points at work at once")
-    said = journal.said(scene.namespace)
+    said = journal.said(scene.namespace) + _warnings(scene)
     if expected.speaks and not said:
         problems.append("no condition said that anything was wrong")
     return Verdict(
@@ -114,6 +116,14 @@ def judge(
         notes=tuple(scene.notes + _restarts(scene)),
         seconds=round(time.monotonic() - began, 1),
     )
+
+
+def _warnings(scene: Scene) -> list[str]:
+    """Reasons of the Warning events about the sweep."""
+    core = client.CoreV1Api(scene.stage.api_client)
+    selector = f"type=Warning,involvedObject.name={SWEEP}"
+    events = core.list_namespaced_event(scene.namespace, field_selector=selector).items
+    return list(dict.fromkeys(f"{event.reason} (event)" for event in events))
 
 
 def _restarts(scene: Scene) -> list[str]:
