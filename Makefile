@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer step-law lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer step-law lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a
 bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop
 	$(PY) -m benchmarks.bench_trainer
 
+bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
+	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
+
 step-law: setup ## Regret of every fitting route on the Step Law sweeps (needs the published tables)
 	$(PY) -m benchmarks.step_law
 
@@ -97,4 +100,4 @@ lock: setup ## Resolve the lock files again
 	./scripts/lock.sh
 
 clean: demo-down ## Remove what the commands made in this checkout
-	rm -rf .demo .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .demo .bench .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

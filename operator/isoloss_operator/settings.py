@@ -56,9 +56,9 @@ class Settings(BaseModel):
     """Maximum number of resources reconciled at a time."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
     """Maximum number of Jobs created or deleted at a time, over all resources."""
-    api_qps: Annotated[float, Field(ge=0, le=10_000)] = 100.0
+    api_qps: Annotated[float, Field(ge=0, le=10_000)] = 300.0
     """Maximum number of requests to the API server per second; 0: no limit but the server's own."""
-    api_burst: Annotated[int, Field(ge=1, le=10_000)] = 200
+    api_burst: Annotated[int, Field(ge=1, le=10_000)] = 600
     """Requests that may be sent at once after a quiet time."""
     store_readers: Annotated[int, Field(ge=1, le=128)] = 16
     """Maximum number of objects read from the store at a time, over all resources."""
@@ -66,6 +66,8 @@ class Settings(BaseModel):
     """Maximum number of fits at a time, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """Time limit of a fit."""
+    fit_memory_mib: Annotated[int, Field(ge=256, le=1_048_576)] = 1024
+    """Memory limit of a fit's process; with the operator's own 300 MiB it must fit into the pod's."""
     pass_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Time limit of one pass: it is then given up and tried again."""
     minimum_interval_seconds: Annotated[float, Field(ge=0)] = 0.25
@@ -74,6 +76,8 @@ class Settings(BaseModel):
     """Minimum time between two writes of a status in which only numbers changed."""
     progress_interval_seconds: Annotated[float, Field(ge=0)] = 30.0
     """The same where only the progress of what is training changed."""
+    kueue: bool = False
+    """Read Kueue's Workloads, to say why a suspended Job is not admitted. Needs the right to list them."""
     pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
     """A pod that has not ended this long after its grace period is lost with its node."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0

@@ -62,6 +62,14 @@
     - create
     - patch
 {{- end }}
+{{- define "isoloss.kueueRules" -}}
+- apiGroups:
+    - kueue.x-k8s.io
+  resources:
+    - workloads
+  verbs:
+    - list
+{{- end }}
 {{- define "isoloss.leaseRules" -}}
 - apiGroups:
     - coordination.k8s.io

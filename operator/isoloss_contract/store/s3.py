@@ -53,7 +53,7 @@ class S3Backend:
             async with answer["Body"] as body:
                 if answer["ContentLength"] > max_bytes:
                     raise Unusable(f"larger than {max_bytes} bytes")
-                return await body.read(), answer["ETag"]
+                return await body.read(), answer.get("ETag", "")
 
         return self._ask(get)
 
@@ -89,8 +89,9 @@ class S3Backend:
         return str(facts["ETag"]) if facts.get("Metadata", {}).get(_MARK) == mark else None
 
     def stamp(self, path: str) -> str:
-        """The ETag."""
-        return str(self._head(path)["ETag"])
+        """The ETag; some gateways have none for files that were put there beside them."""
+        facts = self._head(path)
+        return str(facts.get("ETag") or f"{facts['LastModified']}-{facts['ContentLength']}")
 
     def _head(self, path: str) -> dict[str, Any]:
         async def head(client: Client) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
-from isoloss_operator.cluster.pod_templates import BadPodTemplate
+from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import carried
 

@@ -12,7 +12,7 @@ import pytest
 
 from isoloss.laws import FitOptions
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Unreadable
 from isoloss_contract.records import (
     OptimizerConfig,
     Outcome,
@@ -21,7 +21,7 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, StoreError, StoreUnavailable
+from isoloss_contract.store import BadRecord, StoreError
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting.fit_jobs import FitJob
@@ -62,25 +62,6 @@ def test_rubbish_is_unreadable_and_names_the_file(
     found = storage.manifest(uri, "manifest.json")
     assert isinstance(found, Unreadable)
     assert "manifest.json" in found.message
-
-
-def test_a_store_that_is_down_has_not_answered_and_is_asked_only_once_for_many_results(
-    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def time_out(_: object, path: str, **__: object) -> bytes:
-        asked.append(path)
-        raise StoreUnavailable("timeout")
-
-    monkeypatch.setattr("isoloss_contract.store.Store.read", time_out)
-    assert storage.manifest(uri, "manifest.json") == Unanswered("timeout")
-    assert storage.fit_outcome(uri, LAWS) == Unanswered("timeout")
-    asked.clear()
-    found = storage.results(uri, [f"{n:032x}" for n in range(100)])
-    assert len(found) == 100
-    assert all(isinstance(read, Unanswered) for read in found.values())
-    assert len(asked) < 20, "those already under way, no more"
 
 
 def test_setting_aside_moves_and_may_be_done_twice(

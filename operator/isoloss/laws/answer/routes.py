@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
@@ -12,6 +11,7 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate
 from isoloss.laws.model import Interval, Route
+from isoloss.laws.quantiles import normal_quantiles, student_quantiles
 from isoloss.laws.results import Laws
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.laws.surface.form_error import USUAL, scatter_freedom
@@ -108,8 +108,8 @@ def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> li
     freedom = scatter_freedom(len(laws.data.sizes))
     widened = []
     for k, (draws, error) in enumerate(zip(answer, unexplained, strict=True)):
-        form = np.hypot(FORM_ERRORS[k], share * error) * ndtri(_levels(NORMAL_LEVELS))
-        own = scatter[k] * stdtrit(freedom, _levels(STUDENT_LEVELS))
+        form = np.hypot(FORM_ERRORS[k], share * error) * normal_quantiles(_levels(NORMAL_LEVELS))
+        own = scatter[k] * student_quantiles(freedom, _levels(STUDENT_LEVELS))
         # Every draw meets every error: the errors add no luck of their own to the interval.
         everything = np.add.outer(np.add.outer(draws[1:], form), own)
         widened.append(np.concatenate([draws[:1], everything.ravel()]))
