@@ -41,7 +41,7 @@ HEARTBEAT_SECONDS = 4
 MERGE = {"Content-Type": "application/merge-patch+json"}
 POD_LABEL = "isoloss.dev/owner-uid"
 INTERRUPTED = planted_trainer.INTERRUPTED
-CRASHED = 1
+CRASHED, STORAGE = 1, 74
 
 
 def now() -> str:
@@ -100,6 +100,15 @@ def perform(task: Json, environment: dict[str, str]) -> Ending:
         return Ending("failed", CRASHED, json.dumps({"code": "Planted", "message": "as planted"}))
     diverged = value >= 1 - shares.get("diverged", 0)
     return Ending("end" if planted_trainer.finish(task, diverged=diverged) else "skip")
+
+
+def attempt(task: Json, environment: dict[str, str]) -> Ending:
+    """Do it, or end as the trainer does where the store cannot be written."""
+    try:
+        return perform(task, environment)
+    except OSError as error:
+        words = {"code": "StorageError", "message": str(error)}
+        return Ending("failed", STORAGE, json.dumps(words))
 
 
 def _planned_failure(task: Json, environment: dict[str, str]) -> Ending | None:
@@ -218,7 +227,7 @@ class Player:
             ending = Ending("interrupted", INTERRUPTED, json.dumps(words))
         else:
             loop = asyncio.get_running_loop()
-            ending = await loop.run_in_executor(self._writers, perform, task, pod.environment)
+            ending = await loop.run_in_executor(self._writers, attempt, task, pod.environment)
         self._note(ending.what, pod, task)
         await self._report_end(pod, started, ending)
         if pod.asked_to_end.is_set() and pod.bound:

@@ -121,6 +121,8 @@ def new_operator(
     settings = {
         **stage.storage.environment(),
         "AWS_ENDPOINT_URL": server.store.url,
+        # Else the first fit of every row looks through the machine's fonts.
+        "MPLCONFIGDIR": str(stage.directory / "matplotlib"),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps(
             {"*": [f"s3://{BUCKET}", f"file://{stage.directory}"]}
         ),
