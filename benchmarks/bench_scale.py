@@ -153,7 +153,7 @@ class Bench:
             "ISOLOSS_JOB_WRITERS": str(WRITERS),
             "ISOLOSS_API_QPS": "0",
             # A warm cache of fonts, as in an image that has drawn a figure before.
-            "MPLCONFIGDIR": matplotlib.get_configdir(),
+            "MPLCONFIGDIR": matplotlib.get_cachedir(),
             "ISOLOSS_LEASE_SECONDS": "15",
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "10",
             "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
