@@ -41,7 +41,7 @@ def report(results: Results, verdict: Verdict) -> None:
 
 def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> None:
     """Play rows, a few at a time."""
-    reference = results.references["rows"]
+    references = results.references
 
     def play(row: Row) -> None:
         if row.skip:
@@ -51,6 +51,7 @@ def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> N
         if RUN_ENDED.is_set():
             return
         try:
+            reference = references["kills" if row.is_wide else "rows"]
             report(results, play_row(stage, row, reference))
         except RunEnded:
             return

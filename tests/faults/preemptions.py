@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
-import random
+from typing import Any
 
 from kubernetes import client
 
+from tests.faults.kills import WIDE
 from tests.faults.rows import Row
 from tests.faults.scene import Scene
 from tests.faults.verdict import Expectation
 
 PREEMPTIONS = 100
 TRAIN_SECONDS = 1.5
+LABELS = "isoloss.dev/task=train"
+KEY = "isoloss.dev/key"
 
 
-def preempted(scene: Scene, count: int = PREEMPTIONS, seed: int = 0) -> Expectation:
-    """Evict running pods at random until there were so many, then let the sweep end."""
-    chance = random.Random(seed)
+def preempted(scene: Scene, count: int = PREEMPTIONS) -> Expectation:
+    """Evict running pods until there were so many, then let the sweep end.
+
+    Points are taken in turn: one that is interrupted over and over waits longer each time.
+    """
     core = client.CoreV1Api(scene.stage.api_client)
     scene.seconds = TRAIN_SECONDS
     scene.start()
-
-    def interrupted() -> int:
-        return int(scene.trainings.counted("interrupted").total())
-
-    while interrupted() < count and not scene.is_finished():
-        scene.wait(lambda: _running(scene) or scene.is_finished(), "pods to run", 120)
-        for pod in _running(scene):
-            # Most of them, so that few points end before there were enough.
-            if chance.random() < 0.8 and interrupted() < count:
-                core.delete_namespaced_pod(pod, scene.namespace)
-        scene.rest(0.5)
-    scene.finish(300)
-    scene.notes.append(f"{interrupted()} preemptions")
-    records = scene.ledger_points().values()
-    told = sum(record.attempts.interruptions for record in records)
-    scene.notes.append(f"{told} interruptions in the ledger")
+    asked = 0
+    while asked < count and not scene.is_finished():
+        scene.wait(lambda: running(scene) or scene.is_finished(), "pods to run", 300)
+        so_far = scene.trainings.counted("interrupted")
+        fewest = -(-count // len(scene.ledger_points()))
+        for pod in running(scene):
+            if asked < count and so_far[pod.metadata.labels[KEY]] < fewest:
+                core.delete_namespaced_pod(pod.metadata.name, scene.namespace)
+                asked += 1
+        scene.rest(0.3)
+    scene.finish(600)
+    scene.notes.append(f"{scene.trainings.counted('interrupted').total()} preemptions")
     return Expectation(charged=0)
 
 
-def _running(scene: Scene) -> list[str]:
-    return [
-        pod.metadata.name
-        for pod in scene.user.pods()
-        if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
-    ]
+def running(scene: Scene) -> list[Any]:
+    """Pods that train and that nobody has asked to end."""
+    listed = client.CoreV1Api(scene.stage.api_client).list_namespaced_pod(
+        scene.namespace, label_selector=LABELS, field_selector="status.phase=Running"
+    )
+    return [pod for pod in listed.items if pod.metadata.deletion_timestamp is None]
 
 
-PREEMPTION_ROW = Row(
-    "job/preempted-100-times",
-    f"{PREEMPTIONS} running pods are evicted: nothing is charged",
-    preempted,
-)
+def preemption_row(count: int = PREEMPTIONS) -> Row:
+    """The row, with so many preemptions."""
+    return Row(
+        f"job/preempted-{count}-times",
+        f"{count} running pods of 30 points are evicted: nothing is charged",
+        lambda scene: preempted(scene, count),
+        options={"spec": WIDE},
+    )

@@ -33,6 +33,11 @@ class Row:
     """Why it cannot be played here."""
 
     @property
+    def is_wide(self) -> bool:
+        """Whether its sweep is the one of the kills, and so is its reference."""
+        return "spec" in self.options
+
+    @property
     def group(self) -> str:
         """The part of the table it stands in."""
         return self.name.partition("/")[0]
