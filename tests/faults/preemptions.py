@@ -12,6 +12,7 @@ from tests.faults.scene import Scene
 from tests.faults.verdict import Expectation
 
 PREEMPTIONS = 100
+WIDE_POINTS = 30
 TRAIN_SECONDS = 1.5
 LABELS = "isoloss.dev/task=train"
 KEY = "isoloss.dev/key"
@@ -25,15 +26,13 @@ def preempted(scene: Scene, count: int = PREEMPTIONS) -> Expectation:
     core = client.CoreV1Api(scene.stage.api_client)
     scene.seconds = TRAIN_SECONDS
     scene.start()
-    asked = 0
-    while asked < count and not scene.is_finished():
+    fewest = -(-count // WIDE_POINTS)
+    while scene.trainings.counted("interrupted").total() < count and not scene.is_finished():
         scene.wait(lambda: running(scene) or scene.is_finished(), "pods to run", 300)
         so_far = scene.trainings.counted("interrupted")
-        fewest = -(-count // len(scene.ledger_points()))
         for pod in running(scene):
-            if asked < count and so_far[pod.metadata.labels[KEY]] < fewest:
+            if so_far[pod.metadata.labels[KEY]] < fewest:
                 core.delete_namespaced_pod(pod.metadata.name, scene.namespace)
-                asked += 1
         scene.rest(0.3)
     scene.finish(600)
     scene.notes.append(f"{scene.trainings.counted('interrupted').total()} preemptions")
