@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
-	contracts generate bench-operator bench-laws bench-trainer bench-transfer step-law lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer step-law lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,18 @@ generate: setup ## Write the generated files (CRDs and the chart's copy)
 bench-operator: setup ## Jobs per second against a bare loop of the same API calls
 	@$(PY) -m devcluster build
 	$(PY) -m benchmarks.bench_operator
+
+bench-scale: setup ## What a sweep costs from 100 to 10,000 points (half an hour)
+	@$(PY) -m devcluster build
+	$(PY) -m benchmarks.bench_scale
+
+faults: setup ## Play every fault against the operator and write docs/reference/faults.md (ARGS="--only store/*")
+	@$(PY) -m devcluster build
+	$(PY) -m tests.faults $(ARGS)
+
+soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes 600 --seed 1")
+	@$(PY) -m devcluster build
+	$(PY) -m tests.faults.soak $(ARGS)
 
 bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
 	$(PY) -m benchmarks.bench_laws

@@ -97,8 +97,9 @@ class JobWriter:
             self._on_write("create", request.kind)
 
     def _name_taken(self, owner: Owner, request: JobRequest) -> str:
-        existing = self._cluster.get(JOB, owner.namespace, request.name)
-        if existing is None or is_owned_by(existing, owner.uid):
+        fields = f"metadata.name={request.name}"
+        existing = self._cluster.list(JOB, owner.namespace, fields=fields)
+        if all(is_owned_by(job, owner.uid) for job in existing):
             return ""
         return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
 

@@ -32,11 +32,11 @@ RULES = (
     _rule(GROUP, [f"{kind}/status" for kind in KINDS], "patch"),
     # Needed for blockOwnerDeletion where OwnerReferencesPermissionEnforcement is enabled.
     _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
-    _rule("batch", ["jobs"], "get", "list", "watch", "create", "patch", "delete"),
-    _rule("", ["pods"], "get", "list", "watch"),
+    _rule("batch", ["jobs"], "list", "watch", "create", "patch", "delete"),
+    _rule("", ["pods"], "list", "watch"),
     # A prediction's own ConfigMap is deleted once its spec names another.
     _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
-    _rule("events.k8s.io", ["events"], "create", "patch"),
+    _rule("events.k8s.io", ["events"], "create"),
 )
 """In every watched namespace."""
 KUEUE_RULES = (_rule("kueue.x-k8s.io", ["workloads"], "list"),)

@@ -29,6 +29,7 @@ from isoloss_operator.reconcile.services import Services
 logger = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
+SOON_SECONDS = 1.0
 STORE_SECONDS = 60.0
 """For all that a pass reads from the store, and for all that it writes there."""
 
@@ -139,6 +140,14 @@ def had_trouble(memory: Memory) -> bool:
         or memory.write_error
         or memory.publish_error
     )
+
+
+def after_trouble(memory: Memory) -> float:
+    """Seconds until the next look at a resource that was in trouble before this pass.
+
+    Once nothing is refused any more the conditions, which were decided before, should soon say so.
+    """
+    return math.inf if had_trouble(memory) else SOON_SECONDS
 
 
 def create_error(memory: Memory, generation: int) -> str:

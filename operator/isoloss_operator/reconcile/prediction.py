@@ -32,6 +32,7 @@ from isoloss_operator.reconcile.passes import (
     Memory,
     Object,
     StatusChanged,
+    after_trouble,
     carry_out,
     create_error,
     had_trouble,
@@ -92,7 +93,8 @@ class PredictionReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
-        return min(again, next_look(plan.requeue_after, services.settings))
+        look = next_look(plan.requeue_after, services.settings)
+        return min(again, look, after_trouble(memory) if was_in_trouble else look)
 
     # --------------------------------------------------------------------------------- observe
 

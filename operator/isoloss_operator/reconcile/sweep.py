@@ -30,6 +30,7 @@ from isoloss_operator.reconcile.passes import (
     Memory,
     Object,
     StatusChanged,
+    after_trouble,
     carry_out,
     create_error,
     had_trouble,
@@ -80,7 +81,8 @@ class SweepReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
-        return min(again, next_look(plan.requeue_after, services.settings))
+        look = next_look(plan.requeue_after, services.settings)
+        return min(again, look, after_trouble(memory) if was_in_trouble else look)
 
     # --------------------------------------------------------------------------------- observe
 
