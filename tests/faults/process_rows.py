@@ -14,7 +14,8 @@ from isoloss.stored_sweeps import open_sweep
 from isoloss_contract import layout
 from tests.faults.proxy import wait_for
 from tests.faults.rows import Play, Row
-from tests.faults.scene import SWEEP, Failed, Scene, kill_all, new_operator
+from tests.faults.scene import SWEEP, Failed, Scene
+from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
 
 Json = dict[str, Any]
