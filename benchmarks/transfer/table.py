@@ -23,7 +23,7 @@ from benchmarks.transfer.scores import (
     shifted,
     weighted,
 )
-from isoloss.laws import Laws, Refused, Route, predict
+from isoloss.laws import Array, Laws, Refused, Route, predict
 
 ROUTES: tuple[Route, ...] = ("surface", "iso-loss")
 
@@ -88,7 +88,7 @@ def _case_row(laws: Laws, measured: Measured, case: Case) -> str:
     return _row(*head, truth, _pair(chosen), f"{case.measured.regret(*chosen):.4f}", *beside)
 
 
-def _pair(log_optimum: Sequence[float]) -> str:
+def _pair(log_optimum: Sequence[float] | Array) -> str:
     rate, batch = np.exp(log_optimum[0]), np.exp(log_optimum[1])
     return f"{rate * 1e3:.2f}e-3, {batch:.1f}"
 
@@ -105,9 +105,9 @@ def _rules(laws: Laws, measured: Measured, found: Sequence[Case], route: Route) 
     yield _score_row("paper, as the engine answers", engine, len(found))
     for name, rule in RULES.items():
         yield _score_row(name, score_rule(laws, found, rule, route), len(found))
-    for name, rule in (("shifted", shifted), ("weighted", weighted)):
+    for name, learned in (("shifted", shifted), ("weighted", weighted)):
         for words, group in (("checkpoint", by_checkpoint), ("text", by_text)):
-            scores = rule(laws, found, route, group)
+            scores = learned(laws, found, route, group)
             yield _score_row(f"{name}, {words} left out", scores, len(found))
     if engine:
         rate, batch = composition_error(engine, controls)

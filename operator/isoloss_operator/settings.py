@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import uuid
 from collections.abc import Mapping
@@ -32,7 +33,8 @@ class Settings(BaseModel):
     namespaces: tuple[str, ...] = ()
     """Comma-separated namespaces to watch; empty: all."""
     allowed_storage: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """JSON: URI prefixes that resources may use, by namespace; "*" applies to all namespaces."""
+    """JSON: URI prefixes that resources may use, by namespace; "*" applies to all namespaces. They hold for
+    stores, corpora, tokenizers and checkpoints."""
     trainer_image: str = Field(min_length=1)
     """Image of the trainer pods."""
     trainer_command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
@@ -143,6 +145,20 @@ class Settings(BaseModel):
         if not allowed:
             return f"the operator's configuration allows no storage for namespace {namespace}"
         return f"namespace {namespace} may only use storage under {', '.join(allowed)}"
+
+    def refused_sources(self, namespace: str, sources: Mapping[str, str]) -> str:
+        """The message that names the first field whose URI `namespace` may not read; empty: none.
+
+        `sources` are URIs by field. A glob pattern is allowed where the folder before its first
+        wildcard is.
+        """
+        for field, uri in sources.items():
+            folder = uri
+            if wildcard := re.search(r"[*?\[\]]", uri):
+                folder = uri[: wildcard.start()].rpartition("/")[0]
+            if ".." in uri.split("/") or not self.allows_storage(namespace, folder):
+                return f"{field}: {self.storage_refusal(namespace)}"
+        return ""
 
     def allows_storage(self, namespace: str, uri: str) -> bool:
         """Whether `uri` is at or under a prefix allowed for `namespace`, by whole path segments."""

@@ -193,6 +193,8 @@ class FirstReads:
     """Its head."""
     like_checkpoints: Mapping[str, str] = field(default_factory=dict)
     """URIs of checkpoints whose config.json is wanted, by the field that names them."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """URIs of all that the sweep reads from outside its store, by the field that names them."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
-from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     STORE_SECONDS,
@@ -127,10 +127,14 @@ class PredictionReconciler:
             publish_error=memory.publish_error,
             publish_error_may_pass=memory.publish_error_may_pass,
         )
+        settings, spec = self._services.settings, observed.spec
+        if not isinstance(spec, InvalidSpec) and spec.checkpoint is not None:
+            checkpoint = {"spec.checkpoint.uri": spec.checkpoint.uri}
+            if refusal := settings.refused_sources(owner.namespace, checkpoint):
+                return replace(observed, storage_refusal=refusal)
         reads = prediction_reads(observed)
         if reads is None:
             return observed
-        settings = self._services.settings
         if not settings.allows_storage(owner.namespace, reads.store_uri):
             return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
         try:

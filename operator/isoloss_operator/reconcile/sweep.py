@@ -112,10 +112,8 @@ class SweepReconciler:
         settings = self._services.settings
         if not settings.allows_storage(owner.namespace, first.store_uri):
             return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
-        for field, checkpoint in first.like_checkpoints.items():
-            if not settings.allows_storage(owner.namespace, checkpoint):
-                refusal = f"{field}: {settings.storage_refusal(owner.namespace)}"
-                return replace(observed, storage_refusal=refusal)
+        if refusal := settings.refused_sources(owner.namespace, first.sources):
+            return replace(observed, storage_refusal=refusal)
         try:
             with time_limit(STORE_SECONDS):
                 return self._read_store(observed, owner, memory, first)
@@ -159,7 +157,8 @@ class SweepReconciler:
         path, known = layout.sweep_laws(owner.name, owner.uid), fitter.outcome(owner.uid)
         digest = known.laws_sha256 if known is not None and known.laws is not None else ""
         is_idle = digest and not fitter.running(owner.uid)
-        if is_idle and storage.laws_are_lost(uri, path, digest):
+        interval = self._services.settings.resync_seconds
+        if is_idle and storage.laws_are_lost(uri, path, digest, interval):
             fitter.forget(owner.uid)
             memory.laws_looked_for = False
         if not memory.laws_looked_for:

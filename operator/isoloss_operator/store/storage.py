@@ -35,8 +35,8 @@ from isoloss_contract.store import (
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
-from isoloss_operator.store.fit_files import fit_path, read_outcome
-from isoloss_operator.store.laws_check import LawsCheck, Stamps
+from isoloss_operator.store.fit_files import FitRecord, fit_path, read_outcome
+from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 from isoloss_operator.store.shared import Shared
@@ -95,7 +95,7 @@ class Storage:
         self._suspects: Recent[str, bool] = Recent(256)
         """Stores of which a result was not read in the last pass."""
         self._names: Shared[str, frozenset[str]] = Shared(64, clock)
-        self._laws_check = LawsCheck(self._law_stamps, self.fit_outcome, clock)
+        self._laws_check = LawsCheck(self._named_laws, self._laws_stamp, self.fit_outcome, clock)
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
@@ -209,18 +209,19 @@ class Storage:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
 
-    def laws_are_lost(self, uri: str, laws_path: str, laws_sha256: str) -> bool:
-        """Whether the files of a fit were removed or damaged since; the store is asked once a minute."""
-        return self._laws_check.are_lost(uri, laws_path, laws_sha256)
+    def laws_are_lost(
+        self, uri: str, laws_path: str, laws_sha256: str, interval_seconds: float
+    ) -> bool:
+        """Whether the files of a fit were removed or damaged since; asked once per interval."""
+        return self._laws_check.are_lost(uri, laws_path, laws_sha256, interval_seconds)
 
-    def _law_stamps(self, uri: str, laws_path: str) -> Read[Stamps]:
+    def _named_laws(self, uri: str, laws_path: str) -> Read[str]:
+        found = self._read_record(uri, fit_path(laws_path), FitRecord, "fit", MAX_RESULT_BYTES)
+        return found.laws_sha256 if isinstance(found, FitRecord) else found
+
+    def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
         store = self.store(uri)
-        return read_of(
-            lambda: (
-                self.timed("stamp", lambda: store.stamp(fit_path(laws_path))),
-                self.timed("stamp", lambda: store.stamp(laws_path)),
-            )
-        )
+        return read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
 
     # --------------------------------------------------------------------------------- writing
 
