@@ -166,11 +166,12 @@ def _node_lost(scene: Scene) -> Expectation:
     assert scene.player is not None
     lost, log = scene.player, scene.player.trainings(scene.namespace)
     lost.end()
+    stranded = len(_running_jobs(scene))
     scene.rest(EVICTED_SECONDS)
     scene.player = _Successor(scene.stage, scene.namespace, log.lines)
     _core(scene).delete_node(lost.node)
     scene.finish(240)
-    return Expectation(speaks=True)
+    return Expectation(speaks=True, given_up=stranded)
 
 
 class _Successor(Player):

@@ -85,7 +85,7 @@ class Storage:
 
         `on_call` hears of every read or write: its name, seconds and whether the store answered.
         """
-        self._prefixes = sorted((prefix.rstrip("/") for prefix in prefixes), key=len)
+        self._prefixes = sorted(map(normal_uri, prefixes), key=len)
         self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
         self._patience = patience
         self._on_call = on_call

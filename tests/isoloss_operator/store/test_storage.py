@@ -115,6 +115,15 @@ def test_no_link_below_an_allowed_prefix_is_followed(tmp_path: Path) -> None:
     assert list((tmp_path / "other").iterdir()) == []
 
 
+def test_the_whole_file_system_may_be_allowed(tmp_path: Path) -> None:
+    """A cluster of one tenant, in which file:/// is the prefix."""
+    storage = Storage(prefixes=["file:///"])
+    uri = f"file://{tmp_path}"
+    assert storage.anchor(uri) == "file://"
+    storage.store(uri).write("a.json", b"x")
+    assert (tmp_path / "a.json").read_bytes() == b"x"
+
+
 # ----------------------------------------------------------------------------------------- fits
 
 
