@@ -53,7 +53,7 @@ def assemble(
         frontier=() if frontier is None else frontier_results(frontier, fitted),
         contours=_kept_contours(iso_loss),
         excluded=collected.excluded,
-        warnings=_warnings(iso_loss),
+        warnings=(*collected.warnings, *_warnings(iso_loss)),
         data=_data_range(runs, collected.trajectories, frontier),
         draws=_kept_draws(estimates),
         sequence_length=runs[0].sequence_length,

@@ -2,22 +2,17 @@
 
 import csv
 import gzip
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
-from benchmarks.step_law import (
-    DENSE,
-    MOE,
-    Table,
-    data_folder,
-    judge,
-    load,
-    required,
-    score_split,
-)
+from benchmarks.science.cases import Case, Row
+from benchmarks.science.contenders import ENGINE, PLAIN, PUBLISHED
+from benchmarks.science.scores import RowScores, score_row
+from benchmarks.science.tables import DENSE, MOE, Table, data_folder, judge, load
 from isoloss.laws import (
     FitOptions,
     Laws,
@@ -31,7 +26,6 @@ from isoloss.laws import (
 
 CRITICAL_BATCH = "critical_batch_size_steps_to_target.csv"
 SCHEDULES = "hagele_schaipp_lr_schedule_trajectories.csv.gz"
-DEFAULT = "isoloss, default answer"
 OPTIONS = FitOptions(bootstrap_samples=60)
 
 pytestmark = pytest.mark.skipif(
@@ -44,23 +38,29 @@ def table(name: str) -> Table:
     return load(data_folder() / name)
 
 
+def scores_of(name: str, held: Sequence[float]) -> RowScores:
+    """Every contender fitted to the other sizes and asked at these."""
+    found = table(name)
+    runs = tuple(run for run in found.runs if run.params not in held)
+    targets = tuple((n, d, j) for (n, d), j in found.judges().items() if n in held)
+    return score_row(Row(name, (Case(runs, targets),)), FitOptions(bootstrap_samples=100))
+
+
 def test_dense_sizes_predict_the_two_larger_ones():
     """Fitted on 215M to 429M, scored on the five cells of 537M and 1.07B."""
-    (held,) = required(DENSE, table(DENSE).sizes)
-    scores = score_split(table(DENSE), held)
-    ours = scores[DEFAULT]
-    assert ours.cells == len(ours.regrets) == 5
+    scores = scores_of(DENSE, table(DENSE).sizes[3:]).scores
+    ours = scores[ENGINE]
+    assert ours.asked == len(ours.regrets) == 5
     assert np.mean(ours.regrets) <= 0.0006
     assert np.max(ours.regrets) <= 0.0014
-    for rival in ("vertex regression on ln N, ln D", "published law", "paper's route, plain"):
+    for rival in (PLAIN, PUBLISHED):
         assert np.mean(ours.regrets) < np.mean(scores[rival].regrets)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
 def test_three_shapes_of_experts_predict_the_fourth(at):
     """The last has twice the active parameters of any other."""
-    held = required(MOE, table(MOE).sizes)[at]
-    ours = score_split(table(MOE), held)[DEFAULT]
+    ours = scores_of(MOE, [table(MOE).sizes[at]]).scores[ENGINE]
     assert len(ours.regrets) == 4
     assert np.mean(ours.regrets) <= 0.0010
     assert np.max(ours.regrets) <= 0.0020
@@ -93,12 +93,12 @@ def shown(name: str, held: tuple[float, ...]) -> Laws:
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
 def test_shapes_that_differ_in_their_experts_share_a_learning_rate(at):
     """All four are as wide and as deep: at equal tokens the best learning rate does not follow N."""
-    laws = shown(MOE, required(MOE, table(MOE).sizes)[at])
+    laws = shown(MOE, (table(MOE).sizes[at],))
     assert laws.surface.same_at_all_sizes == ("learning_rate",)
 
 
 def test_dense_sizes_keep_their_trends():
-    laws = shown(DENSE, required(DENSE, table(DENSE).sizes)[0])
+    laws = shown(DENSE, tuple(table(DENSE).sizes[3:]))
     assert laws.surface.same_at_all_sizes == ()
     assert laws.surface.planes.learning_rate.of_params < -0.5
 
@@ -107,7 +107,8 @@ def test_intervals_hold_most_held_out_optima_of_published_sweeps():
     """Of 21 cells; the cells' own optima are blurred by noise beside."""
     held_rate, held_batch = [], []
     for name in (DENSE, MOE):
-        for held in required(name, table(name).sizes):
+        sizes = table(name).sizes
+        for held in [tuple(sizes[3:])] if name == DENSE else [(n,) for n in sizes]:
             laws = shown(name, held)
             for (n, d), points in table(name).points.items():
                 if n not in held:

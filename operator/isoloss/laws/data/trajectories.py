@@ -14,12 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.data.replicates import (
+    Replicates,
+    merge_replicates,
+    refuse_differences,
+    replicate_warning,
+)
 from isoloss.laws.data.smoothing import DENSE, smooth_losses
-from isoloss.laws.model import InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 
-SAME_TOKENS = 0.005
-"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 EARLY_FRACTION = 0.04
@@ -51,6 +55,9 @@ class Trajectory:
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
     finished: bool
+    replicate_squares: float = 0.0
+    """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
+    replicate_freedom: int = 0
 
     @property
     def name(self) -> str:
@@ -70,6 +77,7 @@ class Collected:
     trajectories: tuple[Trajectory, ...]
     excluded: tuple[Exclusion, ...]
     refusals: tuple[Refusal, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def validate_run(run: Run) -> None:
@@ -109,12 +117,19 @@ def collect(runs: Sequence[Run]) -> Collected:
     limits = _loss_limits(runs)
     trajectories: list[Trajectory] = []
     excluded: list[Exclusion] = []
-    refusals: list[Refusal] = []
+    replicates: list[Replicates] = []
     for group in groups.values():
-        merged = _without_duplicates(group, excluded, refusals)
+        merged = merge_replicates(group, excluded)
+        replicates += merged
         size = group[0].params
         trajectories.append(_trajectory(merged, longest[size], limits[size], excluded))
-    return Collected(tuple(trajectories), tuple(excluded), tuple(refusals))
+    refusal, warning = refuse_differences(replicates), replicate_warning(replicates)
+    return Collected(
+        tuple(trajectories),
+        tuple(excluded),
+        () if refusal is None else (refusal,),
+        () if warning is None else (warning,),
+    )
 
 
 def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
@@ -171,50 +186,10 @@ def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
     }
 
 
-def _without_duplicates(
-    group: list[Run], excluded: list[Exclusion], refusals: list[Refusal]
-) -> list[Run]:
-    kept: list[Run] = []
-    for run in group:
-        twin = next((other for other in kept if _overlap(run, other)), None)
-        if twin is None:
-            kept.append(run)
-        elif _agree(run, twin):
-            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
-        else:
-            refusals.append(_duplicate(run, twin))
-    return kept
-
-
-def _overlap(run: Run, other: Run) -> bool:
-    """Whether both have losses of this configuration at the same tokens."""
-    if len(run.tokens) == 0 or len(other.tokens) == 0:
-        return run.tokens.shape == other.tokens.shape
-    if len(run.tokens) == 1 and len(other.tokens) == 1:
-        return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
-    return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
-
-
-def _agree(run: Run, other: Run) -> bool:
-    if run.tokens.shape != other.tokens.shape:
-        return False
-    same_tokens = np.allclose(run.tokens, other.tokens, rtol=SAME_TOKENS)
-    return bool(same_tokens and np.allclose(run.losses, other.losses, rtol=1e-9, equal_nan=True))
-
-
-def _duplicate(run: Run, twin: Run) -> Refusal:
-    return Refusal(
-        RefusalReason.DUPLICATED_RUN,
-        f"Runs {twin.name} and {run.name} have the same size, batch size and learning rate and "
-        "cover the same tokens with different losses. Keep one of them; if they differ in "
-        "schedule (annealed or not), horizon, data or seed, fit them separately.",
-        {"params": run.params, "batch_size": run.batch_size, "learning_rate": run.learning_rate},
-    )
-
-
 def _trajectory(
-    group: list[Run], longest: float, limit: float, excluded: list[Exclusion]
+    parts: list[Replicates], longest: float, limit: float, excluded: list[Exclusion]
 ) -> Trajectory:
+    group = [part.run for part in parts]
     first = group[0]
     tokens = np.concatenate([run.tokens for run in group])
     losses = np.concatenate([run.losses for run in group])
@@ -249,6 +224,8 @@ def _trajectory(
         end=end,
         diverged=diverged,
         finished=all(run.finished for run in group),
+        replicate_squares=sum(part.variance * part.freedom for part in parts),
+        replicate_freedom=sum(part.freedom for part in parts),
     )
 
 

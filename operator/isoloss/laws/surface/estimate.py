@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.curves import OptimumPlanes, Quantity
 from isoloss.laws.data.cells import make_cells
@@ -40,16 +38,10 @@ class JointSurfaceEstimate:
 
     def answer(self, target: Target) -> OptimumDraws | None:
         """At the target's size and tokens; without a size, on the sweep's own ratio of tokens to parameters."""
-        law, n, d = self.law, target.log_params, target.log_tokens
-        if law.planes is None:
+        law, place = self.law, target.place(self.law)
+        if law.planes is None or place is None:
             return None
-        if n is None or d is None:
-            if law.frontier_log_ratio is None:
-                return None
-            per_param = np.log(law.flops_per_token_per_param)
-            n = 0.5 * (target.log_flops - per_param - law.frontier_log_ratio)
-            d = n + law.frontier_log_ratio
-        return OptimumDraws(*with_draws(law.planes, self.plane_draws, target).at(n, d))
+        return OptimumDraws(*with_draws(law.planes, self.plane_draws, target).at(*place))
 
     def refit(
         self, trajectories: Sequence[Trajectory], options: FitOptions

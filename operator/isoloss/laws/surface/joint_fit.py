@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
@@ -52,6 +53,8 @@ class SurfaceFit:
     """(points,)"""
     sizes: tuple[float, ...]
     """ln N per cell."""
+    replicate_noise: tuple[float, float]
+    """(sum of squares of ln L, its degrees of freedom) that replicates show for a run."""
 
     @property
     def hessian(self) -> Array:
@@ -96,6 +99,7 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
         positions=np.stack([x, y], axis=1),
         cell=cell.astype(np.intp),
         sizes=tuple(c.log_params for c in cells),
+        replicate_noise=replicate_noise(trajectories),
     )
 
 

@@ -11,6 +11,7 @@ from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DECIDE
 from isoloss.laws.curves import OptimumPlanes
 from isoloss.laws.data.cells import Cell
+from isoloss.laws.data.replicates import SAME_TOKENS
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
 from isoloss.laws.model import Refusal, RefusalReason, Status
@@ -18,6 +19,10 @@ from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, optimum_law, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
+
+LATE = 0.25
+"""Share of a size's tokens from which cells say whether its optimum is inside the grid: answers are for the
+end of runs, and the best batch size grows fourfold on the way there."""
 
 
 def surface_law(
@@ -50,10 +55,17 @@ def surface_law(
         flops_per_token_per_param=float(np.median(per_param)),
         cells=len(cells),
         points=len(fit.runs),
-        scatter=np.hypot(known.scatter.total, known.window_error),
+        law_covariance=known.optimum_covariance,
+        target_covariance=known.target_covariance,
+        token_slope=_token_slope(cells),
     )
     others = np.arange(len(law)) >= DECIDE.stop
     return record, planes(law[convex & others], fit.centre)
+
+
+def _token_slope(cells: Sequence[Cell]) -> float:
+    last = max(cells, key=lambda cell: (cell.log_params, cell.log_tokens))
+    return last.slope * float(np.exp(last.log_losses.min()))
 
 
 def _judge(
@@ -71,20 +83,34 @@ def _judge(
             f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
             {"convex_share": float(convex.mean())},
         )
+    late = _late(cells)
+    n, d = (
+        float(np.mean([getattr(c, name) for c in late])) for name in ("log_params", "log_tokens")
+    )
+    at = np.array([1.0, n - fit.centre.log_params, d - fit.centre.log_tokens])
     for quantity, part, values in (
         ("learning_rate", OF_RATE, np.log([t.learning_rate for t in trajectories])),
         ("batch_size", OF_BATCH, np.log([t.batch_size for t in trajectories])),
     ):
-        sides = _sides(fit, trajectories, cells, law[0, part], values)
+        sides = _sides(fit, trajectories, late, law[0, part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
-        if max(above, below) > 0.5 or _sizes_inside(fit, sides) < 2:
+        if max(above, below) > 0.5 or _sizes_inside(late, sides) < 2:
             return _outside_refusal(quantity, values, above > below, max(above, below))
-        found = law[convex, part.start]
+        found = law[convex, part] @ at
         above = float((found > values.max()).mean())
         below = float((found < values.min()).mean())
         if max(above, below) > DOUBTFUL:
             return _doubtful_refusal(quantity, values, above > below, max(above, below))
     return None
+
+
+def _late(cells: Sequence[Cell]) -> list[Cell]:
+    """Those from LATE of their size's tokens on: the best batch size grows along every run."""
+    last = {
+        size: max(c.log_tokens for c in cells if c.log_params == size)
+        for size in {c.log_params for c in cells}
+    }
+    return [c for c in cells if c.log_tokens >= last[c.log_params] + np.log(LATE) - SAME_TOKENS]
 
 
 def _sides(
@@ -106,9 +132,9 @@ def _sides(
     return sides
 
 
-def _sizes_inside(fit: SurfaceFit, sides: Array) -> int:
+def _sizes_inside(cells: Sequence[Cell], sides: Array) -> int:
     """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
-    return len({size for size, side in zip(fit.sizes, sides, strict=True) if side == 0})
+    return len({c.log_params for c, side in zip(cells, sides, strict=True) if side == 0})
 
 
 def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
@@ -129,7 +155,7 @@ def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
         if quantity == "learning_rate"
         else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        f"In {share:.0%} of the joint surface's cells the best {quantity.replace('_', ' ')} is "
+        f"From {LATE:.0%} of every size's tokens on, in {share:.0%} of the joint surface's cells, the best {quantity.replace('_', ' ')} is "
         f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
         {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
     )

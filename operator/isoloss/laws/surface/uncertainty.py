@@ -32,7 +32,7 @@ class Uncertainty:
     @cached_property
     def scatter(self) -> Scatter:
         """How far cells and sizes deviate from the law."""
-        return scatter(self._left_over, self.fit.sizes, self.fit.hessian, PER_QUANTITY)
+        return scatter(self._left_over, self.fit.sizes, PER_QUANTITY)
 
     @cached_property
     def law_covariance(self) -> Array:
@@ -41,6 +41,31 @@ class Uncertainty:
         turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
         covariance = self._noise[0] + self._scatter_covariance
         return np.asarray(turn @ covariance @ turn.T, dtype=float)
+
+    @cached_property
+    def optimum_covariance(self) -> Array:
+        """(6, 6) of the optimum's law, the curvature's own error included; the fit must be convex."""
+        inverse = np.linalg.inv(self.fit.hessian)
+        law = optimum_law(
+            self.fit.coefficients, self.fit.centre._replace(log_rate=0.0, log_batch=0.0)
+        )[0]
+        turn = np.zeros((len(LawTerm), len(Shape)))
+        turn[:, Shape.X :] = np.kron(-inverse, np.eye(PER_QUANTITY))
+        by_term = law.reshape(2, PER_QUANTITY)
+        for at, change in (
+            (Shape.XX, [[1.0, 0.0], [0.0, 0.0]]),
+            (Shape.XY, [[0.0, 1.0], [1.0, 0.0]]),
+            (Shape.YY, [[0.0, 0.0], [0.0, 1.0]]),
+        ):
+            turn[:, at] = (-inverse @ np.array(change) @ by_term).ravel()
+        covariance = self._noise[0] + self._scatter_covariance
+        return np.asarray(turn @ covariance @ turn.T, dtype=float)
+
+    @cached_property
+    def target_covariance(self) -> Array:
+        """(2, 2) of ln LR and ln B of an optimum that was not seen about the law; the fit must be convex."""
+        own = self.scatter.of_optimum(self.fit.hessian)
+        return np.asarray(own + np.diag(self.window_error**2), dtype=float)
 
     @cached_property
     def window_error(self) -> Array:
@@ -94,6 +119,10 @@ class Uncertainty:
         # Nine coefficients and a level per size were fitted to the errors that whole runs share.
         freedom = max(float(count - len(Shape) - len(set(fit.sizes))), 2.0)
         shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
+        squares, seeds = fit.replicate_noise
+        per_token = float(np.average(1.0 / fit.scale**2, weights=fit.weights))
+        shared = (freedom * shared + per_token * squares) / (freedom + seeds)
+        freedom += seeds
         total = max(total, shared)
         gain = fit.solver * np.sqrt(self._variances(total) / total)
         runs = np.zeros((len(Shape), count))
@@ -106,9 +135,7 @@ class Uncertainty:
         fit = self.fit
         if not fit.is_convex:
             return np.zeros((len(Shape), len(Shape)))
-        return coefficient_covariance(
-            fit.solver, self._left_over, fit.sizes, fit.hessian, self.scatter
-        )
+        return coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
 
     def _variances(self, scaled: float) -> Array:
         """(points,) of ln D, from that of points scaled to weight 1.
