@@ -66,6 +66,16 @@ def fit(
         int, typer.Option(min=20, max=20_000, help="Number of bootstrap draws for the intervals.")
     ] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out the run of this name. May be given more than once."),
+    ] = None,
+    keep_outliers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-outliers", help="Keep even runs whose losses cannot be theirs; they are named."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
@@ -76,6 +86,8 @@ def fit(
         form=form.value,
         bootstrap_samples=bootstrap_samples,
         seed=seed,
+        exclude=tuple(exclude or ()),
+        keep_outliers=keep_outliers,
     )
     laws = fit_laws(given.runs, options, provisional=given.provisional)
     if out is not None:

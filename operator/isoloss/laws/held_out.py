@@ -72,6 +72,7 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
         smooth=t.smooth[keep],
         smoother=block / np.where(np.abs(sums) > 0.1, sums, 1.0),
         residuals=t.residuals[keep],
+        sources=t.sources[keep],
         end=min(t.end, float(limit)),
     )
 

@@ -97,6 +97,10 @@ class FitOptions:
     interval: float = 0.80
     max_extrapolation: float = 1000.0
     """Largest C_total over the largest compute seen before a prediction is refused."""
+    exclude: tuple[str, ...] = ()
+    """Names of runs to leave out."""
+    keep_outliers: bool = False
+    """Keep even runs whose losses cannot be theirs; they are named in any case."""
 
 
 DEFAULTS = FitOptions()

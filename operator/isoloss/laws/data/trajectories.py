@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.data.replicates import (
     Replicates,
     merge_replicates,
@@ -55,6 +55,8 @@ class Trajectory:
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
     finished: bool
+    sources: Indices
+    """(n,) which of `names` an evaluation is from."""
     replicate_squares: float = 0.0
     """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
     replicate_freedom: int = 0
@@ -194,6 +196,7 @@ def _trajectory(
     tokens = np.concatenate([run.tokens for run in group])
     losses = np.concatenate([run.losses for run in group])
     diverged_at = np.concatenate([_diverged(run, limit) for run in group])
+    sources = np.concatenate([np.full(len(run.tokens), i) for i, run in enumerate(group)])
     order = np.argsort(tokens, kind="stable")
     tokens, losses, diverged_at = tokens[order], losses[order], diverged_at[order]
     diverged = bool(diverged_at.any()) or any(run.diverged for run in group)
@@ -224,6 +227,7 @@ def _trajectory(
         end=end,
         diverged=diverged,
         finished=all(run.finished for run in group),
+        sources=sources[order][keep].astype(np.intp),
         replicate_squares=sum(part.variance * part.freedom for part in parts),
         replicate_freedom=sum(part.freedom for part in parts),
     )

@@ -10,8 +10,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DECIDE
 from isoloss.laws.curves import OptimumPlanes
-from isoloss.laws.data.cells import Cell
-from isoloss.laws.data.replicates import SAME_TOKENS
+from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
 from isoloss.laws.model import Refusal, RefusalReason, Status
@@ -19,10 +18,6 @@ from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, optimum_law, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
-
-LATE = 0.25
-"""Share of a size's tokens from which cells say whether its optimum is inside the grid: answers are for the
-end of runs, and the best batch size grows fourfold on the way there."""
 
 
 def surface_law(
@@ -83,7 +78,7 @@ def _judge(
             f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
             {"convex_share": float(convex.mean())},
         )
-    late = _late(cells)
+    late = late_cells(cells)
     n, d = (
         float(np.mean([getattr(c, name) for c in late])) for name in ("log_params", "log_tokens")
     )
@@ -102,15 +97,6 @@ def _judge(
         if max(above, below) > DOUBTFUL:
             return _doubtful_refusal(quantity, values, above > below, max(above, below))
     return None
-
-
-def _late(cells: Sequence[Cell]) -> list[Cell]:
-    """Those from LATE of their size's tokens on: the best batch size grows along every run."""
-    last = {
-        size: max(c.log_tokens for c in cells if c.log_params == size)
-        for size in {c.log_params for c in cells}
-    }
-    return [c for c in cells if c.log_tokens >= last[c.log_params] + np.log(LATE) - SAME_TOKENS]
 
 
 def _sides(
