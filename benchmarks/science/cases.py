@@ -40,6 +40,11 @@ class Truth(Protocol):
         """(ln LR, ln B)."""
         ...
 
+    @property
+    def vertex_error(self) -> np.ndarray:
+        """(2,) standard deviations of it."""
+        ...
+
     def regret(self, lr: float, b: float) -> float:
         """Nats above the least loss."""
         ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.science.tables import SEQUENCE, WINDOW, judge, quadratic_terms
+from benchmarks.science.tables import SEQUENCE, WIDE, judge, near_best, quadratic_terms
 from isoloss.laws import FitOptions, PredictionQuery, Refused, Run, fit_laws, predict
 
 ENGINE, PLAIN, PUBLISHED, ARGMIN = "isoloss", "plain", "published", "argmin"
@@ -59,7 +59,7 @@ def plain_regression(runs: Sequence[Run]) -> Contender:
     """
     keys, vertices = [], []
     for key, points in _cells(runs).items():
-        near = points[points[:, 2] <= points[:, 2].min() + WINDOW]
+        near = near_best(points, WIDE)
         terms = quadratic_terms(near[:, :2] - near[:, :2].mean(axis=0))
         if len(near) < FEWEST_POINTS or np.linalg.matrix_rank(terms, tol=1e-6) < terms.shape[1]:
             continue

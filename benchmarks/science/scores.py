@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.science.cases import Case, Row
+from benchmarks.science.cases import Case, Row, Truth
 from benchmarks.science.contenders import ENGINE, PLAIN, Answer, contenders
 from isoloss.laws import FitOptions
 
 GOOD = 0.002
 """Nats within which an answer of the plain regression is a good one."""
 LEVEL = 0.80
+NORMAL_80 = 1.2816
+"""Half width of a normal distribution's central 80 %, in standard deviations."""
 
 
 @dataclass
@@ -88,18 +90,21 @@ def _score_case(case: Case, options: FitOptions, result: RowScores) -> None:
                     result.common.append((a, b))
 
 
-def _record(score: Score, answer: Answer | None, truth) -> float | None:  # type: ignore[no-untyped-def]
+def _record(score: Score, answer: Answer | None, truth: Truth) -> float | None:
     score.asked += 1
     if answer is None:
         return None
     regret = float(truth.regret(np.exp(answer.log_rate), np.exp(answer.log_batch)))
     score.regrets.append(regret)
     found = (answer.log_rate, answer.log_batch)
-    for value, interval, true in zip(
-        found, (answer.rate_interval, answer.batch_interval), truth.vertex, strict=True
+    intervals = (answer.rate_interval, answer.batch_interval)
+    for value, interval, true, error in zip(
+        found, intervals, truth.vertex, truth.vertex_error, strict=True
     ):
         if interval is not None:
             half = interval[1] - value if true > value else value - interval[0]
+            # A cell's own optimum is noisy, too: the distance to it errs by both.
+            half = float(np.hypot(half, NORMAL_80 * error))
             score.errors.append((abs(true - value) / max(half, 1e-9), interval[1] - interval[0]))
     return regret
 

@@ -101,6 +101,11 @@ class PlantedJudge:
         """(ln LR, ln B)."""
         return np.log([self.truth.rate(self.n, self.d), self.truth.batch(self.n, self.d)])
 
+    @property
+    def vertex_error(self) -> np.ndarray:
+        """None: the truth is known."""
+        return np.zeros(2)
+
     def regret(self, lr: float, b: float) -> float:
         """Nats above the least loss."""
         best = self.truth.loss(

@@ -26,6 +26,7 @@ from isoloss.laws.model import (
     RefusalReason,
     Route,
     Run,
+    SizeTrend,
     Status,
 )
 from isoloss.laws.refusals import refused_laws
@@ -73,6 +74,7 @@ __all__ = [
     "Route",
     "Run",
     "Selection",
+    "SizeTrend",
     "Status",
     "SurfaceLaw",
     "fit_laws",

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.data.trajectories import USUAL_RUN_NOISE, Trajectory
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Interval, Refusal
 
-PRIOR_RUN_NOISE = 4e-4
-"""Relative loss noise from run to run where the data cannot show it: 0.0013 nats at 3.3."""
+PRIOR_RUN_NOISE = USUAL_RUN_NOISE
+"""Relative loss noise from run to run where the data cannot show it."""
 PRIOR_FREEDOM = 2.0
 """Weight of that prior, in degrees of freedom."""
 

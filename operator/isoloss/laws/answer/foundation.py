@@ -41,7 +41,16 @@ def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
             "is within their scatter, and without it the largest size was predicted better."
             for name in laws.surface.same_at_all_sizes
         ]
-    sizes = len(laws.data.sizes)
+    sizes, trend = len(laws.data.sizes), laws.options.size_trend
+    if trend is not None and sizes == 1:
+        found.append(
+            f"The trend over sizes is that of {trend.name} (learning rate ~ N^{trend.learning_rate_exponent:.3g}, batch "
+            f"size ~ N^{trend.batch_size_exponent:.3g} at equal tokens), not of this sweep."
+        )
+    elif trend is not None:
+        found.append(
+            f"The trend over sizes of {trend.name} was not used: {sizes} sizes show their own."
+        )
     if 0 < sizes < FEWEST_SIZES:
         found.append(
             f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.data.evaluations import Evaluations, own_variance, shared_error
 from isoloss.laws.data.replicates import (
     Replicates,
     merge_replicates,
@@ -28,6 +29,8 @@ SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
+USUAL_RUN_NOISE = 4e-4
+"""Of ln L from run to run: 0.0013 nats at 3.3."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median means a diverged run, even if it is not marked."""
 
@@ -50,13 +53,17 @@ class Trajectory:
     smoother: Array
     """(n, n): smooth = smoother @ log_losses before it was made monotone."""
     residuals: Array
-    """ln L less its smoothed value, scaled up for the freedom the smoother took."""
+    """Errors of single evaluations' ln L, as far as the trajectory shows them."""
     end: float
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
     finished: bool
     sources: Indices
     """(n,) which of `names` an evaluation is from."""
+    counts: Array
+    """(n,) evaluations that each of `log_losses` is the mean of."""
+    own_variance: Array
+    """(n,) of `smooth`, as the trainer states it, beyond what all runs share."""
     replicate_squares: float = 0.0
     """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
     replicate_freedom: int = 0
@@ -65,6 +72,13 @@ class Trajectory:
     def name(self) -> str:
         """The first run's name stands for the configuration."""
         return self.names[0]
+
+    @property
+    def precision(self) -> float:
+        """1 where nobody states an error of its own; less where it is as large as the noise between runs."""
+        if not self.usable:
+            return 1.0
+        return float(1.0 / (1.0 + self.own_variance.mean() / USUAL_RUN_NOISE**2))
 
     @property
     def usable(self) -> bool:
@@ -116,7 +130,7 @@ def collect(runs: Sequence[Run]) -> Collected:
     for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
         groups[run.params, run.batch_size, run.learning_rate].append(run)
     longest = _longest_tokens(runs)
-    limits = _loss_limits(runs)
+    limits, shared = _loss_limits(runs), shared_error(runs)
     trajectories: list[Trajectory] = []
     excluded: list[Exclusion] = []
     replicates: list[Replicates] = []
@@ -124,7 +138,7 @@ def collect(runs: Sequence[Run]) -> Collected:
         merged = merge_replicates(group, excluded)
         replicates += merged
         size = group[0].params
-        trajectories.append(_trajectory(merged, longest[size], limits[size], excluded))
+        trajectories.append(_trajectory(merged, longest[size], limits[size], shared, excluded))
     refusal, warning = refuse_differences(replicates), replicate_warning(replicates)
     return Collected(
         tuple(trajectories),
@@ -189,13 +203,18 @@ def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
 
 
 def _trajectory(
-    parts: list[Replicates], longest: float, limit: float, excluded: list[Exclusion]
+    parts: list[Replicates],
+    longest: float,
+    limit: float,
+    shared: float | None,
+    excluded: list[Exclusion],
 ) -> Trajectory:
     group = [part.run for part in parts]
     first = group[0]
     tokens = np.concatenate([run.tokens for run in group])
     losses = np.concatenate([run.losses for run in group])
     diverged_at = np.concatenate([_diverged(run, limit) for run in group])
+    own = np.concatenate([own_variance(run, shared) for run in group])
     sources = np.concatenate([np.full(len(run.tokens), i) for i, run in enumerate(group)])
     order = np.argsort(tokens, kind="stable")
     tokens, losses, diverged_at = tokens[order], losses[order], diverged_at[order]
@@ -211,23 +230,36 @@ def _trajectory(
                 f"{int(diverged_at.sum())} evaluations after divergence are used as a bound",
             )
         )
-    log_tokens, log_losses = np.log(tokens[keep]), np.log(losses[keep])
-    smooth, smoother, residuals = smooth_losses(log_tokens, log_losses)
+    with np.errstate(invalid="ignore"):
+        log_losses = np.log(losses)
+    every = Evaluations(
+        np.log(tokens),
+        log_losses,
+        own[order],
+        sources[order].astype(np.intp),
+        np.ones(len(tokens)),
+    )
+    kept = every.where(keep).binned()
+    smooth, smoother, residuals = smooth_losses(
+        kept.log_tokens, kept.log_losses, kept.counts, kept.own_variance
+    )
     return Trajectory(
         names=tuple(run.name for run in group),
         params=first.params,
         batch_size=first.batch_size,
         learning_rate=first.learning_rate,
         flops_per_token=first.flops_per_token or 6.0 * first.params,
-        log_tokens=log_tokens,
-        log_losses=log_losses,
+        log_tokens=kept.log_tokens,
+        log_losses=kept.log_losses,
         smooth=smooth,
         smoother=smoother,
         residuals=residuals,
         end=end,
         diverged=diverged,
         finished=all(run.finished for run in group),
-        sources=sources[order][keep].astype(np.intp),
+        sources=kept.sources,
+        counts=kept.counts,
+        own_variance=smoother**2 @ kept.own_variance,
         replicate_squares=sum(part.variance * part.freedom for part in parts),
         replicate_freedom=sum(part.freedom for part in parts),
     )

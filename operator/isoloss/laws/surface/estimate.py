@@ -61,14 +61,16 @@ def fit_joint_surface(
     `left_out` names trends over sizes to do without; None: the trajectories themselves decide.
     """
     cells = make_cells(trajectories)
-    fit = fit_surface(trajectories, cells)
+    one_size = len({t.params for t in trajectories}) == 1
+    trend = options.size_trend if one_size else None
+    fit = fit_surface(trajectories, cells, 2 if trend is None else 1)
     if isinstance(fit, Refusal):
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=fit))
-    known = Uncertainty(fit)
+    known = Uncertainty(fit, trend)
     draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
     if left_out is None:
         left_out = trends_to_leave_out(trajectories, known)
     shift = shift_without(known, left_out)
-    law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, fitted)
+    law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, options, fitted)
     law = replace(law, same_at_all_sizes=tuple(left_out))
     return JointSurfaceEstimate(law, optimum_draws)

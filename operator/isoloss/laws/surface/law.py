@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import DECIDE
+from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import OptimumPlanes
 from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
-from isoloss.laws.model import Refusal, RefusalReason, Status
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, optimum_law, planes
@@ -26,6 +26,7 @@ def surface_law(
     cells: Sequence[Cell],
     draws: Array,
     shift: Array,
+    options: FitOptions,
     fitted: Status,
 ) -> tuple[SurfaceLaw, OptimumPlanes | None]:
     """The public record, and the draws of its planes.
@@ -36,6 +37,8 @@ def surface_law(
     fit = known.fit
     law, convex = optimum_law(draws, fit.centre)
     law = law + np.where(np.arange(len(draws))[:, None] % 2 == 0, shift, 0.0)
+    source = DrawSource(options.seed, 9, len(draws) - DECIDE.stop)
+    law = law + known.trend_of_size(source)
     refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None
@@ -89,7 +92,7 @@ def _judge(
     ):
         sides = _sides(fit, trajectories, late, law[0, part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
-        if max(above, below) > 0.5 or _sizes_inside(late, sides) < 2:
+        if max(above, below) > 0.5 or _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
             return _outside_refusal(quantity, values, above > below, max(above, below))
         found = law[convex, part] @ at
         above = float((found > values.max()).mean())

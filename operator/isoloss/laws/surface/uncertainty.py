@@ -9,6 +9,7 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.model import SizeTrend
 from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
@@ -21,6 +22,8 @@ from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 
 WINDOW_DRAWS = 40
+TREND_ERROR = 0.15
+"""Of a published exponent of N, in another setting: published ones differ by this much and more."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,19 @@ class Uncertainty:
     """Of one fit; everything is computed when first asked for."""
 
     fit: SurfaceFit
+    size_trend: SizeTrend | None = None
+    """Where a single size shows none."""
+
+    def trend_of_size(self, source: DrawSource) -> Array:
+        """(draws, 6) to add to the law's coefficients, the published trend's own error included."""
+        trend = self.size_trend
+        if trend is None:
+            return np.zeros((1, len(LawTerm)))
+        added = np.zeros((source.draws, len(LawTerm)))
+        of_params = [LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]
+        exponents = np.array([trend.learning_rate_exponent, trend.batch_size_exponent])
+        added[:, of_params] = exponents + TREND_ERROR * source.normal(2)
+        return added
 
     @cached_property
     def scatter(self) -> Scatter:
@@ -59,7 +75,10 @@ class Uncertainty:
         ):
             turn[:, at] = (-inverse @ np.array(change) @ by_term).ravel()
         covariance = self._noise[0] + self._scatter_covariance
-        return np.asarray(turn @ covariance @ turn.T, dtype=float)
+        of_trend = np.zeros(len(LawTerm))
+        if self.size_trend is not None:
+            of_trend[[LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]] = TREND_ERROR**2
+        return np.asarray(turn @ covariance @ turn.T + np.diag(of_trend), dtype=float)
 
     @cached_property
     def target_covariance(self) -> Array:
