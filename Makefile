@@ -34,7 +34,7 @@ test-versions: ## Run the trainer's tests at the corners of its supported range 
 
 test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machine
 	@$(PY) -m devcluster build fake-gcs-server
-	$(PY) -m pytest tests/isoloss_trainer/test_gs.py
+	$(PY) -m pytest tests/isoloss_trainer/test_gs.py tests/isoloss_contract
 
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))

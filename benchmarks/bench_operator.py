@@ -136,6 +136,7 @@ class Bench:
             "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [f"file://{self.folder}"]}),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.25",
             "ISOLOSS_JOB_WRITERS": str(WRITERS),
+            "ISOLOSS_API_QPS": "0",
         }
         operator = OperatorProcess(self.plane, [namespace], folder, environment)
         operator.start()

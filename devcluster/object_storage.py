@@ -88,7 +88,7 @@ class ObjectStorage:
     def create_bucket(self, name: str) -> None:
         """Create a bucket unless it exists."""
         # Slow to import, and not installed where tools are only built.
-        import botocore.session  # type: ignore[import-untyped]
+        import botocore.session
 
         settings = self._settings()
         client = botocore.session.get_session().create_client(

@@ -38,8 +38,13 @@ def point_progress(key: str) -> str:
 
 
 def point_trajectory(key: str) -> str:
-    """JSON lines, one records.TrajectoryRow each."""
+    """JSON lines, one records.TrajectoryRow each, as far as the newest run has come: it changes."""
     return f"{point_folder(key)}/trajectory.jsonl"
+
+
+def finished_trajectory(key: str, sha256: str) -> str:
+    """The trajectory that a result names: it never changes, whatever longer runs follow."""
+    return f"{point_folder(key)}/trajectories/{sha256}.jsonl"
 
 
 def point_result(key: str) -> str:
@@ -67,7 +72,17 @@ def sweep_folder(name: str, uid: str) -> str:
 
 
 def ledger_in(folder: str) -> str:
-    """ledger.Ledger of the sweep in `folder`: the records of all points."""
+    """ledger_files.LedgerHead of the sweep in `folder`: it names the segments with the points' records."""
+    return f"{folder}/ledger/head.json"
+
+
+def ledger_segment_in(folder: str, name: str) -> str:
+    """A segment that a head names: records of points, never changed once written."""
+    return f"{folder}/ledger/{name}"
+
+
+def former_ledger_in(folder: str) -> str:
+    """The whole ledger as isoloss 0.1 wrote it: read where there is no head, never written."""
     return f"{folder}/ledger.json"
 
 
@@ -77,7 +92,7 @@ def laws_in(folder: str) -> str:
 
 
 def sweep_ledger(name: str, uid: str) -> str:
-    """The sweep's ledger."""
+    """The head of the sweep's ledger."""
     return ledger_in(sweep_folder(name, uid))
 
 

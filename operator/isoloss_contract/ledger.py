@@ -1,8 +1,8 @@
-"""The durable record of a sweep's points: what is done, what failed, what it cost.
+"""The durable record of a sweep's points: what is wanted of them, what is done, what failed, what it cost.
 
 A point is finished because the ledger says so, never because a Job exists. Every update is a pure
 function that does nothing when repeated, so that an operator killed between writing the ledger and
-anything else finds the same world again.
+anything else finds the same world again. How a ledger is laid out in the store: ledger_files.py.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal, TypedDict, Unpack
+from functools import cached_property
+from typing import Annotated, ClassVar, TypedDict, Unpack
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from isoloss_contract.records import Digest, Finite, Name, PositiveFinite, Record, Tokens
 
 MAX_FAILURES_KEPT = 2
-"""Failed attempts of a point whose messages are kept, newest last; the counts are never cut. Ten thousand
-points with long messages still make a ledger that can be read back (store.MAX_RECORD_BYTES)."""
+"""Failed attempts of a point whose messages are kept, newest last; the counts are never cut."""
 MAX_FAILURE_MESSAGE = 120
 MAX_VERSIONS = 32
+MAX_ADDITIONS = 10_000
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -46,6 +47,57 @@ class PointState(StrEnum):
 DONE = frozenset({PointState.SUCCEEDED, PointState.DIVERGED})
 """States with a result that the fit uses."""
 FAILED_FOR_GOOD = frozenset({PointState.OUT_OF_MEMORY, PointState.FAILED})
+
+
+class IntentAction(StrEnum):
+    """What is wanted of a point."""
+
+    RUN = "Run"
+    """Train it as far as is wanted."""
+    PAUSE = "Pause"
+    """Stop it with a checkpoint; it may run again."""
+    PRUNE = "Prune"
+    """Stop it with a checkpoint; it runs again only where somebody asks for it."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A decision about a point that outlives the pass, and the process, that made it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    action: IntentAction = IntentAction.RUN
+    tokens: Tokens = 0
+    """Train until this many tokens; 0: as many as its proxy asks for."""
+    reason: Word = ""
+    """CamelCase, such as BudgetExhausted; empty: the spec alone asks for it."""
+    bound: Finite | None = None
+    """The number that decided, where one did: a loss in nats per token, or FLOPs of a budget."""
+
+
+@dataclass(frozen=True)
+class AddedPoint:
+    """A point that the operator added to those of the spec: a line of an extended grid, or a replicate."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    proxy: Name
+    batch_size: Annotated[int, Field(ge=1)]
+    learning_rate: PositiveFinite
+    reason: Word
+    """CamelCase: why it was added."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """None: as the spec has it."""
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What attempts cost."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    flops: Amount = 0.0
+    accelerator_seconds: Amount = 0.0
 
 
 class FailureRecord(Record):
@@ -128,6 +180,19 @@ class PointRecord:
     """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
     attempts: Attempts = Attempts()
+    intent: Intent = Intent()
+    flops_per_token: Amount = 0.0
+    """6 * active parameters: what an attempt cost can be told when the point is no longer planned."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the record: 32 bytes."""
+        return hashlib.sha256(POINT.dump_json(self, exclude_defaults=True)).digest()
+
+    @property
+    def has_history(self) -> bool:
+        """Whether an attempt of this sweep ended or cost something: more than its plan is known of it."""
+        return bool(self.attempts.ended or self.spent_flops or self.spent_accelerator_seconds)
 
     @property
     def spent_flops(self) -> float:
@@ -139,6 +204,9 @@ class PointRecord:
         """Of this sweep's own attempts: as seen from outside, or by the result where that knows of more."""
         stated = 0.0 if self.adopted else self.accelerator_seconds
         return max(stated, self.attempts.accelerator_seconds)
+
+
+POINT = TypeAdapter(PointRecord)
 
 
 class ConfigurationError(Record):
@@ -161,13 +229,15 @@ class _Changes(TypedDict, total=False):
     preparation: Attempts
     configuration_error: ConfigurationError | None
     points: tuple[PointRecord, ...]
+    former: tuple[PointRecord, ...]
+    carried: Spend
+    additions: tuple[AddedPoint, ...]
     versions: tuple[dict[str, str], ...]
 
 
 class Ledger(Record):
     """All that a sweep knows of its points."""
 
-    ledger_version: Literal[1] = 1
     sweep: str = Field(max_length=253)
     namespace: str = Field(max_length=63)
     uid: str = Field(max_length=64)
@@ -179,6 +249,13 @@ class Ledger(Record):
     configuration_error: ConfigurationError | None = None
     points: tuple[PointRecord, ...] = ()
     """Planned points in planned order."""
+    former: tuple[PointRecord, ...] = ()
+    """Points that an edit of the spec dropped after they had cost something. They keep their attempts'
+    numbers and their cost, and return to `points` as they were if they are planned again."""
+    carried: Spend = Spend()
+    """Spent before the first record of this ledger: by a ledger that was lost."""
+    additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
+    """Points that are planned beside the spec's."""
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
     """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
     share a few."""
@@ -188,10 +265,25 @@ class Ledger(Record):
         return type(self)(**{**dict(self), **changes})
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the ledger as it is written."""
-        return hashlib.sha256(self.document()).hexdigest()
+    def spent(self) -> Spend:
+        """By all attempts of this sweep that ended, those of dropped points and lost ledgers included."""
+        records = (*self.points, *self.former)
+        return Spend(
+            self.carried.flops + sum(record.spent_flops for record in records),
+            self.carried.accelerator_seconds
+            + sum(record.spent_accelerator_seconds for record in records),
+        )
 
-    def document(self) -> bytes:
-        """The bytes in the store: `digest` is their SHA-256."""
-        return self.model_dump_json().encode()
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the ledger's own fields and the digests of its records, in hexadecimal.
+
+        It does not depend on how the ledger is laid out in the store, and costs little where few
+        records have changed.
+        """
+        found = hashlib.sha256(self.model_dump_json(exclude={"points", "former"}).encode())
+        for records in (self.points, self.former):
+            found.update(len(records).to_bytes(8))
+            for record in records:
+                found.update(record.digest)
+        return found.hexdigest()

@@ -1,13 +1,13 @@
 """What came of reading something from the store: the value, or which kind of absence it is.
 
-The three absences call for three reactions. What is absent may be made; what is unreadable is set aside
-first; while the store does not answer nothing may be concluded at all.
+Each absence calls for its own reaction. What is absent may be made; what is unreadable is set aside first;
+what a newer version wrote is left alone; while the store does not answer nothing may be concluded at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeVar, Union
+from typing import Final, TypeGuard, TypeVar, Union
 
 T = TypeVar("T")
 
@@ -22,7 +22,14 @@ ABSENT: Final = Absent()
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Something is there that cannot be used: truncated, tampered with or of another version."""
+    """Something is there that cannot be used: truncated, or tampered with."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Newer:
+    """Something is there that a newer isoloss wrote in a format this one does not know: leave it alone."""
 
     message: str
 
@@ -32,11 +39,18 @@ class Unanswered:
     """The store could not be asked."""
 
     message: str
+    alone: bool = False
+    """The store answers otherwise: it is this object that it does not give out."""
 
 
-Read = Union[T, Absent, Unreadable, Unanswered]  # noqa: UP007  a generic alias needs Union
+Read = Union[T, Absent, Unreadable, Newer, Unanswered]  # noqa: UP007  a generic alias needs Union
 
 
 def value_of(read: Read[T]) -> T | None:
     """The value; None where there is none, for whichever reason."""
-    return None if isinstance(read, Absent | Unreadable | Unanswered) else read
+    return None if isinstance(read, Absent | Unreadable | Newer | Unanswered) else read
+
+
+def is_unknown(read: Read[T]) -> TypeGuard[Newer | Unanswered]:
+    """Whether nothing may be concluded: neither that something is there nor that it is missing."""
+    return isinstance(read, Newer | Unanswered)

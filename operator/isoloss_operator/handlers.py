@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import kopf
@@ -25,6 +26,32 @@ from isoloss_operator.process.workqueue import WorkQueue
 Object = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class _Delivered:
+    """What a resource's event is compared by: a status that we wrote ourselves is no reason for a pass."""
+
+    asked: tuple[Any, ...]
+    """All that others write: for the resource's own pass."""
+    found: tuple[Any, ...]
+    """What a sweep has come to, its progress left out: for the passes of its predictions."""
+
+    @classmethod
+    def of(cls, body: Object) -> _Delivered:
+        metadata, status = body["metadata"], body.get("status") or {}
+        own = (
+            metadata["uid"],
+            metadata.get("generation"),
+            metadata.get("deletionTimestamp"),
+        )
+        marks = (dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {}))
+        conditions = tuple(
+            (each.get("type"), each.get("status"), each.get("reason"))
+            for each in status.get("conditions") or ()
+        )
+        laws = (status.get("observedGeneration"), status.get("lawsSha256"))
+        return cls((*own, marks), (*own, conditions, laws))
+
+
 class EventRouter:
     """Turns watch events into keys."""
 
@@ -36,17 +63,24 @@ class EventRouter:
         self._metrics = metrics
         self._predictions: defaultdict[ResourceKey, set[ResourceKey]] = defaultdict(set)
         """Predictions to queue when a sweep changes. Only a hint: predictions also requeue themselves."""
+        self._delivered: dict[ResourceKey, _Delivered] = {}
 
     def resource(self, kind: Kind, event: Object, body: Object) -> None:
         """A sweep or prediction was listed, added, changed or deleted."""
         self._saw(kind, event, body)
         metadata = body["metadata"]
         key = ResourceKey(kind, metadata["namespace"], metadata["name"])
-        self._queue.add(key)
+        gone = event.get("type") == "DELETED"
+        before, now = self._delivered.pop(key, None), _Delivered.of(body)
+        if not gone:
+            self._delivered[key] = now
+        if gone or before is None or before.asked != now.asked:
+            self._queue.add(key)
         if kind == PREDICTION:
-            self._note_sweep(key, body, gone=event.get("type") == "DELETED")
-        for prediction in tuple(self._predictions.get(key, ())):
-            self._queue.add(prediction)
+            self._note_sweep(key, body, gone=gone)
+        if gone or before is None or before.found != now.found:
+            for prediction in tuple(self._predictions.get(key, ())):
+                self._queue.add(prediction)
 
     def child(self, kind: Kind, event: Object, body: Object) -> None:
         """A Job or pod of ours was listed, added, changed or deleted: queue its owner."""

@@ -27,6 +27,7 @@ from isoloss_operator.api import API_VERSION, SWEEP_KIND, ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.pace import DEFAULT_UTILISATION, PEAK_FLOPS
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import (
     InvalidSpec,
@@ -36,9 +37,6 @@ from isoloss_operator.planning.specs import (
 )
 
 MAX_MANIFEST_BYTES = 4 * 2**20
-PEAK_FLOPS = 989e12
-"""Dense bf16 of an H100 SXM, its data sheet."""
-DEFAULT_UTILISATION = 0.35
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _with_derived_proxies(spec: ScalingSweepSpec) -> ScalingSweepSpec:
 
 def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
     try:
-        return Store(checkpoint).read_json_object("config.json")
+        return Store(checkpoint, follow_links=True).read_json_object("config.json")
     except StoreError as error:
         return error
 

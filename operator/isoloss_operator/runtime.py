@@ -24,12 +24,15 @@ from isoloss_operator.cluster.client import (
     load_configuration,
 )
 from isoloss_operator.cluster.jobs import JobWriter
+from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import PodDefaults
+from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
+from isoloss_operator.pass_deadline import within
 from isoloss_operator.process.health import HealthServer
-from isoloss_operator.process.leader import Elector, Terms
+from isoloss_operator.process.leader import Elector, Terms, Unelected
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import Workers, WorkQueue
@@ -37,12 +40,15 @@ from isoloss_operator.reconcile.prediction import PredictionReconciler
 from isoloss_operator.reconcile.services import Services
 from isoloss_operator.reconcile.sweep import SweepReconciler
 from isoloss_operator.settings import Settings
+from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 
 KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
 START_RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 8.0
 """For an API server that answers without our CRDs or roles."""
+LEASE_CONNECTIONS = 2
+"""Of the lease's own client: the renewal, and a worker that confirms it."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
@@ -67,18 +73,8 @@ class Operator:
             minimum_interval=settings.minimum_interval_seconds
         )
         self.watchdog = WatchDog()
+        self.elector = self._elector()
         self.services = self._services()
-        self.elector = Elector(
-            self.cluster,
-            settings.lease_namespace,
-            settings.lease_name,
-            settings.identity,
-            Terms(
-                settings.lease_seconds,
-                settings.renew_deadline_seconds,
-                settings.renew_period_seconds,
-            ),
-        )
         self.health = HealthServer(
             settings.http_address,
             settings.http_port,
@@ -135,11 +131,28 @@ class Operator:
     def _connect(self) -> Cluster:
         settings = self.settings
         configuration = load_configuration(settings.workers + settings.job_writers + 4)
+        limit = RateLimit(settings.api_qps, settings.api_burst)
+        return Cluster(ApiClient(configuration), limit=limit, on_call=self._count_call)
 
-        def count(method: str, status: int) -> None:
-            self.metrics.api_calls.labels(method, str(status)).inc()
+    def _count_call(self, method: str, status: int) -> None:
+        self.metrics.api_calls.labels(method, str(status)).inc()
 
-        return Cluster(ApiClient(configuration), on_call=count)
+    def _elector(self) -> Elector:
+        """With a client of its own, which waits behind no other call and gives up in time."""
+        settings = self.settings
+        terms = Terms(
+            settings.lease_seconds,
+            settings.renew_deadline_seconds,
+            settings.renew_period_seconds,
+        )
+        client = ApiClient(load_configuration(LEASE_CONNECTIONS))
+        return Elector(
+            Cluster(client, call_seconds=terms.call_seconds, on_call=self._count_call),
+            settings.lease_namespace,
+            settings.lease_name,
+            settings.identity,
+            terms,
+        )
 
     def _services(self) -> Services:
         settings, metrics = self.settings, self.metrics
@@ -155,16 +168,24 @@ class Operator:
             self.queue.add(key)
             logger.info("Fit of %s ended after %.1f s (final: %s)", key, seconds, is_final)
 
+        storage = Storage(
+            readers=settings.store_readers,
+            prefixes=settings.every_storage_prefix(),
+            on_call=store_called,
+        )
+        leadership = self.elector if settings.leader_election else Unelected()
         return Services(
             settings=settings,
             cluster=self.cluster,
-            storage=Storage(readers=settings.store_readers, on_call=store_called),
+            storage=storage,
+            ledgers=Ledgers(storage.store, storage.timed, leadership),
             jobs=JobWriter(
                 self.cluster,
                 pod_defaults(settings),
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
+            job_reader=JobReader(self.cluster, lost_seconds=settings.pod_lost_seconds),
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,
@@ -185,10 +206,16 @@ class Operator:
             self.metrics.reconcile_seconds.labels(key.kind.kind).observe(seconds)
             if error is not None:
                 self.metrics.reconcile_errors.labels(key.kind.kind, type(error).__name__).inc()
+            if isinstance(error, NotLeading):
+                self._lost_lease()
+
+        def pass_over(key: ResourceKey) -> float | None:
+            with within(self.settings.pass_seconds):
+                return reconcile[key.kind.kind](key)
 
         return Workers(
             self.queue,
-            lambda key: reconcile[key.kind.kind](key),
+            pass_over,
             count=self.settings.workers,
             on_done=done,
         )

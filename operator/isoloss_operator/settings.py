@@ -56,18 +56,30 @@ class Settings(BaseModel):
     """Maximum number of resources reconciled at a time."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
     """Maximum number of Jobs created or deleted at a time, over all resources."""
+    api_qps: Annotated[float, Field(ge=0, le=10_000)] = 100.0
+    """Maximum number of requests to the API server per second; 0: no limit but the server's own."""
+    api_burst: Annotated[int, Field(ge=1, le=10_000)] = 200
+    """Requests that may be sent at once after a quiet time."""
     store_readers: Annotated[int, Field(ge=1, le=128)] = 16
     """Maximum number of objects read from the store at a time, over all resources."""
     fits: Annotated[int, Field(ge=1, le=16)] = 1
     """Maximum number of fits at a time, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """Time limit of a fit."""
+    pass_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """Time limit of one pass: it is then given up and tried again."""
     minimum_interval_seconds: Annotated[float, Field(ge=0)] = 0.25
     """Minimum time between two passes over one resource, however many events arrive."""
     status_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Minimum time between two writes of a status in which only numbers changed."""
+    progress_interval_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """The same where only the progress of what is training changed."""
+    pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """A pod that has not ended this long after its grace period is lost with its node."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Time between passes over a resource without events."""
+    idle_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """The same once a sweep has its laws or a prediction its answer, and nothing is under way."""
 
     leader_election: bool = True
     lease_name: str = "isoloss-operator"
@@ -114,6 +126,12 @@ class Settings(BaseModel):
         """The URI prefixes that resources of `namespace` may use."""
         own = self.allowed_storage.get(namespace, ())
         return (*own, *self.allowed_storage.get(EVERY_NAMESPACE, ()))
+
+    def every_storage_prefix(self) -> tuple[str, ...]:
+        """The URI prefixes of all namespaces."""
+        return tuple(
+            normal_uri(prefix) for each in self.allowed_storage.values() for prefix in each
+        )
 
     def storage_refusal(self, namespace: str) -> str:
         """The message for a resource that uses storage which its namespace may not."""

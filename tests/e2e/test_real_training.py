@@ -21,6 +21,7 @@ from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.records import Claimant, PointConfig, PointResult, TrainTask
 from isoloss_contract.store import Store
 from tests.support.cluster import wait_until
@@ -185,8 +186,8 @@ def wait_for_end(user: User) -> int:
 
 def ledger(store: Store, sweep: Json) -> Ledger:
     metadata = sweep["metadata"]
-    path = layout.sweep_ledger(metadata["name"], metadata["uid"])
-    return store.read_record(f"sweep/{path}", Ledger)
+    folder = layout.sweep_folder(metadata["name"], metadata["uid"])
+    return read_ledger(store, f"sweep/{folder}")
 
 
 def attempts(store: Store, record: PointRecord) -> int:

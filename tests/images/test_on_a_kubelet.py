@@ -20,6 +20,8 @@ from kubernetes import client
 from demo.corpus import pieces, write_jsonl
 from demo.tokenizer import train_tokenizer
 from devcluster.build import tool_path
+from isoloss_contract.ledger_files import read_ledger
+from isoloss_contract.store import Store
 from tests.images.conftest import TAGS, KubeletCluster
 from tests.support.cluster import wait_until
 from tests.support.operator_process import (
@@ -253,7 +255,7 @@ def test_a_sweep_and_a_prediction_become_ready(cluster: KubeletCluster, user: Us
     assert float(rate["low"]) <= float(rate["value"]) <= float(rate["high"])
     answer = client.CoreV1Api(cluster.api).read_namespaced_config_map("answer", RESEARCH)
     assert answer.data["learningRate"] == rate["value"]
-    (ledger,) = (cluster.volume / "dense" / "sweeps").glob("*/ledger.json")
+    (ledger,) = (cluster.volume / "dense" / "sweeps").glob("*/ledger/head.json")
     assert ledger.stat().st_uid == GROUP, "written by the operator"
     (manifest,) = (cluster.volume / "dense" / "data").glob("*/manifest.json")
     assert manifest.stat().st_uid == 1000, "written by a task"
@@ -318,10 +320,9 @@ def test_real_training_survives_a_drained_node_and_a_deleted_operator(
         lambda: user.sweep("real"), "Progressing", "False", "Finished", PATIENCE
     )
     assert succeeded(finished) == REAL_POINTS
-    (ledger,) = (cluster.volume / "real" / "sweeps").glob("*/ledger.json")
-    charged = [
-        p["name"] for p in json.loads(ledger.read_text())["points"] if p["attempts"]["charged"]
-    ]
+    (folder,) = (cluster.volume / "real" / "sweeps").iterdir()
+    ledger = read_ledger(Store(f"file://{cluster.volume}/real"), f"sweeps/{folder.name}")
+    charged = [point.name for point in ledger.points if point.attempts.charged]
     assert charged == [], "a drained node is nobody's failure"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isoloss_contract.store import Store, StoreError
+from isoloss_contract.store import Patience, Store, StoreError
 
 OPERATOR, TASK, GROUP = 65532, 1000, 4242
 
@@ -77,7 +77,7 @@ def write_as(user: int, volume: Path, path: str) -> None:
         os.setuid(user)
         code = 1
         try:
-            Store(f"file://{volume}", attempts=1).write(path, b"1")
+            Store(f"file://{volume}", Patience(attempts=1)).write(path, b"1")
             code = 0
         except StoreError:
             traceback.print_exc()

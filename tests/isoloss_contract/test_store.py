@@ -1,18 +1,29 @@
 """The store's promises on a real file system; tests/e2e and tests/isoloss_operator use a real S3 server."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from isoloss_contract.records import Claimant, DomainSource, PrepareConfig, content_key
+from isoloss_contract.records import (
+    Claimant,
+    DomainSource,
+    OptimizerConfig,
+    PointResult,
+    PrepareConfig,
+    TrajectoryRow,
+    content_key,
+)
 from isoloss_contract.store import (
     BadRecord,
     BadStoreUri,
+    NewerRecord,
     NotFound,
     Store,
     StoreNotInstalled,
     check_uri,
+    parse_record,
     parse_record_lines,
 )
 
@@ -50,6 +61,57 @@ def test_a_bad_record_is_refused_naming_file_and_field(
     store.write("r.json", content)
     with pytest.raises(BadRecord, match=rf"r\.json.*{said}"):
         store.read_record("r.json", Claimant)
+
+
+def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
+    """So the images of trainer and operator can be upgraded one after the other."""
+    counts = {"body_active": 1, "body_total": 1, "head": 1, "embedding": 0, "later": 2}
+    result = {
+        "contract_version": 1,
+        "key": "a" * 32,
+        "outcome": "Succeeded",
+        "tokens": 8,
+        "wanted_tokens": 8,
+        "steps": 1,
+        "parameters": counts,
+        "bytes_per_token": 4.0,
+        "trajectory_sha256": "b" * 64,
+        "evaluations": 1,
+        "accelerator_seconds": 1.0,
+        "accelerators": 1,
+        "micro_batch": 1,
+        "attempts": 1,
+        "gradient_noise": 0.5,
+    }
+    parsed = parse_record(json.dumps(result).encode(), PointResult, "result.json")
+    assert (parsed.tokens, parsed.parameters.active) == (8, 2)
+    row = b'{"step": 1, "tokens": 8, "loss": 1.5, "later": [], "domains": {"a": {"loss": "1", "x": 0}}}'
+    with pytest.raises(BadRecord, match=r"domains\.a\.loss"):
+        parse_record_lines(row, TrajectoryRow, "t.jsonl")  # a wrong type still is one
+    (read,) = parse_record_lines(row.replace(b'"1"', b"1.0"), TrajectoryRow, "t.jsonl")
+    assert read.loss == 1.5
+
+
+def test_what_a_task_says_besides_is_refused() -> None:
+    """A trainer that passed over a field would train something else."""
+    with pytest.raises(BadRecord, match="later"):
+        parse_record(b'{"later": 1}', OptimizerConfig, "task")
+
+
+@pytest.mark.parametrize("content", ['{"contract_version": 2}', '{"contract_version": 2, "x": 1}'])
+def test_a_record_of_a_newer_contract_is_named_as_such(store: Store, content: str) -> None:
+    store.write("r.json", content.encode())
+    with pytest.raises(
+        NewerRecord, match=r"r\.json: written by a newer isoloss .contract version 2"
+    ):
+        store.read_record("r.json", PointResult)
+
+
+@pytest.mark.parametrize("version", ['"2"', "null", "0"])
+def test_a_version_that_is_none_is_damage(store: Store, version: str) -> None:
+    store.write("r.json", f'{{"contract_version": {version}}}'.encode())
+    with pytest.raises(BadRecord, match="contract_version"):
+        store.read_record("r.json", PointResult)
 
 
 def test_an_oversized_object_is_refused_without_reading_it_whole(store: Store) -> None:
@@ -132,10 +194,11 @@ def test_a_prepare_key_depends_on_every_field_that_matters() -> None:
     assert PrepareConfig(**base).key != PrepareConfig(**other).key
 
 
-@pytest.mark.parametrize("package", ["fsspec.core", "tenacity"])
+@pytest.mark.parametrize("package", ["s3fs", "tenacity"])
 def test_without_the_extra_the_store_names_it_and_the_command(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(sys.modules, "isoloss_contract.store.s3", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
         StoreNotInstalled, match=r"s3://bucket/a: .*pip install 'isoloss\[store\]'"

@@ -18,7 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
+from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger_files import read_ledger
+from isoloss_contract.store import Store
 from tests.support.cluster import NODE_LABEL, NODE_SELECTOR, NodeFactory
 from tests.support.crds import install_crds
 from tests.support.operator_process import (
@@ -62,8 +65,8 @@ class Place:
     def ledger(self, sweep: dict[str, Any]) -> Ledger:
         """The ledger of a sweep as stored."""
         metadata = sweep["metadata"]
-        path = self.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}" / "ledger.json"
-        return Ledger.model_validate_json(path.read_bytes())
+        store = Store(f"file://{self.folder}")
+        return read_ledger(store, layout.sweep_folder(metadata["name"], metadata["uid"]))
 
 
 def new_place(storage: ObjectStorage) -> Place:

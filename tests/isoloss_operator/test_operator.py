@@ -351,8 +351,8 @@ def test_tampered_and_truncated_files_are_found_and_trained_again(
     points = place.folder / "points"
     text = (points / result / "result.json").read_text()
     (points / result / "result.json").write_text(text[: len(text) // 2])
-    rows = (points / trajectory / "trajectory.jsonl").read_text()
-    (points / trajectory / "trajectory.jsonl").write_text(rows.replace("2.", "1.", 1))
+    (rows,) = (points / trajectory / "trajectories").iterdir()
+    rows.write_text(rows.read_text().replace("2.", "1.", 1))
     stolen = (points / result / "result.json").read_text()
     (points / config / "result.json").write_text(stolen.replace(result, config))
     user.delete_sweep("dense")

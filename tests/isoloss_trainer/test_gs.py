@@ -5,17 +5,11 @@ Skipped where the server is not built: `make test-gs` builds it, which takes two
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import gcsfs
 import pytest
 
-from devcluster.build import TOOLS
 from isoloss_contract.store import NotFound, Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.interruption import Interruption
@@ -28,44 +22,16 @@ from tests.isoloss_trainer.builders import (
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.other_stores import prepared_on, trained_there_and_here
 from tests.isoloss_trainer.test_evaluate import save
+from tests.support.gcs_server import gcs_server, needs_gcs_server
 
-SERVER = TOOLS["fake-gcs-server"].path
-
-pytestmark = pytest.mark.skipif(not SERVER.exists(), reason="make test-gs builds the server")
+pytestmark = needs_gcs_server
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def bucket() -> Iterator[None]:
     """A server with the bucket `lab`, and the environment that leads to it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    host, port = address.split(":")
-    command = [SERVER, "-scheme", "http", "-host", host, "-port", port, "-backend", "memory"]
-    command += ["-public-host", address, "-external-url", f"http://{address}"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(f"http://{address}/_internal/healthcheck")
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
-        gcsfs.GCSFileSystem.clear_instance_cache()
-        gcsfs.GCSFileSystem(token="anon", project="lab").mkdir("lab")
+    with gcs_server("lab"):
         yield
-    finally:
-        server.terminate()
-        server.wait()
-        gcsfs.GCSFileSystem.clear_instance_cache()
-
-
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(url, timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    pytest.fail("the server does not answer")
 
 
 def copy(folder: Path, store: Store) -> None:

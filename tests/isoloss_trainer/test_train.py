@@ -41,6 +41,7 @@ from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
+    ClaimedElsewhere,
     Diverged,
     Interrupted,
     TrainerError,
@@ -108,6 +109,7 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
         "checkpoints",
         "config.json",
         "result.json",
+        "trajectories",
         "trajectory.jsonl",
     ]
 
@@ -458,9 +460,9 @@ def claim(task: TrainTask, **changes: Any) -> None:
 def test_a_point_that_another_sweep_trains_is_left_alone(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri)
     claim(task, sweep_uid="other")
-    with pytest.raises(Interrupted) as caught:
+    with pytest.raises(ClaimedElsewhere) as caught:
         run(task)
-    assert (caught.value.code, caught.value.exit_code) == ("ClaimedElsewhere", 75)
+    assert caught.value.exit_code == ExitCode.CLAIMED_ELSEWHERE
     assert not Store(prepared.uri).exists(layout.point_config(task.point.key))
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import Claimant as _Claimant
 from isoloss_contract.records import (
     DataManifest,
@@ -25,6 +24,7 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedPod, Observ
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.points import PlannedPoint, job_name, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
+from tests.support.ledgers import read_back
 
 NOW = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 STORE = "s3://bucket/sweeps"
@@ -120,9 +120,7 @@ def observed(spec: Mapping[str, Any] | None = None, **changes: Any) -> ObservedS
 def after(world: ObservedSweep, plan: SweepPlan, **changes: Any) -> ObservedSweep:
     """The same sweep once the plan's ledger and status are written; `changes` on top."""
     status = plan.status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    ledger = (
-        world.ledger if plan.ledger is None else Ledger.model_validate_json(plan.ledger.document())
-    )
+    ledger = world.ledger if plan.ledger is None else read_back(plan.ledger)
     return replace(world, **{"status": status, "ledger": ledger, **changes})
 
 

@@ -16,7 +16,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
 from isoloss_contract.records import ExitCode, PointResult
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
-from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, FailureClass
+from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
@@ -33,6 +33,7 @@ from tests.support.builders import (
     sweep_spec,
     words,
 )
+from tests.support.ledgers import read_back
 
 CHARGED = {
     "crash": FailureClass.CRASHED,
@@ -114,7 +115,7 @@ class FakeWorld:
     def _apply(self, plan: SweepPlan) -> None:
         if plan.ledger is not None:
             self._may_die()
-            self.ledger = Ledger.model_validate_json(plan.ledger.document())
+            self.ledger = read_back(plan.ledger)
         for aside in plan.set_aside:
             self._may_die()
             key = aside.path.split("/")[1]
@@ -235,9 +236,9 @@ _POD = {
     ),
     "claimed": ObservedPod(
         phase="Failed",
-        exit_code=ExitCode.INTERRUPTED,
+        exit_code=ExitCode.CLAIMED_ELSEWHERE,
         reason="Error",
-        termination_message=words(CLAIMED_ELSEWHERE_CODE, "attempt 1 of another sweep holds it"),
+        termination_message=words("ClaimedElsewhere", "attempt 1 of another sweep holds it"),
     ),
     "host memory": ObservedPod(phase="Failed", exit_code=137, reason="OOMKilled"),
 }

@@ -138,8 +138,8 @@ def end(code: int, name: str, message: str, field: str = "") -> None:
 def act_out_failures(task: Json) -> None:
     """Fail as PLANTED_FAILURES says.
 
-    Each failure has `exit` (a code, or "kill" for SIGKILL, or "silent" for success without a
-    result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
+    Each failure has `exit` (a code, or "kill" for SIGKILL, or "hang" for work without end or ear for
+    SIGTERM, or "silent" for success without a result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
     match or say, and `after`, the seconds before it happens.
     """
     point, attempt = task.get("point", {}), task.get("claimant", {}).get("attempt", 1)
@@ -153,6 +153,9 @@ def act_out_failures(task: Json) -> None:
         time.sleep(failure.get("after", 0))
         if failure["exit"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if failure["exit"] == "hang":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(3600)
         if failure["exit"] == "silent":
             sys.exit(0)
         words = (failure.get("code", "Planted"), failure.get("message", "as planted"))
@@ -282,6 +285,8 @@ def write_result(store: Store, folder: str, key: str, task: Json, wanted: int) -
         index += 1
     trajectory = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     store.put(f"{folder}/config.json", json.dumps(point).encode())
+    digest = hashlib.sha256(trajectory).hexdigest()
+    store.put(f"{folder}/trajectories/{digest}.jsonl", trajectory)
     store.put(f"{folder}/trajectory.jsonl", trajectory)
     result = {
         "key": key,
@@ -293,7 +298,7 @@ def write_result(store: Store, folder: str, key: str, task: Json, wanted: int) -
         "bytes_per_token": 4.0,
         "loss": rows[-1]["loss"],
         "averaged_loss": rows[-1]["averaged_loss"],
-        "trajectory_sha256": hashlib.sha256(trajectory).hexdigest(),
+        "trajectory_sha256": digest,
         "evaluations": len(rows),
         "accelerator_seconds": 1.0,
         "accelerators": 1,

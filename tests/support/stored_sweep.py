@@ -16,6 +16,7 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store
+from tests.support.ledgers import write_ledger
 from tests.support.planted_runs import planted_runs
 
 UID = "0b6f6b3e-0000-4000-8000-000000000001"
@@ -27,7 +28,7 @@ def write_sweep(store: Store, name: str = "dense", uid: str = UID, digest: str =
     ledger = Ledger(
         sweep=name, namespace="research", uid=uid, data_digest=digest * 32, points=tuple(records)
     )
-    store.write(layout.sweep_ledger(name, uid), ledger.document())
+    write_ledger(store, ledger)
     return ledger
 
 

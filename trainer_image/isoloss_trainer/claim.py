@@ -10,9 +10,9 @@ import uuid
 from datetime import UTC, datetime
 
 from isoloss_contract import layout
-from isoloss_contract.records import CLAIMED_ELSEWHERE_CODE, Claimant, Record
+from isoloss_contract.records import Claimant, Record
 from isoloss_contract.store import BadRecord, NotFound, Store
-from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.termination import ClaimedElsewhere, Interrupted
 
 FRESH_SECONDS = 60.0
 HEARTBEAT_SECONDS = 15.0
@@ -38,12 +38,12 @@ class Fence:
         self._holder = uuid.uuid4().hex
 
     def acquire(self) -> None:
-        """Take the claim. Raises Interrupted(CLAIMED_ELSEWHERE_CODE) while another sweep, or a later
-        attempt of this one, trains the point."""
+        """Take the claim. Raises ClaimedElsewhere while another sweep, or a later attempt of this
+        one, trains the point."""
         held = self._read()
         if held is not None and _age(held) < FRESH_SECONDS and self._yields_to(held.claimant):
-            raise Interrupted(
-                CLAIMED_ELSEWHERE_CODE,
+            raise ClaimedElsewhere(
+                "ClaimedElsewhere",
                 f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) holds this "
                 f"point; last heartbeat less than {FRESH_SECONDS:.0f} s ago",
             )

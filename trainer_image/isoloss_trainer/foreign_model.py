@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from isoloss_contract.store import NotFound, Store
+from isoloss_contract.store import Store
 from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
@@ -72,15 +72,8 @@ def _check_names(names: list[str], uri: str) -> None:
 
 
 def _copy(store: Store, name: str, folder: Path) -> None:
-    root = store.filesystem._strip_protocol(store.uri)
-    try:
-        with (
-            store.filesystem.open(f"{root}/{name}", "rb") as source,
-            (folder / name).open("wb") as target,
-        ):
-            shutil.copyfileobj(source, target, 16 * 2**20)
-    except FileNotFoundError as error:
-        raise NotFound(f"{store.uri}/{name}: not found") from error
+    with store.open(name) as source, (folder / name).open("wb") as target:
+        shutil.copyfileobj(source, target, 16 * 2**20)
 
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:

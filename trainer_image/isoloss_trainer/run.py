@@ -8,6 +8,7 @@ import torch
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
+from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
@@ -180,6 +181,7 @@ class PointRun:
             self._save(checkpoints)
         checkpoints.wait()
         self.attempt.fence.check()
+        persist(lambda: write_finished(store, key, text))
         persist(lambda: store.write(layout.point_trajectory(key), text))
         persist(lambda: store.write_record(layout.point_result(key), result))
         if not keep_state and self.ending.outcome is not Outcome.OUT_OF_MEMORY:

@@ -44,8 +44,14 @@ class Diverged(TrainerError):
     exit_code = ExitCode.DIVERGED
 
 
+class ClaimedElsewhere(TrainerError):
+    """Another sweep, or a later attempt of this one, trains the point."""
+
+    exit_code = ExitCode.CLAIMED_ELSEWHERE
+
+
 class Interrupted(TrainerError):
-    """A stop was requested, or another attempt trains the same point."""
+    """A stop was requested, or another attempt took over."""
 
     exit_code = ExitCode.INTERRUPTED
 

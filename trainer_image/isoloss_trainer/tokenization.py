@@ -40,7 +40,8 @@ class TextTokenizer:
 
 def load_tokenizer(uri: str) -> TextTokenizer:
     """Load `uri`/tokenizer.json. Raises BadData(TokenizerNotLoadable or NotOnHub), StoreUnavailable."""
-    directory = Store(f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri)
+    folder = f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri
+    directory = Store(folder, follow_links=True)  # a snapshot of the hub consists of links
     try:
         content = directory.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
     except NotFound as error:

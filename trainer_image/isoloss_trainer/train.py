@@ -11,7 +11,8 @@ from pathlib import Path
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrainTask
-from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store
+from isoloss_contract.trajectories import keep_former
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
@@ -57,6 +58,7 @@ def _claim_and_run(attempt: Attempt) -> PointResult:
     try:
         point = attempt.task.point
         attempt.store.write_record(layout.point_config(point.key), point)
+        keep_former(attempt.store, point.key)
         return _join_and_run(attempt)
     finally:
         attempt.fence.release()
@@ -80,11 +82,16 @@ def _join_and_run(attempt: Attempt) -> PointResult:
 
 
 def existing_result(store: Store, task: TrainTask) -> PointResult | None:
-    """The result that makes training unnecessary: far enough, or diverged. A broken one is ignored."""
+    """The result that makes training unnecessary: far enough, or diverged. A broken one is ignored.
+
+    Raises BadConfiguration for one that a newer trainer wrote: it must not be overwritten.
+    """
     try:
         result = store.read_record(layout.point_result(task.point.key), PointResult)
     except (NotFound, BadRecord):
         return None
+    except NewerRecord as error:
+        raise BadConfiguration("NewerResult", str(error)) from error
     if result.key != task.point.key or result.outcome is Outcome.OUT_OF_MEMORY:
         return None
     reached = result.tokens >= task.tokens

@@ -14,6 +14,7 @@ from isoloss_contract.records.base import (
     Name,
     PositiveFinite,
     Record,
+    Report,
     Tokens,
     Uri,
     canonical_json,
@@ -43,7 +44,6 @@ from isoloss_contract.records.preparation import (
     Shard,
 )
 from isoloss_contract.records.process import (
-    CLAIMED_ELSEWHERE_CODE,
     MAX_TERMINATION_BYTES,
     SCRATCH_VARIABLE,
     TASK_VARIABLE,
@@ -56,7 +56,6 @@ Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="ki
 
 
 __all__ = [
-    "CLAIMED_ELSEWHERE_CODE",
     "CONTRACT_VERSION",
     "MAX_TERMINATION_BYTES",
     "SCRATCH_VARIABLE",
@@ -86,6 +85,7 @@ __all__ = [
     "PrepareConfig",
     "PrepareTask",
     "Record",
+    "Report",
     "Shard",
     "Task",
     "TerminationMessage",

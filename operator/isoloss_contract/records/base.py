@@ -1,7 +1,8 @@
 """The base class of all records, and the content hash that names what they determine.
 
-Equal content has equal keys. A record with an unknown field or a wrong type is refused, because
-others can write to the object store that results come from.
+Equal content has equal keys. A record with a wrong type is refused, because others can write to the
+object store that results come from. An unknown field is refused where it could change what a task
+means; in what a trainer reports it is passed over, because a newer trainer may report more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ class Record(BaseModel):
     """Base of every record: frozen, no unknown fields, no coercion, finite numbers where declared."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="null")
+
+
+class Report(Record):
+    """Base of what a trainer writes for others to read: unknown fields are passed over.
+
+    So the images of trainer and operator can be upgraded one after the other, in either order. A
+    change that a reader must not miss raises `contract_version`.
+    """
+
+    model_config = ConfigDict(extra="ignore")
 
 
 def canonical_json(value: Any) -> str:

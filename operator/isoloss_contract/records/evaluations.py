@@ -12,6 +12,7 @@ from isoloss_contract.records.base import (
     Name,
     PositiveFinite,
     Record,
+    Report,
     Tokens,
     Uri,
     content_key,
@@ -48,7 +49,7 @@ class EvaluateTask(Record):
     data_uri: Uri
 
 
-class EvaluationResult(Record):
+class EvaluationResult(Report):
     """A checkpoint's loss on the sweep's own validation sequences."""
 
     contract_version: Literal[1] = 1

@@ -14,6 +14,7 @@ from isoloss_contract.records.base import (
     Name,
     PositiveFinite,
     Record,
+    Report,
     Tokens,
     Uri,
     content_key,
@@ -124,7 +125,7 @@ class TrainTask(Record):
     """Delete the training state once the result is written; the point cannot be continued then."""
 
 
-class ParameterCounts(Record):
+class ParameterCounts(Report):
     """Parameter counts by part, from which each FLOP convention picks."""
 
     body_active: int = Field(ge=0)
@@ -143,7 +144,7 @@ class ParameterCounts(Record):
         return self.body_active + self.head
 
 
-class DomainLoss(Record):
+class DomainLoss(Report):
     """Validation loss of one domain, nats per token."""
 
     loss: Finite | None
@@ -152,7 +153,7 @@ class DomainLoss(Record):
     averaged_standard_error: Finite | None = None
 
 
-class TrajectoryRow(Record):
+class TrajectoryRow(Report):
     """One evaluation. `loss` is mixture-weighted; None if not finite."""
 
     step: int = Field(ge=0)
@@ -166,7 +167,7 @@ class TrajectoryRow(Record):
     """Mean over the training tokens since the last evaluation."""
 
 
-class PointProgress(Record):
+class PointProgress(Report):
     """Overwritten every few seconds while a point trains: for display only."""
 
     key: Digest
@@ -179,7 +180,7 @@ class PointProgress(Record):
     """RFC 3339, UTC."""
 
 
-class PointResult(Record):
+class PointResult(Report):
     """Written last by train. States facts; the operator judges them."""
 
     contract_version: Literal[1] = 1

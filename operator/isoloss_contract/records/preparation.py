@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from isoloss_contract.records.base import Digest, Name, Record, Tokens, Uri, content_key
+from isoloss_contract.records.base import Digest, Name, Record, Report, Tokens, Uri, content_key
 
 
 class DomainSource(Record):
@@ -42,7 +42,7 @@ class PrepareTask(Record):
     store_uri: Uri
 
 
-class Shard(Record):
+class Shard(Report):
     """One file of little-endian uint32 tokens. Documents end with the tokenizer's end token."""
 
     path: str = Field(pattern=r"^[A-Za-z0-9._/-]{1,512}$")
@@ -51,7 +51,7 @@ class Shard(Record):
     sha256: Digest
 
 
-class DomainData(Record):
+class DomainData(Report):
     """The tokenised documents of one domain."""
 
     name: Name
@@ -68,7 +68,7 @@ class DomainData(Record):
     """Validation documents with a near-identical twin among the training documents."""
 
 
-class DataManifest(Record):
+class DataManifest(Report):
     """Written last by prepare: the tokenised corpus is complete exactly when this exists."""
 
     contract_version: Literal[1] = 1

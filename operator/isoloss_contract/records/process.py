@@ -16,8 +16,6 @@ SCRATCH_VARIABLE = "ISOLOSS_SCRATCH"
 TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
 """Environment variable naming the termination message file."""
 MAX_TERMINATION_BYTES = 2048
-CLAIMED_ELSEWHERE_CODE = "ClaimedElsewhere"
-"""TerminationMessage.code of a trainer that leaves a point to another sweep or a later attempt."""
 
 
 class ExitCode(IntEnum):
@@ -32,10 +30,12 @@ class ExitCode(IntEnum):
     """The task cannot succeed as it is; a retry cannot help."""
     BAD_DATA = 45
     """Corpus, tokenizer, prepared data or checkpoint is unusable; the message names it."""
+    CLAIMED_ELSEWHERE = 46
+    """Another sweep, or a later attempt, is training this point: look again after a while."""
     STORAGE = 74
     """Storage or network failed after retries."""
     INTERRUPTED = 75
-    """Stop requested (SIGTERM), or another attempt holds the point; progress since the last checkpoint is saved."""
+    """Stop requested (SIGTERM), or another attempt took over; progress since the last checkpoint is saved."""
 
 
 class TerminationMessage(Record):

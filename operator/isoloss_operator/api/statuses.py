@@ -137,9 +137,9 @@ class LedgerReference(StatusType):
     """The ledger in the store."""
 
     uri: StatusText
-    """URI of the ledger."""
+    """URI of the ledger's head."""
     sha256: StatusText
-    """SHA-256 of the ledger that the status was computed from."""
+    """Digest of the ledger that the status was computed from, as its head has it."""
 
 
 class ScalingSweepStatus(StatusType):
@@ -156,11 +156,11 @@ class ScalingSweepStatus(StatusType):
     planned_flops: StatusText = ""
     """FLOPs of the whole grid, counted as 6 * active parameters * tokens."""
     spent_flops: StatusText = ""
-    """FLOPs of this sweep's own attempts that ended, including failed attempts. An attempt without a
-    result counts up to its last report."""
+    """FLOPs of this sweep's own attempts: those that ended, including failed ones and points that an
+    edit dropped, and those that run. An attempt without a result counts up to its last report."""
     accelerator_hours: StatusText = ""
-    """Accelerator hours of this sweep's own attempts that ended, including failed attempts: running
-    time of their pods times the accelerators that these held."""
+    """Accelerator hours of the same attempts: running time of their pods times the accelerators that
+    these held."""
     estimated_completion: StatusText = ""
     """Estimated time of completion at the current speed (RFC 3339)."""
     learning_rate_law: LawStatus | None = None

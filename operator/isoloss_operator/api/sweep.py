@@ -84,7 +84,8 @@ class Fit(ApiType):
 
 
 class SweepBudget(ApiType):
-    """Limits on what the sweep may spend. A point that does not fit is not started."""
+    """Limits on what the sweep may spend. A point that does not fit is not started; once a limit is
+    exceeded, running points are stopped with a checkpoint, and go on when the limit is raised."""
 
     rules: ClassVar = (
         Rule(
@@ -107,9 +108,9 @@ class FailurePolicy(ApiType):
     """Number of retries of a point after its first failure."""
     max_failed_points: int = Field(default=2, ge=0, le=MAX_POINTS)
     """Maximum number of points that may fail for good before the sweep fails."""
-    stall_seconds: int | None = Field(default=None, ge=60, le=2_592_000)
+    stall_seconds: int = Field(default=3600, ge=60, le=2_592_000)
     """Seconds without reported progress after which a training attempt counts as hung and is
-    ended as a failure. No limit when absent."""
+    ended as a failure."""
     attempt_deadline_seconds: int | None = Field(default=None, ge=60, le=31_536_000)
     """activeDeadlineSeconds of each Job: an attempt that runs longer is ended as a failure. Time spent
     suspended by Kueue does not count. No limit when absent."""

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import urllib3
 from kubernetes import config
-from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.client import ApiClient, Configuration
 
 from isoloss_operator import api
+from isoloss_operator.cluster.rate_limit import RateLimit
+from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.cluster.transport import TRANSPORT_ERRORS, Answer, Request, Transport
+from isoloss_operator.pass_deadline import pass_deadline
 
 FIELD_MANAGER = "isoloss-operator"
-TIMEOUT = (5, 30)
-"""Seconds to connect and to read: the client has no default, and a thread cannot be cancelled."""
+CALL_SECONDS = 30.0
+"""Limit of one call: the client has no default, and a thread cannot be cancelled."""
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -116,11 +120,19 @@ class Cluster:
         self,
         client: ApiClient,
         *,
+        call_seconds: float = CALL_SECONDS,
+        limit: RateLimit | None = None,
         on_call: Callable[[str, int], None] = lambda _method, _status: None,
     ) -> None:
-        """`on_call` gets the verb and HTTP status of every call (0: no answer)."""
-        client.user_agent = FIELD_MANAGER
-        self._client = client
+        """`on_call` gets the verb and HTTP status of every request sent (0: no answer).
+
+        `call_seconds` limit a call with all its waiting: for `limit`, and where the server is overloaded and
+        asks to come back later.
+        """
+        self._transport = Transport(client, user_agent=FIELD_MANAGER)
+        self._call_seconds = call_seconds
+        self._limit = limit or RateLimit()
+        self.clock = ServerClock()
         self._on_call = on_call
         self._stopped = threading.Event()
 
@@ -231,40 +243,47 @@ class Cluster:
         query: Sequence[tuple[str, str]] = (),
         content_type: str = "application/json",
     ) -> Object:
-        if self._stopped.is_set():
-            raise Unavailable(f"{method} {path}: this process no longer leads")
+        request = Request(method, path, body, query, content_type)
+        deadline = min(time.monotonic() + self._call_seconds, pass_deadline())
+        while True:
+            if self._stopped.is_set():
+                raise Unavailable(f"{request}: this process no longer leads")
+            if not self._limit.wait(deadline):
+                raise Unavailable(f"{request}: no time is left to send it")
+            answer = self._send(request, deadline)
+            if not answer.is_overloaded:
+                break
+            # Not even begun by the server, so that any verb may be sent again.
+            self._limit.pause(answer.retry_after)
+            if time.monotonic() >= deadline:
+                break
+        return _checked(request, answer)
+
+    def _send(self, request: Request, deadline: float) -> Answer:
         status = 0
         try:
-            status, content = self._send(method, path, body, query, content_type)
-        except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
-            raise Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
+            answer = self._transport.send(request, deadline)
+            status = answer.status
+            self.clock.saw(answer.date)
+        except TRANSPORT_ERRORS as error:
+            raise Unavailable(f"{request}: {type(error).__name__}: {error}") from error
         finally:
-            self._on_call(method, status)
-        if status >= 400:
-            raise KINDS_OF_ERROR.get(status, Unavailable)(
-                f"{method} {path}: {status} {_message(content)}", status
-            )
-        answer: Object = json.loads(content)
+            self._on_call(request.method, status)
         return answer
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: Object | None,
-        query: Sequence[tuple[str, str]],
-        content_type: str,
-    ) -> tuple[int, bytes]:
-        verb, url, headers, _, _ = self._client.param_serialize(
-            method,
-            path,
-            query_params=list(query),
-            header_params={"Accept": "application/json", "Content-Type": content_type},
-            auth_settings=["BearerToken"],
-        )
-        # The body is passed by here: param_serialize would copy all of it.
-        answer = self._client.call_api(verb, url, headers, body, _request_timeout=TIMEOUT)
-        return answer.status, answer.read()
+
+def _checked(request: Request, answer: Answer) -> Object:
+    """The answer's object. Raises ClusterError where it is none or a refusal."""
+    if answer.status >= 400:
+        kind = KINDS_OF_ERROR.get(answer.status, Unavailable)
+        raise kind(f"{request}: {answer.status} {_message(answer.content)}", answer.status)
+    try:
+        found = json.loads(answer.content)
+    except ValueError as error:
+        raise Unavailable(f"{request}: the answer is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Unavailable(f"{request}: the answer is not an object")
+    return found
 
 
 def _message(content: bytes) -> str:

@@ -12,6 +12,7 @@ from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.pod_templates import BadPodTemplate
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.pass_deadline import carried
 
 Item = TypeVar("Item")
 FORBIDDEN = 403
@@ -114,7 +115,7 @@ class JobWriter:
                 failed.set()
                 raise
 
-        futures = [self._pool.submit(write_one, item) for item in items]
+        futures = [self._pool.submit(carried(write_one), item) for item in items]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

@@ -36,7 +36,10 @@ FINAL_EXIT_CODES = (
     ExitCode.OUT_OF_MEMORY,
     ExitCode.BAD_CONFIGURATION,
     ExitCode.BAD_DATA,
+    # A replaced pod would find the claim again, and start without the delay between attempts.
+    ExitCode.CLAIMED_ELSEWHERE,
 )
+"""The Job ends at once; whether and when another attempt follows is the operator's decision."""
 
 Json = dict[str, Any]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -23,6 +24,8 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 Object = Mapping[str, Any]
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
+NODE_LOST = "NodeLost"
+"""Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
 ACCELERATOR = re.compile(r"gpu|/(mig-|tpu|neuron|gaudi|npu|ascend)")
 """Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, …"""
 
@@ -33,34 +36,27 @@ def is_owned_by(thing: Object, uid: str) -> bool:
     return any(each.get("uid") == uid and each.get("controller") for each in references)
 
 
-def observe_jobs(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[ObservedJob, ...]:
-    """The Jobs with their pods; a Job without our labels is left out."""
-    by_job = _pods_by_job(pods)
-    found = (_observe_job(job, by_job.get(job["metadata"]["uid"], [])) for job in jobs)
-    return tuple(job for job in found if job is not None)
+@dataclass(frozen=True)
+class PodFacts:
+    """A pod, reduced to what its Job's observation needs."""
+
+    job_uid: str
+    key: str
+    """LABEL_KEY."""
+    name: str
+    node: str
+    created: str
+    has_ended: bool
+    is_lost: bool
+    """It should have ended long ago, but its node does not say so."""
+    start: datetime | None
+    end: datetime | None
+    """Of the trainer container; None: not yet or unknown."""
+    observed: ObservedPod
 
 
-def orphaned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> tuple[str, ...]:
-    """Keys of the unfinished pods whose Job is not among `jobs`."""
-    known = {job["metadata"]["uid"] for job in jobs}
-    orphaned = (group for uid, group in _pods_by_job(pods).items() if uid not in known)
-    return tuple(
-        (pod["metadata"].get("labels") or {}).get(LABEL_KEY, "")
-        for group in orphaned
-        for pod in group
-        if not _has_ended(pod)
-    )
-
-
-def _pods_by_job(pods: Iterable[Object]) -> dict[str, list[Object]]:
-    by_job: dict[str, list[Object]] = {}
-    for pod in pods:
-        labels = pod["metadata"].get("labels") or {}
-        by_job.setdefault(labels.get(JOB_UID_LABEL, ""), []).append(pod)
-    return by_job
-
-
-def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
+def observe_job(job: Object) -> ObservedJob | None:
+    """A Job without its pods; None for one without our labels."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     labels = metadata.get("labels") or {}
     kind = labels.get(LABEL_KIND, "")
@@ -69,7 +65,6 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
         return None
     generation = labels.get(LABEL_GENERATION, "")
     ended = _ending(status)
-    times = [_work(pod) for pod in pods]
     return ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -86,14 +81,79 @@ def _observe_job(job: Object, pods: list[Object]) -> ObservedJob | None:
         message=ended.get("message") or "",
         deleting="deletionTimestamp" in metadata,
         expires=spec.get("ttlSecondsAfterFinished") is not None,
-        unfinished_pods=max(sum(not _has_ended(pod) for pod in pods), _counted(status, ended)),
-        pod=_observe_pod(_newest(pods)) if pods else None,
+        unfinished_pods=_counted(status, ended),
         generation=int(generation) if generation.isdecimal() else 0,
         accelerators=_accelerators(spec),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
-        worked_seconds=sum((end - start).total_seconds() for start, end in times if start and end),
-        working_since=max((start for start, end in times if start and not end), default=None),
     )
+
+
+def observe_pod(pod: Object, *, is_lost: bool = False) -> PodFacts:
+    """A pod of ours."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    start, end = _work(pod)
+    return PodFacts(
+        job_uid=labels.get(JOB_UID_LABEL, ""),
+        key=labels.get(LABEL_KEY, ""),
+        name=metadata["name"],
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        created=metadata["creationTimestamp"],
+        has_ended=has_ended(pod),
+        is_lost=is_lost,
+        start=start,
+        end=end,
+        observed=_observe_pod(pod),
+    )
+
+
+def with_pods(jobs: Iterable[ObservedJob], pods: Iterable[PodFacts]) -> tuple[ObservedJob, ...]:
+    """The Jobs with what their pods say."""
+    by_job = _by_job(pods)
+    return tuple(_with_pods(job, by_job.get(job.uid, [])) for job in jobs)
+
+
+def orphaned_pods(known: Container[str], pods: Iterable[PodFacts]) -> tuple[str, ...]:
+    """Keys of the unfinished pods whose Job is not among the `known` uids."""
+    return tuple(
+        pod.key
+        for pod in pods
+        if pod.job_uid not in known and not pod.has_ended and not pod.is_lost
+    )
+
+
+def _by_job(pods: Iterable[PodFacts]) -> dict[str, list[PodFacts]]:
+    by_job: dict[str, list[PodFacts]] = {}
+    for pod in pods:
+        by_job.setdefault(pod.job_uid, []).append(pod)
+    return by_job
+
+
+def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
+    if not pods:
+        return job
+    alive = sum(not pod.has_ended and not pod.is_lost for pod in pods)
+    lost = [pod for pod in pods if pod.is_lost]
+    seen = replace(
+        job,
+        unfinished_pods=max(alive, job.unfinished_pods - len(lost)),
+        pod=_newest(pods).observed,
+        worked_seconds=sum(
+            (pod.end - pod.start).total_seconds() for pod in pods if pod.start and pod.end
+        ),
+        working_since=max((p.start for p in pods if p.start and not p.end), default=None),
+    )
+    return _lost(seen, lost[0]) if lost and not alive and not job.is_finished else seen
+
+
+def _lost(job: ObservedJob, pod: PodFacts) -> ObservedJob:
+    """A Job that Kubernetes will not end: it waits for a pod of which nobody will hear again."""
+    place = f" on node {pod.node}" if pod.node else ""
+    message = (
+        f"pod {pod.name}{place} did not end within its grace period: the node does not answer, "
+        "or cannot stop the process"
+    )
+    return replace(job, failed=True, lost=True, reason=NODE_LOST, message=message)
 
 
 def _accelerators(spec: Object) -> int:
@@ -132,20 +192,14 @@ def _ending(status: Object) -> Object:
     return {}
 
 
-def _has_ended(pod: Object) -> bool:
+def has_ended(pod: Object) -> bool:
+    """Whether no container of the pod will run again."""
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def _newest(pods: list[Object]) -> Object:
+def _newest(pods: list[PodFacts]) -> PodFacts:
     """The newest; of two created within one second the one that still runs."""
-    return max(
-        pods,
-        key=lambda pod: (
-            pod["metadata"]["creationTimestamp"],
-            not _has_ended(pod),
-            pod["metadata"]["name"],
-        ),
-    )
+    return max(pods, key=lambda pod: (pod.created, not pod.has_ended, pod.name))
 
 
 def _observe_pod(pod: Object) -> ObservedPod:

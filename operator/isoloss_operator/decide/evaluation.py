@@ -24,7 +24,13 @@ from isoloss_operator.decide.jobs.failures import (
     classify,
     spec_field,
 )
-from isoloss_operator.decide.jobs.removal import aside, by_attempt, deletions, expiries
+from isoloss_operator.decide.jobs.removal import (
+    aside,
+    by_attempt,
+    deletions,
+    expiries,
+    lost_deletions,
+)
 from isoloss_operator.decide.jobs.requests import evaluate_request
 from isoloss_operator.decide.jobs.single import SingleTask, Wording
 from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
@@ -97,6 +103,7 @@ def evaluation_step(
     evaluation = _Evaluation(observed, sweep, config, suspended)
     others = [job for job in observed.jobs if job.key != config.key]
     delete = deletions(others, "the spec names another checkpoint or corpus")
+    delete += lost_deletions(evaluation.jobs)
     if (result := value_of(evaluation.result)) is not None:
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
         finding, expire = Finding.true(Reason.EVALUATED, message), expiries(sweep, observed.jobs)

@@ -8,7 +8,7 @@ from typing import Final
 from isoloss_contract.ledger import Ledger, PointRecord
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.conditions import ACCEPTED, shortened
-from isoloss_operator.decide.jobs.failures import UNCHARGED
+from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 
@@ -56,7 +56,7 @@ def _event(failure: str, records: list[PointRecord]) -> Event:
     failures = records[0].attempts.failures
     message = f": {failures[-1].message}" if is_charged and failures else ""
     return Event(
-        "Warning" if is_charged else "Normal",
+        "Warning" if is_charged or failure == FailureClass.NODE_LOST else "Normal",
         failure,
         shortened(f"An attempt of {names} ended{message}", MAX_EVENT_MESSAGE),
     )

@@ -101,7 +101,6 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
         key=record.key,
         name=record.name,
         config=point.config,
-        trajectory_path=layout.point_trajectory(record.key),
         trajectory_sha256=record.trajectory_sha256,
         diverged=record.state is PointState.DIVERGED,
     )

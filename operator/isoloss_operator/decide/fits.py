@@ -18,7 +18,6 @@ class FitPoint:
     key: str
     name: str
     config: PointConfig
-    trajectory_path: str
     trajectory_sha256: str
     diverged: bool
 

@@ -68,8 +68,11 @@ class ObservedJob:
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
     expires: bool = False
     """spec.ttlSecondsAfterFinished is set."""
+    lost: bool = False
+    """Its pod was to end long ago and its node does not say so. `failed` as well, although Kubernetes
+    goes on waiting: such a Job must be deleted, or it would start again should the node come back."""
     unfinished_pods: int = 0
-    """Pods neither Succeeded nor Failed, terminating ones included."""
+    """Pods neither Succeeded nor Failed, terminating ones included, lost ones not."""
     pod: ObservedPod | None = None
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
@@ -155,6 +158,10 @@ class ObservedSweep:
     a Job was created or the generation changed."""
     refusal_may_pass: bool = False
     """Whether that refusal may end by itself, as that of a quota does."""
+    store_write_error: str = ""
+    """Why the store did not take what the last pass wrote, the ledger first; empty: it did."""
+    write_error: str = ""
+    """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +169,11 @@ class FirstReads:
     """What to read before anything else is known of a sweep; paths relative to the store."""
 
     store_uri: str
+    folder: str
+    """Of the sweep."""
     manifest: str
     ledger: str
+    """Its head."""
     like_checkpoints: Mapping[str, str] = field(default_factory=dict)
     """URIs of checkpoints whose config.json is wanted, by the field that names them."""
 
@@ -225,7 +235,13 @@ class ObservedPrediction:
     """Name and uid of every ConfigMap that this prediction owns."""
     create_error: str = ""
     refusal_may_pass: bool = False
+    store_write_error: str = ""
+    write_error: str = ""
     """See ObservedSweep."""
+    publish_error: str = ""
+    """Why the API server refused the ConfigMap in the last pass; empty: it did not."""
+    publish_error_may_pass: bool = False
+    """Whether that refusal may end by itself, as that of a quota does."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class SweepPlan:
     fit: FitRequest | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
-    """Seconds until the next pass unless an event comes first."""
+    """Seconds until the next pass unless an event comes first; infinite: nothing is under way."""
 
 
 @dataclass(frozen=True)
@@ -125,3 +125,4 @@ class PredictionPlan:
     """After the publication, so that a reader who knows both names always finds one."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
+    """As a sweep's."""

@@ -6,12 +6,13 @@ is withdrawn as soon as the prediction's own spec changes or the new laws say so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
-from isoloss_contract.reading import Read, Unanswered, value_of
+from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.answers import predicted_in_words
 from isoloss_operator.decide.conditions import (
@@ -97,7 +98,7 @@ def _decide(observed: ObservedPrediction) -> State:
         found = Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
         return _standing_or(observed, found)
     if message := observed.store_error or _unanswered(observed):
-        return _standing_or(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
+        return _without_store(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
     manifest = value_of(observed.manifest)
     if manifest is None:  # before the corpus is prepared nothing can be measured
         return _standing_or(observed, sweep_not_ready(reference))
@@ -105,9 +106,27 @@ def _decide(observed: ObservedPrediction) -> State:
     return next(state for check in STATES if (state := check(view)) is not None)
 
 
+def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
+    """An answer that was given stands as it was: nothing is known to have changed."""
+    before = parse_conditions(observed.status)
+    ready = before.get(READY)
+    if ready is None or ready.status != "True" or ready.observed_generation != observed.generation:
+        return _standing_or(observed, finding)
+    found = {kind: Finding.of(condition) for kind, condition in before.items()}
+    return State(
+        ready=found[READY],
+        accepted=finding,
+        evaluated=found.get(EVALUATED, Finding.unknown()),
+        stale=found.get(STALE, NO_ANSWER),
+        measurement=None,
+        answer=None,
+        requeue_after=30.0,
+    )
+
+
 def _unanswered(observed: ObservedPrediction) -> str:
     reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
-    return next((read.message for read in reads if isinstance(read, Unanswered)), "")
+    return next((read.message for read in reads if is_unknown(read)), "")
 
 
 def _not_accepted(reason: Reason, message: str) -> State:
@@ -216,11 +235,20 @@ def _config_map_taken(view: PredictionView) -> State | None:
     return _known_loss(view, taken, accepted=taken, answer=view.answer)
 
 
+def _config_map_refused(view: PredictionView) -> State | None:
+    error, stalled = view.observed.publish_error, not view.observed.publish_error_may_pass
+    if not error or isinstance(view.prediction, Finding):
+        return None
+    refused = Finding.false(Reason.CONFIG_MAP_REFUSED, f"spec.publish: {error}", stalled=stalled)
+    return _known_loss(view, refused, accepted=refused, answer=view.answer)
+
+
 def _predicted(view: PredictionView) -> State | None:
     if isinstance(view.prediction, Finding):
         return None
     ready = Finding.true(Reason.PREDICTED, predicted_in_words(view.prediction))
-    return _known_loss(view, ready, stale=FRESH, answer=view.answer)
+    answered = _known_loss(view, ready, stale=FRESH, answer=view.answer)
+    return replace(answered, requeue_after=math.inf)
 
 
 Check = Callable[[PredictionView], State | None]
@@ -231,6 +259,7 @@ STATES: Final[Sequence[Check]] = (
     _laws_not_final,
     _prediction_refused,
     _config_map_taken,
+    _config_map_refused,
     _predicted,
 )
 
@@ -239,6 +268,8 @@ STATES: Final[Sequence[Check]] = (
 
 
 def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
+    if (refused := _write_refused(observed)) and state.accepted.holds:
+        state = replace(state, accepted=refused)
     previous = parse_conditions(observed.status)
     conditions = dated(
         _findings(state), previous, generation=observed.generation, now=observed.now
@@ -263,6 +294,14 @@ def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
         events=condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
         requeue_after=state.requeue_after or step.requeue_after,
     )
+
+
+def _write_refused(observed: ObservedPrediction) -> Finding | None:
+    if error := observed.store_write_error:
+        return Finding.false(Reason.STORAGE_NOT_WRITABLE, error)
+    if error := observed.write_error:
+        return Finding.false(Reason.WRITE_REFUSED, error)
+    return None
 
 
 def _news(

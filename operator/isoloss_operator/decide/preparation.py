@@ -9,7 +9,13 @@ from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.admission import slots_taken
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.attempts import next_attempt
-from isoloss_operator.decide.jobs.removal import aside, by_attempt, deletions, expiries
+from isoloss_operator.decide.jobs.removal import (
+    aside,
+    by_attempt,
+    deletions,
+    expiries,
+    lost_deletions,
+)
 from isoloss_operator.decide.jobs.requests import prepare_request
 from isoloss_operator.decide.jobs.single import SingleTask, Wording
 from isoloss_operator.decide.observation import ObservedJob
@@ -47,6 +53,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     task = _task(view, ledger)
     obsolete = _obsolete(view)
     delete = deletions(obsolete, "the corpus it works on is no longer the spec's")
+    delete = (*delete, *lost_deletions(_recorded_jobs(view)))
     starts = task.is_due and _has_room(view)
     create = (
         (prepare_request(observed, spec, next_attempt(ledger.preparation, view.prepare_jobs)),)

@@ -25,6 +25,14 @@ class Reason(StrEnum):
     """The operator's configuration does not allow this storage to this namespace."""
     STORAGE_UNREACHABLE = "StorageUnreachable"
     """The store did not answer; retried."""
+    STORAGE_NOT_WRITABLE = "StorageNotWritable"
+    """The store answers but does not take the ledger, without which nothing starts; retried."""
+    LEDGER_NEWER = "LedgerNewer"
+    """A newer operator wrote the ledger in a format that this one does not know; nothing is touched."""
+    WRITE_REFUSED = "WriteRefused"
+    """The API server refuses a write other than a Job's creation (rights, quota, admission); retried."""
+    INTERNAL_ERROR = "InternalError"
+    """A pass failed in a way that nobody foresaw; the operator's log has the trace; retried."""
     BAD_CONFIGURATION = "BadConfiguration"
     """A pod refused its configuration; nothing starts until the spec changes."""
     JOB_REFUSED = "JobRefused"
@@ -78,7 +86,7 @@ class Reason(StrEnum):
     POD_WAITING = "PodWaiting"
     """Pods cannot start for another reason; the message says which."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
-    """The remaining points do not fit into spec.budget; the laws use the points that are done."""
+    """spec.budget is spent, or the remaining points do not fit into it; the laws use the points done."""
     TOO_MANY_FAILED_POINTS = "TooManyFailedPoints"
     """More points failed for good than failurePolicy.maxFailedPoints allows; nothing starts."""
 
@@ -145,6 +153,8 @@ class Reason(StrEnum):
     """The sweep changed; the answer is computed from its former laws."""
     CONFIG_MAP_TAKEN = "ConfigMapTaken"
     """A ConfigMap of the wanted name belongs to another owner; nothing is published."""
+    CONFIG_MAP_REFUSED = "ConfigMapRefused"
+    """The API server refuses the ConfigMap (name, quota, rights); the answer is not published."""
 
 
 TRAINER_REASONS: Final = frozenset(

@@ -7,10 +7,11 @@ tests/isoloss_operator/decide/test_decide_sweep.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from isoloss_contract.ledger import DONE
-from isoloss_contract.reading import Unanswered
+from isoloss_contract.ledger import DONE, PointState
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, is_unknown
 from isoloss_operator.decide.admission import slots_taken
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
@@ -20,6 +21,7 @@ from isoloss_operator.decide.jobs.waiting import Wait, waits_for
 from isoloss_operator.decide.law_findings import laws_finding
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, SweepPlan
+from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
@@ -29,7 +31,13 @@ from isoloss_operator.decide.sweep_actions import (
     recorded_jobs,
     requeue_after,
 )
-from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated, suspension
+from isoloss_operator.decide.sweep_conditions import (
+    ALL_ACCEPTED,
+    Findings,
+    standing,
+    stated,
+    suspension,
+)
 from isoloss_operator.decide.sweep_status import SweepFacts, failed_in_words, numbers_of
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
 from isoloss_operator.planning.points import plan_points, repeated_domains
@@ -41,13 +49,17 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
         return _without_points(observed, _invalid_spec(spec))
-    if found := _storage_not_allowed(observed) or _store_unanswered(observed):
+    if found := _storage_not_allowed(observed) or _ledger_newer(observed):
         return _without_points(observed, found)
+    if found := _store_unanswered(observed):
+        return _without_store(observed, found)
     try:
         view = SweepView.of(observed, spec)
         if view.manifest is None:
             return decide_preparation(view)  # preparation.py: no points before the corpus
-        points = {point.key: point for point in plan_points(view.spec, view.manifest)}
+        additions = known_ledger(observed).ledger.additions
+        planned = plan_points(view.spec, view.manifest, additions)
+        points = {point.key: point for point in planned}
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
     return _with_points(PointsView(view, view.manifest, points))
@@ -70,12 +82,31 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     """An error that says nothing about what is stored: nothing may be concluded from it."""
     results = tuple(observed.results.values())
     # A store that returns some results is there: what it withholds concerns those points alone.
-    if not all(isinstance(result, Unanswered) for result in results):
+    if not all(isinstance(result, Unanswered) and not result.alone for result in results):
         results = ()
     reads = (observed.manifest, observed.ledger, *observed.like_configs.values(), *results)
     unanswered = (read.message for read in reads if isinstance(read, Unanswered))
     message = observed.store_error or next(unanswered, "")
+    if isinstance(observed.manifest, Newer):
+        message = message or observed.manifest.message
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
+
+
+def _ledger_newer(observed: ObservedSweep) -> Finding | None:
+    if not isinstance(observed.ledger, Newer):
+        return None
+    message = f"{observed.ledger.message}: upgrade the operator again."
+    return Finding.false(Reason.LEDGER_NEWER, message, stalled=True)
+
+
+def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
+    """What is known stands. A sweep that was ready stays so: its laws do not depend on the store."""
+    before = standing(observed)
+    if before is None:
+        return _without_points(observed, finding)
+    accepted = Finding.false(finding.reason, finding.message)
+    status, events = stated(observed, replace(before, accepted=accepted))
+    return SweepPlan(status=status, events=events, requeue_after=30.0)
 
 
 def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
@@ -100,6 +131,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         fit=observed.fit,
         fit_is_final=view.final_laws is not None,
         warnings=_warnings(view),
+        spending=view.spending,
     )
     status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
     return SweepPlan(
@@ -140,15 +172,34 @@ def _over(view: PointsView) -> Finding | None:
     return _fit(view) if view.is_over else None
 
 
+def _budget_spent(view: PointsView) -> Finding | None:
+    """Running attempts are stopped with a checkpoint: a larger budget continues them."""
+    if not view.budget_spent or not view.active:
+        return None
+    message = f"{view.budget_spent}: {len(view.active)} running points are stopped."
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+
+
 def _suspended(view: PointsView) -> Finding | None:
     finding = suspension(view.sweep)
     return Finding.false(finding.reason, finding.message) if view.spec.suspend else None
+
+
+def _storage_not_writable(view: PointsView) -> Finding | None:
+    """Nothing starts or stops before the ledger knows of it, so that nothing can be lost."""
+    error = view.observed.store_write_error
+    return Finding.false(Reason.STORAGE_NOT_WRITABLE, error) if error else None
 
 
 def _job_refused(view: PointsView) -> Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
     error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
     return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+
+
+def _write_refused(view: PointsView) -> Finding | None:
+    error = view.observed.write_error
+    return Finding.false(Reason.WRITE_REFUSED, error) if error else None
 
 
 def _all_jobs_wait(view: PointsView) -> Finding | None:
@@ -182,10 +233,12 @@ def _training(view: PointsView) -> Finding | None:
 Check = Callable[[PointsView], Finding | None]
 
 STATES: Final[Sequence[Check]] = (
+    _storage_not_writable,
     _bad_configuration,
     _too_many_failed_points,
     _over,
     _suspended,
+    _budget_spent,
     _job_refused,
     _all_jobs_wait,
     _all_points_wait_to_retry,
@@ -199,10 +252,13 @@ STATES: Final[Sequence[Check]] = (
 def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
     accepted = ALL_ACCEPTED
-    if refused := _bad_configuration(view) or _job_refused(view):
+    refused = _storage_not_writable(view) or _bad_configuration(view) or _job_refused(view)
+    if refused := refused or _write_refused(view):
         accepted = Finding.false(refused.reason, refused.message)
-    changes = [f"{len(view.starts)} Jobs are being started"] if view.starts else []
-    changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
+    changes = []
+    if not view.observed.store_write_error:
+        changes += [f"{len(view.starts)} Jobs are being started"] if view.starts else []
+        changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
     corpus = f"The digest of the tokenized corpus is {view.manifest.digest[:16]}."
     return Findings(
         ready=ready,
@@ -216,9 +272,15 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
 
 
 def _budget_exhausted(view: PointsView) -> Finding | None:
-    """The remaining points do not fit into spec.budget: see admission.py for what counts."""
+    """The remaining points do not fit into spec.budget: see budget.py for what counts."""
     unaffordable = view.admission.unaffordable
-    if not view.is_over or not unaffordable:
+    if not view.is_over:
+        return None
+    if view.budget_spent:
+        left = sum(record.state is PointState.PENDING for record in view.ledger.points)
+        message = f"{view.budget_spent}: {left} points are not finished."
+        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
+    if not unaffordable:
         return None
     message = f"{len(unaffordable)} points are not started: {view.admission.budget_message}"
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
@@ -275,7 +337,9 @@ def _warnings(view: PointsView) -> tuple[str, ...]:
     if view.failed:
         failed = failed_in_words(view.failed)
         found.append(f"{len(view.failed)} points failed and are not used: {failed}")
-    if view.admission.unaffordable:
+    if view.budget_spent:
+        found.append(view.budget_spent)
+    elif view.admission.unaffordable:
         found.append(view.admission.budget_message)
     repeated = repeated_domains(view.spec, view.manifest)
     if repeated:
@@ -283,6 +347,12 @@ def _warnings(view: PointsView) -> tuple[str, ...]:
         found.append(f"The longest runs see some domains more than once: {named}.")
     if mixed := _mixed_versions(view):
         found.append(f"Points were trained with different versions: {mixed}.")
+    if lost := [job for job in view.observed.jobs if job.lost]:
+        found.append(f"{len(lost)} attempts were given up, such as: {lost[0].message}.")
+    if view.unanswered:
+        reads = (view.observed.results.get(key, ABSENT) for key in view.unanswered)
+        message = min(read.message for read in reads if is_unknown(read))
+        found.append(f"{len(view.unanswered)} results cannot be read and wait: {message}")
     over = slots_taken(view.observed) - view.spec.parallelism
     if over > 0:
         found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from isoloss_contract.ledger import DONE
 from isoloss_operator.decide.jobs import removal
 from isoloss_operator.decide.jobs.attempts import next_attempt
@@ -31,14 +33,16 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
     delete += removal.deletions(unneeded, "its point is done already")
     ended = [job for job in view.active if job not in unneeded and _has_ended(view, job)]
     delete += removal.deletions(ended, "the ledger has recorded the end of its attempt")
-    if not view.spec.suspend:
-        return delete, ()
+    delete += removal.lost_deletions(job for job in recorded_jobs(view) if job.uid in planned)
+    stop, why = view.unwanted, "the ledger says to pause or prune its point"
+    if view.spec.suspend:
+        stop, why = view.active, "the sweep is suspended"
     stopped = tuple(
         job
-        for job in view.active
+        for job in stop
         if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
-    return delete + removal.deletions(stopped, "the sweep is suspended"), stopped
+    return delete + removal.deletions(stopped, why), stopped
 
 
 def _has_ended(view: PointsView, job: ObservedJob) -> bool:
@@ -71,7 +75,31 @@ def requeue_after(view: PointsView) -> float:
     """Seconds until the next pass unless an event comes first."""
     if view.unanswered:
         return 15.0
+    if _has_unrecorded(view):
+        return 1.0
     due = view.admission.next_start
     if due is not None and not view.starts:
         return min(60.0, max(1.0, (due - view.observed.now).total_seconds()))
-    return 30.0 if view.sweep.running else 60.0
+    if view.sweep.running:
+        return 30.0
+    return math.inf if _is_idle(view) else 60.0
+
+
+def _has_unrecorded(view: PointsView) -> bool:
+    """Whether Jobs are to be let go as soon as the ledger about to be written is stored."""
+    recorded = {job.uid for job in recorded_jobs(view)}
+    return any(_is_kept(job) and job.uid not in recorded for job in view.observed.jobs)
+
+
+def _is_kept(job: ObservedJob) -> bool:
+    """Whether it ended and stays until somebody lets it go."""
+    return job.is_finished and not job.expires and not job.deleting
+
+
+def _is_idle(view: PointsView) -> bool:
+    """Whether the final laws are there and every Job that ended has been let go."""
+    return (
+        view.is_over
+        and view.final_laws is not None
+        and not any(_is_kept(job) for job in view.observed.jobs)
+    )

@@ -70,6 +70,23 @@ class Findings:
         }
 
 
+def standing(observed: ObservedSweep) -> Findings | None:
+    """What the conditions said of a sweep that is ready under its present spec; None: it is not."""
+    before = parse_conditions(observed.status)
+    ready = before.get(READY)
+    if ready is None or ready.status != "True" or ready.observed_generation != observed.generation:
+        return None
+    found = {kind: Finding.of(condition) for kind, condition in before.items()}
+    return Findings(
+        ready=found[READY],
+        accepted=found.get(ACCEPTED, ALL_ACCEPTED),
+        data=found.get(DATA_READY, Finding.unknown()),
+        fit=found.get(FIT_READY, Finding.unknown()),
+        progressing=found.get(PROGRESSING),
+        suspended=found.get(SUSPENDED, NOT_SUSPENDED),
+    )
+
+
 def suspension(view: SweepView) -> Finding:
     """The condition Suspended."""
     if not view.spec.suspend:

@@ -12,9 +12,6 @@ from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config
 
-MAX_PROGRESS_READS = 64
-"""Running points whose progress is read in a pass: enough for the status and the estimate."""
-
 
 def first_reads(observed: ObservedSweep) -> FirstReads | None:
     """Where the manifest, ledger and models of a sweep are; None where its spec is invalid."""
@@ -23,6 +20,7 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         return None
     return FirstReads(
         store_uri=store_uri(spec),
+        folder=layout.sweep_folder(observed.name, observed.uid),
         manifest=layout.data_manifest(prepare_config(spec).key),
         ledger=layout.sweep_ledger(observed.name, observed.uid),
         like_checkpoints=like_checkpoints(spec),
@@ -38,10 +36,12 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         if isinstance(observed.spec, InvalidSpec):
             return SweepReads((), ())
         view = SweepView.of(observed, observed.spec)
-        points = plan_points(view.spec, view.manifest) if view.manifest else ()
+        known = known_ledger(observed)
+        additions = known.ledger.additions
+        points = plan_points(view.spec, view.manifest, additions) if view.manifest else ()
     except InvalidSpec:
         return SweepReads((), ())
-    known = known_ledger(observed).by_key
+    records = known.by_key
     jobs = [job for of_point in view.train_jobs.values() for job in of_point]
     working = {job.key for job in jobs if not job.is_finished}
     ended = {job.key for job in jobs if job.is_finished}
@@ -49,18 +49,20 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
     lost = {
         job.key
         for job in jobs
-        if job.failed and (job.key not in known or job.attempt > known[job.key].attempts.ended)
+        if job.failed and (job.key not in records or job.attempt > records[job.key].attempts.ended)
     }
-    # Which points have stalled can only be told from all of them.
-    limit = None if view.spec.failure_policy.stall_seconds else MAX_PROGRESS_READS
+    # All of them: what they cost counts against the budget, and any may have stalled.
+    wanted = lost | working
     return SweepReads(
         results=tuple(
             point.key
             for point in points
-            if not _is_done(point, known.get(point.key))
+            if not _is_done(point, records.get(point.key))
             and (point.key in ended or (point.key in stored and point.key not in working))
         ),
-        progress=tuple(p.key for p in points if p.key in lost | working)[:limit],
+        progress=tuple(
+            key for key in dict.fromkeys((*(p.key for p in points), *records)) if key in wanted
+        ),
     )
 
 

@@ -22,7 +22,7 @@ from isoloss_operator.api import (
     PointCounts,
     ScalingSweepStatus,
 )
-from isoloss_operator.decide.admission import remaining_flops, spending
+from isoloss_operator.decide.budget import Spending, remaining_flops
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import (
@@ -99,13 +99,15 @@ class SweepFacts:
     fit: FitOutcome | None = None
     fit_is_final: bool = False
     warnings: Sequence[str] = ()
+    spending: Spending | None = None
+    """None: what the ledger's attempts that ended cost."""
 
 
 def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     """The numbers of a status, from the facts."""
     records, uri, fit = facts.ledger.points, facts.store_uri, facts.fit
     counts = _counts(facts)
-    spent = spending(records)
+    spent = facts.spending or facts.ledger.spent
     laws = fit.laws if fit is not None else None
     provisional = not facts.fit_is_final
     sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}

@@ -8,12 +8,34 @@ from functools import cached_property
 from typing import Any
 
 from isoloss.laws import Laws
-from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
-from isoloss_contract.reading import Absent, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.ledger import (
+    DONE,
+    FAILED_FOR_GOOD,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
+from isoloss_contract.reading import (
+    ABSENT,
+    Absent,
+    Newer,
+    Read,
+    Unanswered,
+    Unreadable,
+    is_unknown,
+    value_of,
+)
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.admission import Admission, admit
+from isoloss_operator.decide.budget import (
+    Spending,
+    exceeded,
+    spending,
+    with_budget_intents,
+)
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
@@ -117,7 +139,7 @@ def _model_config(
     match read:
         case Absent():
             return NotFound(f"{checkpoint}/config.json: not found")
-        case Unreadable(message) | Unanswered(message):
+        case Unreadable(message) | Newer(message) | Unanswered(message):
             return BadRecord(message)
         case config:
             return config
@@ -160,15 +182,26 @@ class PointsView:
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The ledger with everything observed in it, stalled attempts included."""
+        """The ledger with everything observed in it, stalled attempts included, and what is intended."""
         recorded = self._observed_ledger
-        if not self.stalled:
-            return recorded
-        policy = self.spec.failure_policy
-        ledger = record_stalled_points(
-            recorded.ledger, self.stalled, self.observed, self.points, policy
-        )
+        ledger = recorded.ledger
+        if self.stalled:
+            policy = self.spec.failure_policy
+            ledger = record_stalled_points(
+                ledger, self.stalled, self.observed, self.points, policy
+            )
+        ledger = with_budget_intents(ledger, is_spent=bool(self.budget_spent))
         return Recorded(ledger, recorded.set_aside)
+
+    @cached_property
+    def spending(self) -> Spending:
+        """What the sweep has spent, running attempts included."""
+        return spending(self._observed_ledger.ledger, self.observed)
+
+    @property
+    def budget_spent(self) -> str:
+        """Which part of the budget is spent; empty: there is some left."""
+        return exceeded(self.spec.budget, self.spending)
 
     @cached_property
     def _observed_ledger(self) -> Recorded:
@@ -202,19 +235,20 @@ class PointsView:
 
     @cached_property
     def unanswered(self) -> frozenset[str]:
-        """Points whose result the store did not return: this pass concludes nothing about them."""
+        """Points whose result the store did not return, or a newer isoloss wrote: nothing is concluded of them."""
         return frozenset(
             record.key
             for record in self.ledger.points
             if record.state not in DONE
-            and isinstance(self.observed.results.get(record.key), Unanswered)
+            and is_unknown(self.observed.results.get(record.key, ABSENT))
         )
 
     @cached_property
     def admission(self) -> Admission:
         """What parallelism, budget and delays admit."""
         points = tuple(self.points.values())
-        return admit(self.observed, self.spec, points, self.recorded.by_key, self.unanswered)
+        records = self.recorded.by_key
+        return admit(self.observed, self.spec, points, records, self.unanswered, self.spending)
 
     @cached_property
     def failed(self) -> tuple[PointRecord, ...]:
@@ -249,8 +283,18 @@ class PointsView:
             return False
         if self.admission.starts or self.admission.waiting or self.unanswered:
             return False
-        pending = sum(r.state is PointState.PENDING for r in self.ledger.points)
-        return pending == len(self.admission.unaffordable)
+        running = sum(r.state is PointState.PENDING for r in self.ledger.points if _runs(r))
+        return running == len(self.admission.unaffordable)
+
+    @cached_property
+    def unwanted(self) -> tuple[ObservedJob, ...]:
+        """Unfinished train Jobs of points that the ledger says to pause or prune."""
+        paused = {r.key for r in self.ledger.points if not _runs(r)}
+        return tuple(
+            job
+            for job in self.active
+            if job.key in paused and not job.is_finished and not job.deleting
+        )
 
     @property
     def final_laws(self) -> Laws | None:
@@ -262,3 +306,7 @@ class PointsView:
         """Whether the newest fit is of just the points that are done now."""
         inputs = fit_inputs(self.spec, self.ledger.points, final=final)
         return is_fitted(self.observed.fit, inputs)
+
+
+def _runs(record: PointRecord) -> bool:
+    return record.intent.action is IntentAction.RUN

@@ -17,6 +17,8 @@ class FitJob:
     """Digest of the corpus' tokenizer."""
     title: str
     """Of the report."""
+    store_anchor: str = ""
+    """Storage.anchor of the store."""
 
 
 @dataclass(frozen=True)

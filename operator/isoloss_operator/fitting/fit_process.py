@@ -11,22 +11,21 @@ from isoloss.laws import Laws, Run, fit_laws
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
-from isoloss_contract.records import PointResult, TrajectoryRow
+from isoloss_contract.records import PointResult
 from isoloss_contract.store import (
     BadRecord,
     NotFound,
     Store,
     StoreError,
     parse_record,
-    parse_record_lines,
 )
+from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome, FitPoint
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES
 
 READERS = 16
-MAX_TRAJECTORY_BYTES = 32 * 2**20
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class Unreadable:
 
 def fit(job: FitJob) -> FitEnd:
     """The outcome of one fit; NotFitted if the store is unavailable."""
-    store = Store(job.store_uri)
+    store = Store(job.store_uri, anchor=job.store_anchor)
     request = job.request
     try:
         read = read_runs(store, job)
@@ -73,7 +72,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             point.name,
             point.config,
             result.parameters,
-            _read_trajectory(store, point),
+            read_finished(store, point.key, point.trajectory_sha256),
             weights=job.request.weights,
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
@@ -82,14 +81,6 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
         )
     except (NotFound, BadRecord, BadTrajectory) as error:
         return Unreadable(point.key, str(error))
-
-
-def _read_trajectory(store: Store, point: FitPoint) -> list[TrajectoryRow]:
-    content = store.read(point.trajectory_path, max_bytes=MAX_TRAJECTORY_BYTES)
-    if hashlib.sha256(content).hexdigest() != point.trajectory_sha256:
-        source = store.location(point.trajectory_path)
-        raise BadRecord(f"{source}: is not what the point's result names (SHA-256 differs)")
-    return parse_record_lines(content, TrajectoryRow, store.location(point.trajectory_path))
 
 
 def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:

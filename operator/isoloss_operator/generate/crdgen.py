@@ -30,6 +30,7 @@ from isoloss_operator.api.yaml_text import to_yaml
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.apidoc import api_page
 from isoloss_operator.generate.presetdoc import presets_page
+from isoloss_operator.generate.reasondoc import metrics_page, reasons_page
 
 HEADER = "# Written by `python -m isoloss_operator.generate.crdgen` from isoloss_operator.api; do not edit.\n"
 ROOT_FIELDS: Schema = {
@@ -92,6 +93,8 @@ def generated_files() -> dict[str, str]:
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
     files["docs/reference/api.md"] = api_page(definitions())
     files["docs/reference/presets.md"] = presets_page()
+    files["docs/reference/reasons.md"] = reasons_page()
+    files["docs/reference/metrics.md"] = metrics_page()
     return files
 
 

@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
+from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import (
     DataManifest,
     EvaluationConfig,
@@ -62,29 +63,37 @@ class PlannedPoint:
     """Wanted tokens rounded up to a whole step: what will be trained."""
     flops: float
     """6 * active parameters * tokens."""
+    seed: int = 0
+    """Of initialisation and data order."""
 
     @property
     def config(self) -> PointConfig:
         """The trainer's input. Raises ValueError before the corpus is prepared."""
         if self.proxy.base is None:
             raise ValueError(f"{self.name}: the corpus is not prepared yet")
-        return _with_grid_point(self.proxy.base, self.batch_size, self.learning_rate)
+        return _with_grid_point(self.proxy.base, self.batch_size, self.learning_rate, self.seed)
 
 
 def plan_points(
-    spec: ScalingSweepSpec, manifest: DataManifest | None = None
+    spec: ScalingSweepSpec,
+    manifest: DataManifest | None = None,
+    additions: tuple[AddedPoint, ...] = (),
 ) -> tuple[PlannedPoint, ...]:
-    """All points in order of proxies, batch sizes, learning rates.
+    """The spec's points in order of proxies, batch sizes, learning rates; then those of the ledger.
 
+    `additions` of a proxy that the spec no longer has, or that its grid contains by now, are left out.
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec where
     the corpus does not fit the spec: vocabulary, empty domains, equal points.
     """
     manifest_json = None if manifest is None else manifest.model_dump_json()
-    return _plan(spec.model_dump_json(exclude={"suspend", "parallelism"}), manifest_json)
+    spec_json = spec.model_dump_json(exclude={"suspend", "parallelism"})
+    return _plan(spec_json, manifest_json, additions)
 
 
 @lru_cache(maxsize=16)
-def _plan(spec_json: str, manifest_json: str | None) -> tuple[PlannedPoint, ...]:
+def _plan(
+    spec_json: str, manifest_json: str | None, additions: tuple[AddedPoint, ...]
+) -> tuple[PlannedPoint, ...]:
     # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
     spec = ScalingSweepSpec.model_validate({"parallelism": 1, **json.loads(spec_json)})
     manifest = None if manifest_json is None else DataManifest.model_validate_json(manifest_json)
@@ -97,28 +106,52 @@ def _plan(spec_json: str, manifest_json: str | None) -> tuple[PlannedPoint, ...]
     )
     if manifest is not None and (twins := _twins(points)):
         raise InvalidSpec(twins)
-    return points
+    return (*points, *_added_points(spec, points, additions))
 
 
 def _proxy_points(
     spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> Iterator[PlannedPoint]:
     proxy, planned = spec.proxies[index], _planned_proxy(spec, index, manifest)
-    grid, length = spec.grid_of(proxy), spec.data.sequence_length
+    grid = spec.grid_of(proxy)
     for batch_size in grid.batch_sizes:
-        tokens = whole_steps(proxy.tokens, batch_size, length)
         for rate in grid.learning_rates:
-            learning_rate = float(rate)
-            base = planned.base
-            yield PlannedPoint(
-                proxy=planned,
-                batch_size=batch_size,
-                learning_rate=learning_rate,
-                name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}",
-                key=_with_grid_point(base, batch_size, learning_rate).key if base else "",
-                tokens=tokens,
-                flops=six_nd(planned.parameters, tokens),
-            )
+            yield _point(spec, planned, batch_size, float(rate), spec.training.seed)
+
+
+def _added_points(
+    spec: ScalingSweepSpec, planned: Sequence[PlannedPoint], additions: Sequence[AddedPoint]
+) -> Iterator[PlannedPoint]:
+    """The ledger's points beside the spec's, in the order in which they were added."""
+    proxies = {point.proxy.name: point.proxy for point in planned}
+    names = {point.name for point in planned}
+    for added in additions:
+        if added.proxy not in proxies:
+            continue
+        seed = spec.training.seed if added.seed is None else added.seed
+        rate = added.learning_rate
+        point = _point(spec, proxies[added.proxy], added.batch_size, rate, seed)
+        if point.name not in names:
+            names.add(point.name)
+            yield point
+
+
+def _point(
+    spec: ScalingSweepSpec, proxy: PlannedProxy, batch_size: int, learning_rate: float, seed: int
+) -> PlannedPoint:
+    tokens = whole_steps(proxy.tokens, batch_size, spec.data.sequence_length)
+    base = proxy.base
+    replicate = "" if seed == spec.training.seed else f"-s{seed}"
+    return PlannedPoint(
+        proxy=proxy,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}{replicate}",
+        key=_with_grid_point(base, batch_size, learning_rate, seed).key if base else "",
+        tokens=tokens,
+        flops=six_nd(proxy.parameters, tokens),
+        seed=seed,
+    )
 
 
 def _planned_proxy(
@@ -176,8 +209,11 @@ def _base_config(
     )
 
 
-def _with_grid_point(base: PointConfig, batch_size: int, learning_rate: float) -> PointConfig:
-    return base.model_copy(update={"batch_size": batch_size, "learning_rate": learning_rate})
+def _with_grid_point(
+    base: PointConfig, batch_size: int, learning_rate: float, seed: int
+) -> PointConfig:
+    changes = {"batch_size": batch_size, "learning_rate": learning_rate, "seed": seed}
+    return base.model_copy(update=changes)
 
 
 # ---------------------------------------------------------------------------- corpus against spec

@@ -108,7 +108,7 @@ def _sweep_gauges(
     )
     yield _gauge(
         "isoloss_scalingsweep_compute_flops",
-        "FLOPs planned for the whole grid, and spent by attempts that ended, including failed ones.",
+        "FLOPs planned for the whole grid, and spent by all attempts, running and failed ones included.",
         ("kind",),
         (
             ((*name, kind), _number(text))
@@ -118,7 +118,7 @@ def _sweep_gauges(
     )
     yield _gauge(
         "isoloss_scalingsweep_accelerator_seconds",
-        "Accelerator seconds of attempts that ended, including failed ones.",
+        "Accelerator seconds of all attempts, running and failed ones included.",
         (),
         ((name, _seconds(status.accelerator_hours)) for name, status in sweeps.items()),
     )

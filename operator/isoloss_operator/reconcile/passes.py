@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from isoloss_contract.store import StoreError
-from isoloss_operator.cluster.client import JOB, POD, Conflict, NotFound
+from isoloss_contract.store import StoreError, WriteConflict
+from isoloss_operator.cluster.client import JOB, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.internal_error import internal_error
 from isoloss_operator.decide.jobs.progress import Mark
-from isoloss_operator.decide.labels import LABEL_KIND, LABEL_OWNER_UID
-from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.reconcile.intervals import status_pause
 from isoloss_operator.reconcile.services import Services
 
+logger = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-JOBS_PER_LIST = 50
-"""Names that one request selects by: they are part of its URL."""
 
 
 @dataclass
@@ -45,8 +45,14 @@ class Memory:
     """Whether that refusal may end by itself."""
     generation: int = 0
     """Of the spec that `create_error` speaks of."""
-    store_failure: str = ""
-    """Why a write to the store failed although reading it worked."""
+    store_write_error: str = ""
+    """Why the store did not take what the last pass wrote."""
+    write_error: str = ""
+    """Which write other than a Job's creation the API server refused in the last pass."""
+    publish_error: str = ""
+    """Why the API server refused a prediction's ConfigMap in the last pass."""
+    publish_error_may_pass: bool = False
+    """Whether that refusal may end by itself."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
     stored: frozenset[str] = frozenset()
@@ -81,14 +87,6 @@ class Memories:
         return self._memories.pop(key, None)
 
 
-@dataclass(frozen=True)
-class LiveJobs:
-    """A resource's Jobs and pods, read live."""
-
-    jobs: tuple[ObservedJob, ...]
-    orphaned_pods: tuple[str, ...]
-
-
 def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
     """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
     try:
@@ -98,55 +96,49 @@ def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
 
 
 def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:
-    """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
-    labels = f"{LABEL_OWNER_UID}={owner.uid}"
-    jobs = [
-        job
-        for job in services.cluster.list(JOB, owner.namespace, labels=labels)
-        if is_owned_by(job, owner.uid)
-    ]
-    # Succeeded pods are most of all pods; all they tell is how long they ran, and that once.
-    unsuccessful = "status.phase!=Succeeded"
-    pods = list(services.cluster.list(POD, owner.namespace, labels=labels, fields=unsuccessful))
-    pods += _pods_of_newly_complete(services, owner, jobs)
-    versions = {job["metadata"]["uid"]: job["metadata"]["resourceVersion"] for job in jobs}
-    services.watchdog.read((key, JOB.kind), versions)
-    return LiveJobs(observe_jobs(jobs, pods), orphaned_pods(jobs, pods))
-
-
-def _pods_of_newly_complete(
-    services: Services, owner: Owner, jobs: Sequence[Object]
-) -> Iterator[dict[str, Any]]:
-    """The pods of train Jobs that succeeded and are not in the ledger yet: recorded ones expire."""
-    names = [
-        job["metadata"]["name"]
-        for job in jobs
-        if (job.get("status") or {}).get("completionTime")
-        and job["spec"].get("ttlSecondsAfterFinished") is None
-        and job["metadata"].get("labels", {}).get(LABEL_KIND) == "train"
-    ]
-    for start in range(0, len(names), JOBS_PER_LIST):
-        some = ",".join(names[start : start + JOBS_PER_LIST])
-        labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
-        succeeded = "status.phase=Succeeded"
-        yield from services.cluster.list(POD, owner.namespace, labels=labels, fields=succeeded)
+    """The Jobs and pods as they are now; the watch must deliver them, too."""
+    live = services.job_reader.read(owner)
+    services.watchdog.read((key, JOB.kind), live.versions)
+    return live
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
-    """Do the writes of a plan; False where they failed in a way that the next pass must know of.
+    """Do the writes of a plan; False where one failed in a way that the next pass must know of.
 
     Raises ClusterError where the API server did not answer: the queue then tries again.
     """
+    memory.write_error = memory.publish_error = ""
     try:
         writes()
     except CreateRefused as error:
         memory.create_error, memory.generation = str(error), generation
         memory.refusal_may_pass = error.may_pass
         return False
+    except WriteConflict:
+        return False  # another has written the ledger: the next pass reads it
     except StoreError as error:
-        memory.store_failure = str(error)
+        memory.store_write_error = str(error)
         return False
-    return True
+    memory.store_write_error = ""
+    return not (memory.write_error or memory.publish_error)
+
+
+def tolerated(memory: Memory, write: Callable[[], None]) -> None:
+    """Do a write without which the others make sense; a refusal is remembered for the conditions."""
+    try:
+        write()
+    except Refused as error:
+        memory.write_error = memory.write_error or str(error)
+
+
+def had_trouble(memory: Memory) -> bool:
+    """Whether the last pass was refused something: the conditions say so already."""
+    return bool(
+        memory.create_error
+        or memory.store_write_error
+        or memory.write_error
+        or memory.publish_error
+    )
 
 
 def create_error(memory: Memory, generation: int) -> str:
@@ -170,18 +162,58 @@ def write_status(
 ) -> float:
     """Apply the status if it changed, then send events; seconds until it may be written again.
 
-    Conditions are written at once; numbers alone no more often than the configuration says. Raises
+    Conditions are written at once; numbers alone as intervals.py says. Raises
     StatusChanged where `body` is no longer the newest.
     """
     document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return _write(services, owner, memory, body, document, events)
+
+
+@contextlib.contextmanager
+def reporting_bugs(
+    services: Services, owner: Owner, memory: Memory, body: Object
+) -> Iterator[None]:
+    """Say in the conditions where a pass fails in a way that nobody foresaw; the error goes on to the queue."""
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "expected", False):
+            _report_bug(services, owner, memory, body, error)
+        raise
+
+
+def _report_bug(
+    services: Services, owner: Owner, memory: Memory, body: Object, error: Exception
+) -> None:
+    """Never raises: the error of the pass is the one to be logged."""
+    document = internal_error(
+        body.get("status") or {},
+        body["metadata"].get("generation", 0),
+        services.cluster.clock.now(),
+        error,
+    )
+    try:
+        _write(services, owner, memory, body, document, ())
+    except (ClusterError, StatusChanged) as failed:
+        logger.warning("%s %s: cannot report: %s", owner.kind.kind, owner.name, failed)
+
+
+def _write(
+    services: Services,
+    owner: Owner,
+    memory: Memory,
+    body: Object,
+    document: Mapping[str, Any],
+    events: tuple[Event, ...],
+) -> float:
     before = body.get("status") or {}
     if document == before:
         return math.inf
-    wait = memory.written_at + services.settings.status_interval_seconds - time.monotonic()
-    if wait > 0 and document.get("conditions") == before.get("conditions"):
+    since_written = time.monotonic() - memory.written_at
+    if wait := status_pause(before, document, since_written, services.settings):
         return wait
     try:
-        services.cluster.apply_status(owner.kind, body["metadata"], document)
+        services.cluster.apply_status(owner.kind, body["metadata"], dict(document))
     except (NotFound, Conflict) as error:
         raise StatusChanged(f"{owner.kind.kind} {owner.name} changed meanwhile") from error
     memory.written_at = time.monotonic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.store import StoreError
-from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP
+from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP, Refused
+from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner, config_map_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
@@ -20,10 +20,11 @@ from isoloss_operator.decide.observation import (
     ObservedReference,
     PredictionReads,
 )
-from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     Memories,
     Memory,
@@ -31,8 +32,11 @@ from isoloss_operator.reconcile.passes import (
     StatusChanged,
     carry_out,
     create_error,
+    had_trouble,
     parsed,
     read_jobs,
+    reporting_bugs,
+    tolerated,
     write_status,
 )
 from isoloss_operator.reconcile.services import Services
@@ -66,8 +70,11 @@ class PredictionReconciler:
         owner = Owner(PREDICTION, key.namespace, key.name, metadata["uid"])
         services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
         memory = self._memories.of(key, owner.uid)
-        had_trouble = bool(memory.create_error or memory.store_failure)
+        with reporting_bugs(services, owner, memory, body):
+            return self._pass(key, owner, body, memory)
 
+    def _pass(self, key: ResourceKey, owner: Owner, body: Object, memory: Memory) -> float:
+        services, was_in_trouble = self._services, had_trouble(memory)
         config_maps = self._config_maps(owner, body)
         observed = self._observe(key, owner, body, memory, config_maps)
         plan = decide_prediction(observed)
@@ -76,14 +83,14 @@ class PredictionReconciler:
             observed.generation,
             lambda: self._apply(memory, owner, observed, plan, config_maps.wanted),
         )
-        if not done and not had_trouble:
+        if not done and not was_in_trouble:
             return 0.0
         try:
             again = write_status(services, owner, memory, body, plan.status, plan.events)
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
-        return min(again, plan.requeue_after, services.settings.resync_seconds)
+        return min(again, next_look(plan.requeue_after, services.settings))
 
     # --------------------------------------------------------------------------------- observe
 
@@ -102,7 +109,7 @@ class PredictionReconciler:
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
-            now=datetime.now(UTC),
+            now=self._services.cluster.clock.now(),
             spec=parsed(parse_prediction_spec, body),
             status=body.get("status") or {},
             jobs=read_jobs(self._services, owner, key).jobs,
@@ -111,6 +118,10 @@ class PredictionReconciler:
             published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
             create_error=create_error(memory, generation),
             refusal_may_pass=memory.refusal_may_pass,
+            store_write_error=memory.store_write_error,
+            write_error=memory.write_error,
+            publish_error=memory.publish_error,
+            publish_error_may_pass=memory.publish_error_may_pass,
         )
         reads = prediction_reads(observed)
         if reads is None:
@@ -127,9 +138,6 @@ class PredictionReconciler:
         self, observed: ObservedPrediction, memory: Memory, reads: PredictionReads
     ) -> ObservedPrediction:
         storage, uri = self._services.storage, reads.store_uri
-        if memory.store_failure:
-            storage.check_writable(uri, f"evaluations/{observed.uid}.probe")
-            memory.store_failure = ""
         observed = replace(observed, manifest=storage.manifest(uri, reads.manifest))
         path = evaluation_path(observed)
         return replace(
@@ -189,23 +197,40 @@ class PredictionReconciler:
         if reads is not None:
             for request in plan.set_aside:
                 services.storage.set_aside(reads.store_uri, request)
-        services.jobs.delete(owner, plan.delete)
-        services.jobs.expire(owner, plan.expire)
+        tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
+        tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))
         services.jobs.create(owner, plan.create)
         if plan.create:
             memory.create_error = ""
-        if plan.publish is not None:
-            body = config_map_manifest(plan.publish, owner)
-            if not _says(config_map, body):
-                services.cluster.apply(CONFIG_MAP, owner.namespace, plan.publish.name, body)
-        for former in plan.withdraw:
-            services.cluster.delete(CONFIG_MAP, owner.namespace, former.name, former.uid)
+        if plan.publish is not None and not self._publish(memory, owner, plan.publish, config_map):
+            return  # the former name keeps the answer until the new one has it
+        tolerated(memory, lambda: self._withdraw(owner, plan.withdraw))
+
+    def _publish(
+        self, memory: Memory, owner: Owner, wanted: ConfigMapRequest, found: Object | None
+    ) -> bool:
+        """Whether the ConfigMap says what it should."""
+        body = config_map_manifest(wanted, owner)
+        if _says(found, body):
+            return True
+        try:
+            self._services.cluster.apply(CONFIG_MAP, owner.namespace, wanted.name, body)
+        except Refused as error:
+            memory.publish_error = str(error)
+            memory.publish_error_may_pass = error.status == FORBIDDEN
+            return False
+        return True
+
+    def _withdraw(self, owner: Owner, former: Sequence[ConfigMapDeletion]) -> None:
+        for each in former:
+            self._services.cluster.delete(CONFIG_MAP, owner.namespace, each.name, each.uid)
 
     def _forget(self, key: ResourceKey) -> None:
         self._services.metrics.statuses.drop_prediction((key.namespace, key.name))
         self._services.watchdog.forget(key)
         self._services.watchdog.forget((key, "Job"))
-        self._memories.forget(key)
+        if memory := self._memories.forget(key):
+            self._services.job_reader.forget(memory.uid)
 
 
 def _says(config_map: Object | None, wanted: Object) -> bool:

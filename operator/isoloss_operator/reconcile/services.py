@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from isoloss_operator.cluster.client import Cluster
 from isoloss_operator.cluster.jobs import JobWriter
+from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
 from isoloss_operator.settings import Settings
+from isoloss_operator.store.ledgers import Ledgers
 from isoloss_operator.store.storage import Storage
 
 
@@ -22,7 +24,9 @@ class Services:
     settings: Settings
     cluster: Cluster
     storage: Storage
+    ledgers: Ledgers
     jobs: JobWriter
+    job_reader: JobReader
     fitter: Fitter[ResourceKey]
     metrics: Metrics
     watchdog: WatchDog

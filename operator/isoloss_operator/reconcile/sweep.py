@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
@@ -24,6 +23,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
+from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     Memories,
     Memory,
@@ -31,8 +31,11 @@ from isoloss_operator.reconcile.passes import (
     StatusChanged,
     carry_out,
     create_error,
+    had_trouble,
     parsed,
     read_jobs,
+    reporting_bugs,
+    tolerated,
     write_status,
 )
 from isoloss_operator.reconcile.services import Services
@@ -58,14 +61,17 @@ class SweepReconciler:
         if namesake := self._memories.forget_other(key, owner.uid):
             services.fitter.forget(namesake.uid)
         memory = self._memories.of(key, owner.uid)
-        had_trouble = bool(memory.create_error or memory.store_failure)
+        with reporting_bugs(services, owner, memory, body):
+            return self._pass(key, owner, body, memory)
 
+    def _pass(self, key: ResourceKey, owner: Owner, body: Object, memory: Memory) -> float:
+        services, was_in_trouble = self._services, had_trouble(memory)
         observed = self._observe(key, owner, body, memory)
         plan = decide_sweep(observed)
         done = carry_out(
-            memory, observed.generation, lambda: self._apply(key, owner, observed, plan)
+            memory, observed.generation, lambda: self._apply(key, owner, memory, observed, plan)
         )
-        if not done and not had_trouble:
+        if not done and not was_in_trouble:
             # The status must not say that all is well: look again and let the decision explain it.
             return 0.0
         try:
@@ -73,7 +79,7 @@ class SweepReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
-        return min(again, plan.requeue_after, services.settings.resync_seconds)
+        return min(again, next_look(plan.requeue_after, services.settings))
 
     # --------------------------------------------------------------------------------- observe
 
@@ -87,13 +93,15 @@ class SweepReconciler:
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
-            now=datetime.now(UTC),
+            now=self._services.cluster.clock.now(),
             spec=parsed(parse_sweep_spec, body),
             status=body.get("status") or {},
             jobs=live.jobs,
             orphaned_pods=live.orphaned_pods,
             create_error=create_error(memory, generation),
             refusal_may_pass=memory.refusal_may_pass,
+            store_write_error=memory.store_write_error,
+            write_error=memory.write_error,
         )
         first = first_reads(observed)
         if first is None:
@@ -114,14 +122,10 @@ class SweepReconciler:
         self, observed: ObservedSweep, owner: Owner, memory: Memory, first: FirstReads
     ) -> ObservedSweep:
         storage, fitter, uri = self._services.storage, self._services.fitter, first.store_uri
-        if memory.store_failure:
-            # Reads may work while writes fail: both must work before anything is decided.
-            storage.check_writable(uri, f"{first.ledger}.probe")
-            memory.store_failure = ""
         observed = replace(
             observed,
             manifest=storage.manifest(uri, first.manifest),
-            ledger=storage.ledger(uri, first.ledger),
+            ledger=self._services.ledgers.read(uri, first.folder),
             like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
             fit_running=fitter.running(owner.uid),
         )
@@ -164,25 +168,43 @@ class SweepReconciler:
     # ----------------------------------------------------------------------------------- apply
 
     def _apply(
-        self, key: ResourceKey, owner: Owner, observed: ObservedSweep, plan: SweepPlan
+        self,
+        key: ResourceKey,
+        owner: Owner,
+        memory: Memory,
+        observed: ObservedSweep,
+        plan: SweepPlan,
     ) -> None:
         services = self._services
         first = first_reads(observed)
         if first is not None:
-            if plan.ledger is not None:
-                services.storage.write_ledger(first.store_uri, first.ledger, plan.ledger)
-            for request in plan.set_aside:
-                services.storage.set_aside(first.store_uri, request)
-        services.jobs.delete(owner, plan.delete)
-        services.jobs.expire(owner, plan.expire)
+            self._store(first, plan)
+        tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
+        tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))
         services.jobs.create(owner, plan.create)
         if plan.create:
-            self._memories.of(key, owner.uid).create_error = ""
+            memory.create_error = ""
         if plan.fit is not None and first is not None:
             manifest = value_of(observed.manifest)
             tokenizer = manifest.tokenizer_digest if manifest else None
-            job = FitJob(plan.fit, first.store_uri, tokenizer, f"{owner.namespace}/{owner.name}")
+            title, anchor = (
+                f"{owner.namespace}/{owner.name}",
+                services.storage.anchor(first.store_uri),
+            )
+            job = FitJob(plan.fit, first.store_uri, tokenizer, title, anchor)
             services.fitter.start(owner.uid, key, job)
+
+    def _store(self, first: FirstReads, plan: SweepPlan) -> None:
+        """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
+        storage, uri = self._services.storage, first.store_uri
+        for request in plan.set_aside:
+            if request.path == first.ledger:
+                storage.set_aside(uri, request)
+        if plan.ledger is not None:
+            self._services.ledgers.write(uri, first.folder, plan.ledger)
+        for request in plan.set_aside:
+            if request.path != first.ledger:
+                storage.set_aside(uri, request)
 
     def _forget(self, key: ResourceKey) -> None:
         services = self._services
@@ -192,3 +214,4 @@ class SweepReconciler:
         memory = self._memories.forget(key)
         if memory is not None:
             services.fitter.forget(memory.uid)
+            services.job_reader.forget(memory.uid)

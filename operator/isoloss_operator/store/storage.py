@@ -1,35 +1,36 @@
 """What the operator reads from and writes to object storage; everything read is parsed strictly.
 
-Per sweep it keeps only what nobody else can change: the ledger that this process wrote and the
-manifest, which is content-addressed. Everything else is read again in each pass.
+The manifest is kept, being content-addressed; everything else is read again in each pass. Ledgers have
+a module of their own, ledgers.py.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
     NotFound,
+    Patience,
     Store,
-    StoreError,
     StoreUnavailable,
     parse_record,
 )
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.settings import normal_uri
 from isoloss_operator.store.fit_files import read_outcome
+from isoloss_operator.store.reads import read_of
+from isoloss_operator.store.recent import Recent
 
 MAX_PROGRESS_BYTES = 64 * 2**10
 MAX_RESULT_BYTES = 2**20
@@ -42,49 +43,7 @@ PROGRESS_SECONDS = 5.0
 """How long progress is kept: trainers write it no more often."""
 
 Record = TypeVar("Record", bound=BaseModel)
-CacheKey = TypeVar("CacheKey", bound=Hashable)
 Value = TypeVar("Value")
-
-
-class Recent(Generic[CacheKey, Value]):
-    """A thread-safe mapping that drops the least recently used value."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[CacheKey, Value] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: CacheKey) -> Value | None:
-        """The value, now the most recently used; None where it is not kept."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
-
-    def put(self, key: CacheKey, value: Value) -> None:
-        """Keep a value."""
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > self._size:
-                self._values.popitem(last=False)
-
-    def drop(self, key: CacheKey) -> None:
-        """Forget a value; nothing happens where it is not kept."""
-        with self._lock:
-            self._values.pop(key, None)
-
-
-def _read(call: Callable[[], Value]) -> Read[Value]:
-    """What came of a call that raises StoreError."""
-    try:
-        return call()
-    except NotFound:
-        return ABSENT
-    except BadRecord as error:
-        return Unreadable(str(error))
-    except StoreError as error:
-        return Unanswered(str(error))
 
 
 class Storage:
@@ -94,16 +53,20 @@ class Storage:
         self,
         *,
         readers: int = 16,
+        prefixes: Iterable[str] = (),
         on_call: Callable[[str, float, bool], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_call` hears of every read or write: its name, seconds and whether the store answered."""
+        """`prefixes` are the administrator's: on a volume, no link below them is followed.
+
+        `on_call` hears of every read or write: its name, seconds and whether the store answered.
+        """
+        self._prefixes = sorted((prefix.rstrip("/") for prefix in prefixes), key=len)
         self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
         self._on_call = on_call
         self._clock = clock
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
-        self._ledgers: Recent[tuple[str, str], Ledger] = Recent(256)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
         self._model_configs: Recent[str, tuple[float, dict[str, Any]]] = Recent(256)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
@@ -125,25 +88,15 @@ class Storage:
         kept = self._model_configs.get(checkpoint)
         if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
             return kept[1]
-        store = self._store(checkpoint)
-        found = _read(lambda: self._timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
+        store = self.store(checkpoint)
+        found = read_of(lambda: self.timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
         if isinstance(found, dict):
             self._model_configs.put(checkpoint, (self._clock(), found))
         return found
 
-    def ledger(self, uri: str, path: str) -> Read[Ledger]:
-        """A sweep's ledger."""
-        known = self._ledgers.get((uri, path))
-        if known is not None:
-            return known
-        found = self._read_record(uri, path, Ledger, "ledger", MAX_LEDGER_BYTES)
-        if isinstance(found, Ledger):
-            self._ledgers.put((uri, path), found)
-        return found
-
     def point_names(self, uri: str) -> frozenset[str]:
         """Keys of the points that any sweep has started in this store. Raises StoreUnavailable."""
-        return frozenset(self._timed("list", lambda: self._store(uri).names(layout.POINTS)))
+        return frozenset(self.timed("list", lambda: self.store(uri).names(layout.POINTS)))
 
     def results(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointResult]]:
         """Results by point key; absent ones are left out."""
@@ -193,55 +146,51 @@ class Storage:
         kept = self._fits.get((uri, laws_path, known_sha256)) if known_sha256 else None
         if kept is not None:
             return kept
-        store = self._store(uri)
+        store = self.store(uri)
 
         def read(path: str) -> bytes | None:
             try:
-                return self._timed("laws", lambda: store.read(path, max_bytes=MAX_LAWS_BYTES))
+                return self.timed("laws", lambda: store.read(path, max_bytes=MAX_LAWS_BYTES))
             except NotFound:
                 return None
 
-        outcome = _read(lambda: read_outcome(read, laws_path) or ABSENT)
+        outcome = read_of(lambda: read_outcome(read, laws_path) or ABSENT)
         if isinstance(outcome, FitOutcome) and outcome.laws is not None:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
 
     # --------------------------------------------------------------------------------- writing
 
-    def write_ledger(self, uri: str, path: str, ledger: Ledger) -> None:
-        """Write the ledger whole. Raises StoreUnavailable; what the store then holds is unknown."""
-        self._ledgers.drop((uri, path))
-        self._write("ledger", uri, path, ledger.document())
-        self._ledgers.put((uri, path), ledger)
-
-    def check_writable(self, uri: str, path: str) -> None:
-        """Find out whether the store takes writes, by an empty object. Raises StoreUnavailable."""
-        self._write("probe", uri, path, b"")
-        self._timed("probe", lambda: self._store(uri).remove(path))
-
     def set_aside(self, uri: str, request: SetAside) -> None:
         """Copy an unusable object to another name and remove it; does nothing where it is gone."""
-        store = self._store(uri)
+        store = self.store(uri)
         try:
-            content = self._timed("set-aside", lambda: store.read(request.path))
+            content = self.timed("set-aside", lambda: store.read(request.path))
         except NotFound:
             return
+        except BadRecord as error:
+            content = f"not kept: {error}\n".encode()
+        try:
+            self._write("set-aside", uri, request.aside, content)
+            self.timed("set-aside", lambda: store.remove(request.path))
         except BadRecord:
-            content = b"larger than any record of isoloss; not kept\n"
-        self._write("set-aside", uri, request.aside, content)
-        self._timed("set-aside", lambda: store.remove(request.path))
-
-    def forget(self, uri: str, path: str) -> None:
-        """Read the ledger again next time: its sweep is gone, or another operator may have written it."""
-        self._ledgers.drop((uri, path))
+            # The folder is a link or a file. Removing it follows nothing.
+            self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
 
     # ------------------------------------------------------------------------------------- calls
 
-    def _store(self, uri: str) -> Store:
+    def anchor(self, uri: str) -> str:
+        """The highest folder over the store that the configuration names; tenants may write below it."""
+        normal = normal_uri(uri)
+        above = (p for p in self._prefixes if f"{normal}/".startswith(f"{p}/"))
+        return next(above, uri)
+
+    def store(self, uri: str) -> Store:
+        """The store at a URI, opened once."""
         store = self._stores.get(uri)
         if store is None:
             # The library retries by itself, and so does the pass: more would only delay the report.
-            store = Store(uri, attempts=1)
+            store = Store(uri, Patience(attempts=1), anchor=self.anchor(uri))
             self._stores.put(uri, store)
         return store
 
@@ -253,22 +202,23 @@ class Storage:
         name: str,
         max_bytes: int = MAX_LEDGER_BYTES,
     ) -> Read[Record]:
-        store = self._store(uri)
+        store = self.store(uri)
 
         def read() -> Record:
-            content = self._timed(name, lambda: store.read(path, max_bytes=max_bytes))
+            content = self.timed(name, lambda: store.read(path, max_bytes=max_bytes))
             return parse_record(content, model, store.location(path))
 
-        return _read(read)
+        return read_of(read)
 
     def _write(self, name: str, uri: str, path: str, content: bytes) -> None:
         try:
-            self._timed(name, lambda: self._store(uri).write(path, content))
+            self.timed(name, lambda: self.store(uri).write(path, content))
         except NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
 
-    def _timed(self, name: str, call: Callable[[], Value]) -> Value:
+    def timed(self, name: str, call: Callable[[], Value]) -> Value:
+        """Make a call and report its name, duration and whether it was answered."""
         started = time.monotonic()
         answered = False
         try:

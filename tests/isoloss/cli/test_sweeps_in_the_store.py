@@ -94,8 +94,8 @@ def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Sto
 def test_a_damaged_ledger_is_refused_by_its_field(store: Store) -> None:
     write_sweep(store)
     path = layout.sweep_ledger("dense", UID)
-    store.write(path, store.read(path).replace(b'"wanted_tokens":', b'"wanted":', 1))
-    with pytest.raises(BadSweep, match=r"ledger\.json: points\.0"):
+    store.write(path, store.read(path).replace(b'"namespace":', b'"place":', 1))
+    with pytest.raises(BadSweep, match=r"ledger/head\.json: namespace"):
         open_sweep(f"{store.uri}/sweeps/dense-{UID}")
 
 

@@ -140,7 +140,7 @@ def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
         for rule in rules
         for code in rule.get("onExitCodes", {}).get("values", [])
     }
-    assert by_code == {75: "Ignore", 42: "FailJob", 43: "FailJob", 44: "FailJob", 45: "FailJob"}
+    assert by_code == {75: "Ignore", **dict.fromkeys((42, 43, 44, 45, 46), "FailJob")}
     assert {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]} in rules
 
 

@@ -1,12 +1,15 @@
 """Jobs and pods of the API server, reduced to what the core decides by."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from isoloss_operator.cluster.observe import is_owned_by, observe_jobs, orphaned_pods
+from isoloss_operator.cluster import observe
+from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.decide.labels import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
+from isoloss_operator.decide.observation import ObservedJob
 
 
 def job(uid: str = "j1", *, conditions: Any = (), **changes: Any) -> dict[str, Any]:
@@ -38,6 +41,17 @@ def pod(
         },
         "status": {"phase": "Running", **changes},
     }
+
+
+def observe_jobs(jobs: Iterable[Any], pods: Iterable[Any]) -> tuple[ObservedJob, ...]:
+    """The Jobs with their pods, none of them lost."""
+    seen = [each for job in jobs if (each := observe.observe_job(job)) is not None]
+    return observe.with_pods(seen, [observe.observe_pod(pod) for pod in pods])
+
+
+def orphaned_pods(jobs: Iterable[Any], pods: Iterable[Any]) -> tuple[str, ...]:
+    known = {job["metadata"]["uid"] for job in jobs}
+    return observe.orphaned_pods(known, [observe.observe_pod(pod) for pod in pods])
 
 
 def ended(code: int, **more: Any) -> dict[str, Any]:

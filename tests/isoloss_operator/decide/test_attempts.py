@@ -124,7 +124,7 @@ def test_delays_grow_with_repetition_and_are_bounded(
     attempts = after(Attempts(), *failures)
     assert delay_seconds(attempts) == seconds
     expected = NOW + timedelta(seconds=seconds) if seconds else None
-    assert not_before(attempts, "t") == expected
+    assert not_before(attempts, "t", NOW) == expected
 
 
 def in_words(seconds: float) -> str:
@@ -150,10 +150,17 @@ def test_the_delay_table_in_the_readme_is_the_operators() -> None:
 def test_a_changed_template_ends_the_wait_for_what_failed_under_the_former_one() -> None:
     """Whoever changed it fixed something; an interruption had nothing to do with it."""
     crashed = after(Attempts(), *[F.CRASHED] * 3)
-    assert not_before(crashed, "t") is not None
-    assert not_before(crashed, "fixed") is None
+    assert not_before(crashed, "t", NOW) is not None
+    assert not_before(crashed, "fixed", NOW) is None
     interrupted = after(Attempts(), *[F.INTERRUPTED] * 3)
-    assert not_before(interrupted, "fixed") is not None
+    assert not_before(interrupted, "fixed", NOW) is not None
+
+
+def test_an_attempt_that_ended_in_the_future_delays_nothing() -> None:
+    """A former leader's clock was three hours ahead: its points must not wait three hours."""
+    attempts = after(Attempts(), *[F.CRASHED] * 3)
+    assert not_before(attempts, "t", NOW - timedelta(hours=3)) is None
+    assert not_before(attempts, "t", NOW - timedelta(seconds=5)) is not None
 
 
 def test_an_interruption_after_long_work_does_not_slow_the_next_attempt() -> None:

@@ -217,6 +217,12 @@ ROWS: dict[str, Row] = {
         lambda: observed(store_error="s3://bucket: timeout"),
         ("False", "StorageUnreachable"),
     ),
+    "an answer stands as it is while the store does not answer": Row(
+        lambda: answered(store_error="s3://bucket: timeout"),
+        ("True", "Predicted"),
+        has_answer=True,
+        also={"Accepted": ("False", "StorageUnreachable")},
+    ),
     "before the corpus is prepared nothing can be measured": Row(
         lambda: observed(
             manifest=ABSENT, fit=ABSENT, evaluation=ABSENT, sweep=sweep("False", "PreparingData")
@@ -349,6 +355,24 @@ ROWS: dict[str, Row] = {
         stalled=True,
         has_answer=True,
     ),
+    "a ConfigMap that the API server refuses is named": Row(
+        lambda: observed(publish_error="ConfigMap answer: 422 name must be lowercase"),
+        ("False", "ConfigMapRefused"),
+        stalled=True,
+        has_answer=True,
+        says="spec.publish: ConfigMap answer: 422",
+    ),
+    "a ConfigMap refused for its quota is tried again": Row(
+        lambda: observed(publish_error="exceeded quota", publish_error_may_pass=True),
+        ("False", "ConfigMapRefused"),
+        has_answer=True,
+    ),
+    "another write that the API server refuses is named": Row(
+        lambda: observed(write_error="PATCH jobs/target: 403 forbidden"),
+        ("True", "Predicted"),
+        has_answer=True,
+        also={"Accepted": ("False", "WriteRefused")},
+    ),
     "a measured checkpoint and final laws give an answer": Row(
         observed,
         ("True", "Predicted"),
@@ -403,6 +427,13 @@ def test_the_state_table_in_the_readme_names_the_same_rows() -> None:
     table = README.read_text().split("<!-- prediction states -->")[1]
     found = re.findall(r"^\| (.+?) \| `(\w+)` \| (.+?) \|$", table, flags=re.MULTILINE)
     assert found == [(name, row.ready[1], happens(row)) for name, row in ROWS.items()]
+
+
+def test_an_outage_of_the_store_changes_nothing_that_is_published() -> None:
+    """No pipeline must stop because of a minute without the store."""
+    world = answered()
+    away = decide_prediction(replace(world, store_error="s3://bucket: timeout"))
+    assert away.publish == decide_prediction(world).publish
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -13,12 +13,11 @@ import pytest
 
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Ledger, PointState
-from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
@@ -43,6 +42,7 @@ from tests.support.builders import (
     vanished,
     words,
 )
+from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws
 from tests.support.published_configs import TOY_CHECKPOINT
 
@@ -84,6 +84,11 @@ def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
     inputs = fit_inputs(spec_of(world), world.ledger.points, final=True)
     fit = FitOutcome(inputs=inputs, laws=laws, laws_sha256="f" * 64, points=8, **changes)
     return replace(world, fit=fit)
+
+
+def ready() -> ObservedSweep:
+    """Its final laws are in the status."""
+    return known(with_fit(all_done(), fitted_laws()))
 
 
 def spec_of(world: ObservedSweep) -> ScalingSweepSpec:
@@ -162,11 +167,30 @@ ROWS: dict[str, Row] = {
             "Stalled": ("False", "NothingWrong"),
         },
     ),
+    "a ready sweep stays ready while its store does not answer": Row(
+        lambda: replace(ready(), store_error="s3://bucket: connection refused", manifest=ABSENT),
+        ("True", "Fitted"),
+        also={
+            "Accepted": ("False", "StorageUnreachable"),
+            "FitReady": ("True", "Fitted"),
+            "Progressing": ("False", "Finished"),
+        },
+    ),
+    "a ledger of a newer operator is left alone": Row(
+        lambda: observed(ledger=Newer("ledger_version 3 is newer than the 2 known here")),
+        ("False", "LedgerNewer"),
+        stalled=True,
+        says="upgrade the operator again",
+    ),
     "a store that returns no result decides nothing": Row(
         lambda: training(
             jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
             results={FIRST.key: Unanswered("result.json: timeout")},
         ),
+        ("False", "StorageUnreachable"),
+    ),
+    "a manifest that a newer version wrote is not prepared again": Row(
+        lambda: training(manifest=Newer("manifest.json: written by a newer isoloss")),
         ("False", "StorageUnreachable"),
     ),
     "a proxy like a checkpoint without a config.json stalls and names the field": Row(
@@ -233,6 +257,16 @@ ROWS: dict[str, Row] = {
         ("False", "PreparingData"),
         starts=("prepare",),
         also={"DataReady": ("False", "PreparingData"), "Reconciling": ("True", "Converging")},
+    ),
+    "a store that does not take the ledger is named, and nothing is said to start": Row(
+        lambda: observed(store_write_error="s3://bucket: QuotaExceeded"),
+        ("False", "StorageNotWritable"),
+        starts=("tiny-b8-lr1e-3", "tiny-b8-lr2e-3", "tiny-b16-lr1e-3"),
+        also={
+            "Accepted": ("False", "StorageNotWritable"),
+            "Reconciling": ("True", "StorageNotWritable"),
+        },
+        says="QuotaExceeded",
     ),
     "a bad configuration stops the sweep and names the field": Row(
         lambda: training(
@@ -321,6 +355,15 @@ ROWS: dict[str, Row] = {
         lambda: replace(training(jobs=()), spec=parsed(spec_with(suspend=True)), generation=2),
         ("False", "Suspended"),
         also={"Suspended": ("True", "Suspended"), "Stalled": ("False", "NothingWrong")},
+    ),
+    "a spent budget stops what runs": Row(
+        lambda: replace(
+            training(progress={p.key: progress(p, p.tokens) for p in POINTS[:3]}),
+            spec=parsed(spec_with(budget={"flops": _flops_of(2)})),
+        ),
+        ("False", "BudgetExhausted"),
+        deletes=3,
+        says="budget.flops",
     ),
     "a Job that the API server refuses stalls, and one at a time is tried": Row(
         lambda: observed(create_error='unknown field "spec.containerz"'),
@@ -461,8 +504,8 @@ ROWS: dict[str, Row] = {
             jobs=(
                 failed(
                     FIRST,
-                    ExitCode.INTERRUPTED,
-                    pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another"),
+                    ExitCode.CLAIMED_ELSEWHERE,
+                    pod_termination_message=words("ClaimedElsewhere", "held by another"),
                 ),
                 job(POINTS[1]),
                 job(POINTS[2]),
@@ -491,11 +534,27 @@ ROWS: dict[str, Row] = {
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
     ),
+    "a result that the store alone does not give out stops no other point": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Unanswered("result.json: access denied", alone=True)},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
+    "a result that a newer version wrote is left alone and charged to nobody": Row(
+        lambda: training(
+            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
+            results={FIRST.key: Newer("result.json: written by a newer isoloss")},
+        ),
+        ("False", "Training"),
+        starts=("tiny-b16-lr2e-3",),
+    ),
     "an unreadable trajectory is set aside and its point trained again": Row(
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
         ("False", "Training"),
         starts=("tiny-b8-lr1e-3",),
-        sets_aside=2,
+        sets_aside=3,
         fits=True,
     ),
     "a bad configuration is forgotten once the spec changes": Row(
@@ -534,6 +593,11 @@ ROWS: dict[str, Row] = {
             "tiny-b8-lr1e-3",
             "tiny-b8-lr2e-3",
         ),
+    ),
+    "another write that the API server refuses is named": Row(
+        lambda: training(write_error="PATCH jobs/demo: 403 forbidden"),
+        ("False", "Training"),
+        also={"Accepted": ("False", "WriteRefused")},
     ),
     "a Job of a point that is no longer planned is deleted": Row(
         lambda: replace(training(), spec=parsed(_without_first_rate()), generation=2),
@@ -731,19 +795,45 @@ def test_a_hung_attempt_is_charged_said_in_an_event_and_retried_once_its_job_is_
     assert started(decide_sweep(gone)) == ("tiny-b8-lr1e-3-a2",)
 
 
-def test_nothing_is_ended_before_the_time_is_up_or_without_stall_seconds() -> None:
+def test_nothing_is_ended_before_the_time_is_up() -> None:
     """A slow start is no hang."""
     assert decide_sweep(hung(599)).delete == ()
-    assert decide_sweep(replace(hung(10**6), spec=parsed(sweep_spec()))).delete == ()
 
 
-def test_with_stall_seconds_the_progress_of_every_running_point_is_read() -> None:
-    """Else those beyond the status' sample would look hung."""
+def test_a_sweep_that_sets_no_stall_seconds_gives_its_attempts_an_hour() -> None:
+    by_default = parsed(sweep_spec())
+    assert decide_sweep(replace(hung(3599), spec=by_default)).delete == ()
+    assert len(decide_sweep(replace(hung(3600), spec=by_default)).delete) == 1
+
+
+def test_the_progress_of_every_running_point_is_read() -> None:
+    """What each cost counts against the budget, and any may be hung."""
     grid = {"batchSizes": list(range(1, 11)), "learningRates": [f"{n}e-5" for n in range(1, 11)]}
-    for policy, count in (({}, 64), ({"stallSeconds": 600}, 200)):
-        spec = sweep_spec(grid=grid, parallelism=200, failurePolicy=policy)
-        world = observed(spec, jobs=tuple(job(p) for p in points(spec)))
-        assert len(sweep_reads(world, frozenset()).progress) == count
+    spec = sweep_spec(grid=grid, parallelism=200)
+    world = observed(spec, jobs=tuple(job(p) for p in points(spec)))
+    assert len(sweep_reads(world, frozenset()).progress) == 200
+
+
+def test_an_attempt_whose_node_is_lost_is_retried_uncharged_and_its_job_deleted() -> None:
+    """The Job stays for as long as its pod does, and neither holds a slot nor is waited for."""
+    message = "pod a on node b did not end within its grace period"
+    gone = {"failed": True, "lost": True, "unfinished_pods": 0}
+    lost = job(FIRST, reason="NodeLost", message=message, **gone)
+    world = training(jobs=(lost, job(POINTS[1]), job(POINTS[2])))
+    plan = decide_sweep(world)
+    assert plan.ledger is not None
+    attempts = plan.ledger.points[0].attempts
+    assert (attempts.charged, attempts.last_failure, attempts.ended) == ({}, "NodeLost", 1)
+    assert {event.reason: event.type for event in plan.events}["NodeLost"] == "Warning"
+    assert started(plan) == ("tiny-b8-lr1e-3-a2",)
+    recorded = after(world, plan, jobs=(*world.jobs, *(job(FIRST, attempt=2),)))
+    later = decide_sweep(recorded)
+    assert names(later.delete) == [lost.name]
+    assert later.expire == ()
+    assert any(message in warning for warning in later.status.warnings)
+    deleted = replace(recorded, jobs=(replace(lost, deleting=True), *recorded.jobs[1:]))
+    assert decide_sweep(deleted).delete == ()
+    assert decide_sweep(deleted).create == ()
 
 
 def test_points_trained_by_different_versions_are_warned_of() -> None:
@@ -781,7 +871,7 @@ def test_a_pod_cannot_make_the_ledger_grow_by_inventing_versions() -> None:
     assert ledger is not None
     assert len(ledger.versions) == 32
     assert {len(each["torch"].encode()) for each in ledger.versions} == {40}
-    assert Ledger.model_validate_json(ledger.document()) == ledger
+    assert read_back(ledger) == ledger
 
 
 @pytest.mark.parametrize("code", ["MyOwnCode", "Fitted", "JobRefused"])
@@ -974,7 +1064,9 @@ def test_endings_are_told_by_kind_not_by_point() -> None:
 def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_stepped_back() -> None:
     """Its cost is the other sweep's."""
     claimed = failed(
-        FIRST, ExitCode.INTERRUPTED, pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held")
+        FIRST,
+        ExitCode.CLAIMED_ELSEWHERE,
+        pod_termination_message=words("ClaimedElsewhere", "held"),
     )
     waiting_for_it = known(training(jobs=(claimed,)), jobs=(replace(claimed, expires=True),))
     plan = decide_sweep(replace(waiting_for_it, results={FIRST.key: result(FIRST)}))

@@ -9,7 +9,6 @@ import pytest
 
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.jobs.failures import (
-    CLAIMED_ELSEWHERE_CODE,
     FailureClass,
     classify,
     spec_field,
@@ -58,7 +57,7 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
     "gone with its node": (vanished(POINT), F.POD_VANISHED, False),
     "stopped without an exit code": (failed(POINT, None, pod_reason=""), F.POD_VANISHED, False),
     "another attempt holds the point": (
-        failed(POINT, 75, pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held")),
+        failed(POINT, ExitCode.CLAIMED_ELSEWHERE),
         F.CLAIMED_ELSEWHERE,
         False,
     ),

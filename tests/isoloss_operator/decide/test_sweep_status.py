@@ -7,12 +7,12 @@ from datetime import timedelta
 
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
+from isoloss_contract.ledger_files import MAX_LEDGER_BYTES, next_write
 from isoloss_contract.records import ExitCode
-from isoloss_contract.store import MAX_RECORD_BYTES, parse_record
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.attempts import after_failure
-from isoloss_operator.decide.jobs.failures import CLAIMED_ELSEWHERE_CODE, Failure, FailureClass
+from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
@@ -38,6 +38,7 @@ from tests.support.builders import (
     sweep_spec,
     words,
 )
+from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws
 
 STATUS_LIMIT = 32 * 1024
@@ -88,10 +89,11 @@ def test_a_ledger_of_ten_thousand_points_with_the_longest_records_can_be_read_ba
         attempts=attempts,
         trajectory_sha256="f" * 64,
     )
-    ledger = Ledger(sweep="s", namespace="n", uid="u", points=(record,) * 10_000)
-    content = ledger.document()
-    assert len(content) < MAX_RECORD_BYTES
-    assert parse_record(content, Ledger, "ledger.json") == ledger
+    records = tuple(replace(record, key=f"{number:032x}") for number in range(10_000))
+    ledger = Ledger(sweep="s", namespace="n", uid="u", points=records)
+    segments = next_write(None, ledger, epoch=1).segments
+    assert sum(map(len, segments.values())) < MAX_LEDGER_BYTES / 2
+    assert read_back(ledger) == ledger
 
 
 def test_the_status_of_a_finished_sweep_of_any_size_fits_and_is_the_ledgers() -> None:
@@ -163,8 +165,8 @@ def test_what_others_trained_costs_nothing_but_own_attempts_do() -> None:
     crashed = failed(
         planned[0],
         worked_seconds=1800.0,
-        pod_exit_code=int(ExitCode.INTERRUPTED),
-        pod_termination_message=words(CLAIMED_ELSEWHERE_CODE, "held by another sweep"),
+        pod_exit_code=int(ExitCode.CLAIMED_ELSEWHERE),
+        pod_termination_message=words("ClaimedElsewhere", "held by another sweep"),
     )
     found = {planned[0].key: result(planned[0], accelerator_seconds=99_999.0)}
     plan = decide_sweep(observed(jobs=(crashed,), results=found))

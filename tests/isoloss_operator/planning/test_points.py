@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoloss import runs
+from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.store import BadRecord, NotFound
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.planning.derived_proxies import derive_proxy
@@ -340,3 +341,32 @@ def test_job_names_tell_sweeps_stores_and_points_apart() -> None:
     long = "a" * 80
     identities = (["uid1", "s3://a", "k1"], ["uid2", "s3://a", "k1"], ["uid1", "s3://b", "k1"])
     assert len({job_name(long, "tiny-b8-lr1e-3", identity, 1) for identity in identities}) == 3
+
+
+def added(**changes: Any) -> AddedPoint:
+    values = {"proxy": "tiny", "batch_size": 32, "learning_rate": 1e-3, "reason": "GridExtended"}
+    return AddedPoint(**{**values, **changes})
+
+
+def test_points_that_the_ledger_added_follow_those_of_the_spec() -> None:
+    """With the tokens and the model of their proxy."""
+    spec = parse_sweep_spec(sweep_spec())
+    *grid, extension = plan_points(spec, manifest(), (added(),))
+    assert tuple(grid) == plan_points(spec, manifest())
+    assert extension.name == "tiny-b32-lr1e-3"
+    assert extension.config.batch_size == 32
+    assert extension.proxy == grid[0].proxy
+
+
+def test_a_replicate_differs_in_its_seed_its_name_and_its_key_alone() -> None:
+    spec = parse_sweep_spec(sweep_spec())
+    first, *_, replicate = plan_points(spec, manifest(), (added(batch_size=8, seed=7),))
+    assert replicate.name == f"{first.name}-s7"
+    assert replicate.key != first.key
+    assert replicate.config == first.config.model_copy(update={"seed": 7})
+
+
+def test_an_addition_that_the_grid_has_by_now_or_whose_proxy_is_gone_is_left_out() -> None:
+    spec = parse_sweep_spec(sweep_spec())
+    additions = (added(batch_size=8), added(proxy="gone"))
+    assert plan_points(spec, manifest(), additions) == plan_points(spec, manifest())

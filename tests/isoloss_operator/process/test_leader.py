@@ -2,12 +2,15 @@
 
 import copy
 import threading
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from isoloss_operator.cluster.client import Conflict, Unavailable
-from isoloss_operator.process.leader import Elector, Terms
+from isoloss_operator.process import leader
+from isoloss_operator.process.leader import Elector, Terms, Unelected
 
 
 class Leases:
@@ -16,6 +19,9 @@ class Leases:
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.down = False
+        self.answering = threading.Event()
+        """Cleared: calls hang."""
+        self.answering.set()
 
     def get(self, *_: object) -> dict[str, Any] | None:
         self._answer()
@@ -38,6 +44,7 @@ class Leases:
         self.lease["metadata"]["resourceVersion"] = str(int(version) + 1)
 
     def _answer(self) -> None:
+        self.answering.wait()
         if self.down:
             raise Unavailable("down")
 
@@ -69,7 +76,8 @@ def test_the_first_leads_and_the_second_waits(leases: Leases) -> None:
 
 def test_a_silent_leader_is_replaced_after_its_lease_and_not_before(leases: Leases) -> None:
     clock = Clock()
-    elector(leases, "first", clock).acquire()
+    first = elector(leases, "first", clock)
+    first.acquire()
     second = elector(leases, "second", clock)
     assert not second._try_once()
     clock.now += 14
@@ -78,7 +86,7 @@ def test_a_silent_leader_is_replaced_after_its_lease_and_not_before(leases: Leas
     assert second._try_once()
     assert leases.lease is not None
     assert leases.lease["spec"]["holderIdentity"] == "second"
-    assert leases.lease["spec"]["leaseTransitions"] == 1
+    assert leases.lease["spec"]["leaseTransitions"] == second.epoch == first.epoch + 1
 
 
 def test_a_renewing_leader_is_never_replaced(leases: Leases) -> None:
@@ -147,6 +155,119 @@ def test_a_leader_that_can_not_renew_hears_of_it_before_its_lease_ends(leases: L
     clock.now += 2
     assert lost.wait(5)
     assert not leader.is_leader
+
+
+def test_a_leader_whose_call_hangs_hears_of_it_before_its_lease_ends(leases: Leases) -> None:
+    terms = Terms(lease=1.2, deadline=0.6, period=0.05)
+    hanging = Elector(leases, "system", "operator", "first", terms)  # type: ignore[arg-type]
+    hanging.acquire()
+    lost = threading.Event()
+    hanging.keep(lost.set)
+    time.sleep(0.2)
+    leases.answering.clear()
+    assert lost.wait(terms.lease - 0.1)
+    assert not hanging.is_leader
+    leases.answering.set()
+
+
+def test_a_lost_lease_is_told_once(leases: Leases) -> None:
+    clock, told = Clock(), []
+    loser = elector(leases, "first", clock)
+    loser.acquire()
+    loser.keep(lambda: told.append(1))
+    clock.now += 11
+    leases.down = True
+    time.sleep(0.3)
+    assert told == [1]
+
+
+def epoch_after(leases: Leases, name: str) -> int:
+    """The epoch of one more leader, which leaves again."""
+    each = elector(leases, name, Clock())
+    assert each.acquire()
+    epoch = each.epoch
+    each.stop()
+    return epoch
+
+
+def test_every_leader_has_a_higher_epoch_than_the_one_before(leases: Leases) -> None:
+    epochs = [epoch_after(leases, name) for name in ("a", "b", "a", "c")]
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_renewal_keeps_the_epoch(leases: Leases) -> None:
+    first = elector(leases, "first", Clock())
+    first.acquire()
+    epoch = first.epoch
+    assert first._try_once()
+    assert first.epoch == epoch
+
+
+def test_epochs_grow_on_although_the_lease_was_deleted(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = max(epoch_after(leases, name) for name in ("a", "b", "c"))
+    leases.lease = None
+    an_hour_on = int((datetime.now(UTC) - leader.FIRST_EPOCH).total_seconds()) + 3600
+    monkeypatch.setattr(leader, "_epoch_of_now", lambda: an_hour_on)
+    assert epoch_after(leases, "d") > before
+
+
+def test_a_leader_can_outrank_an_epoch_that_a_faster_clock_left_in_the_store(
+    leases: Leases,
+) -> None:
+    first = elector(leases, "first", Clock())
+    first.acquire()
+    found = first.epoch + 10_800
+    assert first.outrank(found)
+    assert first.epoch == found + 1
+    assert first.confirm()
+    assert first._try_once()
+    assert first.epoch == found + 1
+    first.stop()
+    assert epoch_after(leases, "second") == found + 2
+
+
+def test_a_replaced_leader_confirms_nothing_and_outranks_nobody(leases: Leases) -> None:
+    clock = Clock()
+    first, second = elector(leases, "first", clock), elector(leases, "second", clock)
+    first.acquire()
+    assert first.confirm()
+    second._try_once()
+    clock.now += 20
+    assert second.acquire()
+    assert second.confirm()
+    assert not first.confirm()
+    assert not first.outrank(second.epoch)
+    assert second.confirm()
+
+
+def test_a_leader_without_its_lease_confirms_nothing(leases: Leases) -> None:
+    first = elector(leases, "first", Clock())
+    assert not first.confirm()
+    first.acquire()
+    leases.lease = None
+    assert not first.confirm()
+
+
+def test_without_an_answer_leadership_is_neither_confirmed_nor_denied(leases: Leases) -> None:
+    first = elector(leases, "first", Clock())
+    first.acquire()
+    leases.down = True
+    with pytest.raises(Unavailable):
+        first.confirm()
+
+
+def test_without_election_the_operator_leads_and_outranks_what_it_finds() -> None:
+    alone = Unelected()
+    assert alone.confirm()
+    assert alone.outrank(alone.epoch + 5)
+    assert alone.epoch > Unelected().epoch
+
+
+def test_a_renewal_of_two_calls_fits_into_the_deadline() -> None:
+    terms = Terms()
+    assert 2 * terms.call_seconds <= terms.deadline
 
 
 def test_a_leader_whose_lease_is_anothers_hears_of_it_at_once(leases: Leases) -> None:

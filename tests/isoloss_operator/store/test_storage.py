@@ -12,7 +12,6 @@ import pytest
 
 from isoloss.laws import FitOptions
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import (
     OptimizerConfig,
@@ -22,7 +21,7 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable
+from isoloss_contract.store import BadRecord, StoreError, StoreUnavailable
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting.fit_jobs import FitJob
@@ -46,12 +45,7 @@ def uri(tmp_path: Path) -> str:
     return f"file://{tmp_path}"
 
 
-def ledger(name: str = "dense") -> Ledger:
-    return Ledger(sweep=name, namespace="research", uid="u")
-
-
 def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
-    assert storage.ledger(uri, "ledger.json") == ABSENT
     assert storage.manifest(uri, "manifest.json") == ABSENT
     assert storage.model_config(uri) == ABSENT
     assert storage.evaluation(uri, "evaluation.json") == ABSENT
@@ -60,14 +54,14 @@ def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
     assert storage.point_names(uri) == frozenset()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ledger_version": 2}', "\x00\x01"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00\x01"])
 def test_rubbish_is_unreadable_and_names_the_file(
     storage: Storage, uri: str, tmp_path: Path, content: str
 ) -> None:
-    (tmp_path / "ledger.json").write_text(content)
-    found = storage.ledger(uri, "ledger.json")
+    (tmp_path / "manifest.json").write_text(content)
+    found = storage.manifest(uri, "manifest.json")
     assert isinstance(found, Unreadable)
-    assert "ledger.json" in found.message
+    assert "manifest.json" in found.message
 
 
 def test_a_store_that_is_down_has_not_answered_and_is_asked_only_once_for_many_results(
@@ -80,46 +74,13 @@ def test_a_store_that_is_down_has_not_answered_and_is_asked_only_once_for_many_r
         raise StoreUnavailable("timeout")
 
     monkeypatch.setattr("isoloss_contract.store.Store.read", time_out)
-    assert storage.ledger(uri, "ledger.json") == Unanswered("timeout")
+    assert storage.manifest(uri, "manifest.json") == Unanswered("timeout")
     assert storage.fit_outcome(uri, LAWS) == Unanswered("timeout")
     asked.clear()
     found = storage.results(uri, [f"{n:032x}" for n in range(100)])
     assert len(found) == 100
     assert all(isinstance(read, Unanswered) for read in found.values())
     assert len(asked) < 20, "those already under way, no more"
-
-
-def test_a_written_ledger_is_read_from_memory_and_by_another_process_from_the_store(
-    storage: Storage, uri: str
-) -> None:
-    storage.write_ledger(uri, "ledger.json", ledger())
-    assert storage.ledger(uri, "ledger.json") == ledger()
-    assert Storage().ledger(uri, "ledger.json") == ledger()
-
-
-def test_a_ledger_that_could_not_be_written_is_not_believed(
-    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise StoreUnavailable("down")
-
-    storage.write_ledger(uri, "ledger.json", ledger())
-    with monkeypatch.context() as patch:
-        patch.setattr("isoloss_contract.store.Store.write", refuse)
-        with pytest.raises(StoreUnavailable):
-            storage.write_ledger(uri, "ledger.json", ledger("other"))
-    assert storage.ledger(uri, "ledger.json") == ledger(), "what is stored is read again"
-
-
-def test_a_missing_bucket_is_an_unavailable_store_when_written_to(
-    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def not_found(*_: object) -> None:
-        raise NotFound("no such bucket")
-
-    monkeypatch.setattr("isoloss_contract.store.Store.write", not_found)
-    with pytest.raises(StoreUnavailable, match="no such bucket"):
-        storage.write_ledger(uri, "ledger.json", ledger())
 
 
 def test_setting_aside_moves_and_may_be_done_twice(
@@ -133,11 +94,43 @@ def test_setting_aside_moves_and_may_be_done_twice(
     assert (tmp_path / "bad.json.unreadable").read_text() == "x"
 
 
-def test_checking_for_writes_leaves_nothing_behind(
-    storage: Storage, uri: str, tmp_path: Path
+def test_a_link_of_a_tenant_leads_the_operator_nowhere(storage: Storage, tmp_path: Path) -> None:
+    """Set aside, the operator's own token would be where the tenant can read it."""
+    uri, path = f"file://{tmp_path}/tenant", "points/a/result.json"
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "tenant/points/a").mkdir(parents=True)
+    (tmp_path / "tenant" / path).symlink_to(tmp_path / "token")
+    found = storage.results(uri, ["a"])["a"]
+    assert isinstance(found, Unreadable)
+    assert "symbolic link" in found.message
+    storage.set_aside(uri, SetAside(path, f"{path}.unreadable", "unreadable"))
+    assert "symbolic link" in (tmp_path / "tenant" / f"{path}.unreadable").read_text()
+    assert not (tmp_path / "tenant" / path).is_symlink()
+    assert (tmp_path / "token").read_text() == "secret"
+
+
+def test_a_linked_folder_is_removed_and_nothing_behind_it(
+    storage: Storage, tmp_path: Path
 ) -> None:
-    storage.check_writable(uri, "probe")
-    assert list(tmp_path.iterdir()) == []
+    uri, path = f"file://{tmp_path}/tenant", "points/a/result.json"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/result.json").write_text("another tenant's")
+    (tmp_path / "tenant/points").mkdir(parents=True)
+    (tmp_path / "tenant/points/a").symlink_to(tmp_path / "other")
+    assert isinstance(storage.results(uri, ["a"])["a"], Unreadable)
+    storage.set_aside(uri, SetAside(path, f"{path}.unreadable", "unreadable"))
+    assert storage.results(uri, ["a"]) == {}
+    assert [each.name for each in (tmp_path / "other").iterdir()] == ["result.json"]
+
+
+def test_no_link_below_an_allowed_prefix_is_followed(tmp_path: Path) -> None:
+    """A store's own folder is the tenant's too."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "tenant").symlink_to(tmp_path / "other")
+    careful = Storage(prefixes=[f"file://{tmp_path}", f"file://{tmp_path}/tenant"])
+    with pytest.raises(StoreError, match="tenant is a symbolic link"):
+        careful.store(f"file://{tmp_path}//tenant").write("ledger.json", b"x")
+    assert list((tmp_path / "other").iterdir()) == []
 
 
 # ----------------------------------------------------------------------------------------- fits
@@ -201,10 +194,10 @@ def plant_point(folder: Path, config: PointConfig) -> FitPoint:
     )
     place = folder / layout.point_folder(key)
     place.mkdir(parents=True)
-    (place / "trajectory.jsonl").write_bytes(text)
+    (place / "trajectories").mkdir()
+    (place / f"trajectories/{digest}.jsonl").write_bytes(text)
     (place / "result.json").write_text(result.model_dump_json())
-    path = layout.point_trajectory(key)
-    return FitPoint(key, f"b{config.batch_size}", config, path, digest, diverged=False)
+    return FitPoint(key, f"b{config.batch_size}", config, digest, diverged=False)
 
 
 def job(folder: Path) -> FitJob:
@@ -243,7 +236,7 @@ def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted
 ) -> None:
     work = job(tmp_path)
     victim = work.request.points[3]
-    path = tmp_path / victim.trajectory_path
+    path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
     if damage == "missing":
         path.unlink()
     elif damage == "truncated":

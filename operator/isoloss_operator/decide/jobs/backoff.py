@@ -40,11 +40,14 @@ reason to wait, being preempted every second is."""
 DELAYS: Final[Mapping[FailureClass, Delay]] = {
     FailureClass.INTERRUPTED: _INTERRUPTION,
     FailureClass.POD_VANISHED: _INTERRUPTION,
+    FailureClass.NODE_LOST: _INTERRUPTION,
     FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
     FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
     FailureClass.STORAGE: Delay(15.0, factor=4.0, limit=600.0),
     FailureClass.BAD_DATA: Delay(30.0, limit=600.0),
 }
+CLOCK_SKEW: Final = timedelta(seconds=30)
+"""Two machines' clocks may differ so much."""
 OTHERS: Final = Delay(5.0)
 """Delay after every other failure."""
 
@@ -59,18 +62,21 @@ def delay_seconds(attempts: Attempts) -> float:
     failure = attempts.last_failure
     if not failure:
         return 0.0
-    if failure in (FailureClass.INTERRUPTED, FailureClass.POD_VANISHED):
+    if delay_of(failure) is _INTERRUPTION:
         return delay_of(failure).seconds(attempts.idle_interruptions)
     return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
 
 
-def not_before(attempts: Attempts, template: str) -> datetime | None:
+def not_before(attempts: Attempts, template: str, now: datetime) -> datetime | None:
     """When the next attempt may start; None: at once.
 
-    A charged failure under another pod template delays nothing: the change is taken for a fix.
+    A charged failure under another pod template delays nothing: the change is taken for a fix. Nor does
+    one that ended in the future: another process wrote it, by a clock that is wrong or differs from ours.
     """
     if attempts.last_failure in attempts.charged and attempts.template != template:
         return None
     ended_at = parse_timestamp(attempts.last_ended_at)
     seconds = delay_seconds(attempts)
-    return None if ended_at is None or seconds <= 0 else ended_at + timedelta(seconds=seconds)
+    if ended_at is None or seconds <= 0 or ended_at > now + CLOCK_SKEW:
+        return None
+    return ended_at + timedelta(seconds=seconds)

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from isoloss_contract.records import CLAIMED_ELSEWHERE_CODE, ExitCode, TerminationMessage
+from isoloss_contract.records import ExitCode, TerminationMessage
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
@@ -29,6 +29,8 @@ class FailureClass(StrEnum):
     POD_VANISHED = "PodVanished"
     """The Job failed and its pod is gone, exit code included: most likely a lost node. Not charged until
     it has happened MAX_VANISHED times."""
+    NODE_LOST = "NodeLost"
+    """Its pod was to end and its node never said that it did: runs again elsewhere, never charged."""
     CLAIMED_ELSEWHERE = "ClaimedElsewhere"
     """Another sweep or attempt is training this point: wait, then look again; never charged."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -56,7 +58,12 @@ class FailureClass(StrEnum):
 
 
 UNCHARGED = frozenset(
-    {FailureClass.INTERRUPTED, FailureClass.POD_VANISHED, FailureClass.CLAIMED_ELSEWHERE}
+    {
+        FailureClass.INTERRUPTED,
+        FailureClass.POD_VANISHED,
+        FailureClass.NODE_LOST,
+        FailureClass.CLAIMED_ELSEWHERE,
+    }
 )
 MAX_VANISHED = 20
 """Vanished pods of one task before they are charged: nodes are not lost that often."""
@@ -81,6 +88,7 @@ _BY_EXIT_CODE: Mapping[int, FailureClass] = {
     ExitCode.OUT_OF_MEMORY: FailureClass.OUT_OF_MEMORY,
     ExitCode.BAD_CONFIGURATION: FailureClass.BAD_CONFIGURATION,
     ExitCode.BAD_DATA: FailureClass.BAD_DATA,
+    ExitCode.CLAIMED_ELSEWHERE: FailureClass.CLAIMED_ELSEWHERE,
     ExitCode.STORAGE: FailureClass.STORAGE,
     ExitCode.DIVERGED: FailureClass.RESULT_MISSING,
 }
@@ -117,8 +125,10 @@ def classify(job: ObservedJob) -> Failure:
     pod = job.pod
     if job.complete or (pod is not None and pod.exit_code == ExitCode.SUCCEEDED):
         return Failure(FailureClass.RESULT_MISSING, "the pod succeeded but wrote no result")
+    if job.lost:
+        return Failure(FailureClass.NODE_LOST, job.message)
     said = termination_message(pod)
-    kind = _failure_class(job, pod, said)
+    kind = _failure_class(job, pod)
     if said is None:
         return Failure(kind, _describe(job, pod))
     return Failure(kind, said.message or _describe(job, pod), said.code, said.field)
@@ -134,17 +144,13 @@ def termination_message(pod: ObservedPod | None) -> TerminationMessage | None:
         return None
 
 
-def _failure_class(
-    job: ObservedJob, pod: ObservedPod | None, said: TerminationMessage | None
-) -> FailureClass:
+def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
     if job.suspended:
         return FailureClass.INTERRUPTED
     if job.reason == "DeadlineExceeded":
         return FailureClass.DEADLINE
     if pod is None:
         return FailureClass.POD_VANISHED
-    if said is not None and said.code == CLAIMED_ELSEWHERE_CODE:
-        return FailureClass.CLAIMED_ELSEWHERE
     # The cause before the symptom: a preempted trainer may exit with any code.
     if pod.disruption or pod.reason in _INTERRUPTING_POD_REASONS:
         return FailureClass.INTERRUPTED

@@ -20,8 +20,13 @@ def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
     return tuple(
         JobDeletion(job.name, job.uid, why)
         for job in jobs
-        if not job.is_finished and not job.deleting
+        if (job.lost or not job.is_finished) and not job.deleting
     )
+
+
+def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
+    """Deletions of the lost among `jobs`. Only recorded Jobs may be given, as with expiries."""
+    return deletions((job for job in jobs if job.lost), "the node of its pod is lost")
 
 
 def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
@@ -30,7 +35,7 @@ def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobEx
     return tuple(
         JobExpiry(job.name, ttl.succeeded if job.complete else ttl.failed)
         for job in jobs
-        if job.is_finished and not job.expires and not job.deleting
+        if job.is_finished and not job.lost and not job.expires and not job.deleting
     )
 
 

@@ -72,7 +72,7 @@ class SingleTask:
     @property
     def not_before(self) -> datetime | None:
         """When the next attempt may start; None: at once."""
-        return not_before(self.attempts, self.template)
+        return not_before(self.attempts, self.template, self.now)
 
     @property
     def is_due(self) -> bool:
@@ -146,7 +146,11 @@ def _retried(task: SingleTask) -> Finding | None:
     failure = task.attempts.last_failure
     if not failure:
         return None
-    if failure in (FailureClass.INTERRUPTED, FailureClass.POD_VANISHED):
+    if failure in (
+        FailureClass.INTERRUPTED,
+        FailureClass.POD_VANISHED,
+        FailureClass.NODE_LOST,
+    ):
         message = f"The {task.words.name} Job was interrupted and is retried."
     else:
         ended = task.attempts.ended

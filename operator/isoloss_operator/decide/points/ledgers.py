@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger, PointRecord
+from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger, PointRecord, Spend
 from isoloss_contract.reading import Unreadable
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
@@ -26,27 +26,49 @@ class Recorded:
 
     @cached_property
     def by_key(self) -> dict[str, PointRecord]:
-        """Records by point key."""
-        return {record.key: record for record in self.ledger.points}
+        """Records by point key, of points that were dropped too."""
+        return {record.key: record for record in (*self.ledger.former, *self.ledger.points)}
 
 
 def known_ledger(observed: ObservedSweep) -> Recorded:
     """The stored ledger; a new one where there is none or where what is stored is not this sweep's.
 
-    With an unreadable ledger only the memory of failures is lost: results are found again.
+    With an unreadable ledger only the memory of failures is lost: results are found again, and what
+    was spent stands in the status.
     """
-    fresh = Ledger(sweep=observed.name, namespace=observed.namespace, uid=observed.uid)
+    fresh = Ledger(
+        sweep=observed.name,
+        namespace=observed.namespace,
+        uid=observed.uid,
+        carried=_spent_by_the_status(observed),
+    )
     path = layout.sweep_ledger(observed.name, observed.uid)
     match observed.ledger:
         case Ledger(uid=observed.uid) as ledger:
             return Recorded(ledger)
         case Ledger(uid=uid):
             why = f"it is the ledger of another sweep, {uid}"
-            return Recorded(fresh, (aside(path, "foreign", why),))
+            return Recorded(fresh, (aside(path, f"foreign-{_stamp(observed)}", why),))
         case Unreadable(message):
-            return Recorded(fresh, (aside(path, "unreadable", message),))
+            return Recorded(fresh, (aside(path, f"unreadable-{_stamp(observed)}", message),))
         case _:
             return Recorded(fresh)
+
+
+def _stamp(observed: ObservedSweep) -> str:
+    """Distinguishes this ledger set aside from the last one, which must stay."""
+    return observed.now.strftime("%Y%m%dT%H%M%SZ")
+
+
+def _spent_by_the_status(observed: ObservedSweep) -> Spend:
+    """What the sweep had spent when its status was last written: nothing for a new sweep."""
+    status = observed.status
+    try:
+        flops = float(status.get("spentFlops") or 0)
+        seconds = 3600.0 * float(status.get("acceleratorHours") or 0)
+        return Spend(max(0.0, flops), max(0.0, seconds))
+    except (TypeError, ValueError):
+        return Spend()
 
 
 def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:

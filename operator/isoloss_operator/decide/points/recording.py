@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, ConfigurationError, Ledger, PointRecord
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.api import FailurePolicy, ScalingSweepSpec
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
@@ -18,6 +18,7 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.decide.points.ledgers import Recorded, configuration_error
 from isoloss_operator.decide.points.transitions import (
+    dropped,
     ended_with_result,
     ended_without_result,
     is_enough,
@@ -43,7 +44,7 @@ def record_points(
     """The ledger of the planned points with every result and every ended Job in it.
 
     `spec` is as its user wrote it, `jobs` are this sweep's train Jobs by point key. Points that are no
-    longer planned leave the ledger; their results stay in the store.
+    longer planned are kept apart where they cost something; their results stay in the store.
     """
     retries = spec.failure_policy.retries_per_point
     records, set_aside = [], list(known.set_aside)
@@ -59,11 +60,32 @@ def record_points(
         error = seen.configuration_error(spec) or error
     ledger = known.ledger.replace(
         points=tuple(records),
+        former=_former(known, observed, {point.key for point in points}, jobs),
         data_digest=data_digest,
         configuration_error=error,
         versions=versions,
     )
     return Recorded(ledger, tuple(set_aside))
+
+
+def _former(
+    known: Recorded,
+    observed: ObservedSweep,
+    planned_keys: Container[str],
+    jobs: Mapping[str, Sequence[ObservedJob]],
+) -> tuple[PointRecord, ...]:
+    """The points that are no longer planned, with what they cost until they are stopped."""
+    found = (
+        dropped(
+            record,
+            by_attempt(jobs.get(record.key, ())),
+            own_progress(observed, record.key),
+            observed.now,
+        )
+        for record in (*known.ledger.former, *known.ledger.points)
+        if record.key not in planned_keys
+    )
+    return tuple(record for record in found if record.has_history)
 
 
 @dataclass(frozen=True)
@@ -96,7 +118,7 @@ class _SeenPoint:
         if self.record.state in DONE:
             return ()
         match self.result:
-            case Unanswered():
+            case Newer() | Unanswered():
                 return ()
             case PointResult() as result if is_enough(self.point, result) or self._goes_on(result):
                 return ()
@@ -112,7 +134,7 @@ class _SeenPoint:
         if self.failures:
             return self._failed()
         match self.result:
-            case Unanswered():
+            case Newer() | Unanswered():
                 return record
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
@@ -196,7 +218,8 @@ def take_back_unreadable(
         pending = taken_back(record, failure, point.proxy.template_digest)
         records.append(settled(pending, point, retries))
         suffix = f"unreadable-{record.attempts.ended + 1}"
-        paths = (layout.point_result(record.key), layout.point_trajectory(record.key))
+        trajectory = layout.finished_trajectory(record.key, record.trajectory_sha256)
+        paths = (layout.point_result(record.key), trajectory, layout.point_trajectory(record.key))
         set_aside += [aside(path, suffix, problem) for path in paths]
     return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(set_aside))
 

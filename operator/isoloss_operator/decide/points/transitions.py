@@ -7,10 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from isoloss_contract.ledger import DONE, MAX_VERSIONS, Attempts, PointRecord, PointState
+from isoloss_contract.ledger import DONE, MAX_VERSIONS, Attempts, Intent, PointRecord, PointState
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
-from isoloss_operator.decide.jobs.attempts import after_result, charged, charged_as, charges
+from isoloss_operator.decide.jobs.attempts import (
+    after_result,
+    after_stop,
+    charged,
+    charged_as,
+    charges,
+)
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.planning.flops import six_nd
@@ -71,11 +77,31 @@ def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
             batch_size=point.batch_size,
             learning_rate=point.learning_rate,
             wanted_tokens=point.proxy.tokens,
+            flops_per_token=six_nd(point.proxy.parameters, 1),
         )
     name, proxy, tokens = point.name, point.proxy.name, point.proxy.tokens
-    if (known.name, known.proxy, known.wanted_tokens) == (name, proxy, tokens):
+    per_token = six_nd(point.proxy.parameters, 1)
+    found = (known.name, known.proxy, known.wanted_tokens, known.flops_per_token)
+    if found == (name, proxy, tokens, per_token):
         return known
-    return replace(known, name=name, proxy=proxy, wanted_tokens=tokens)
+    return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
+
+
+def dropped(
+    record: PointRecord,
+    jobs: Sequence[ObservedJob],
+    progress: PointProgress | None,
+    now: datetime,
+) -> PointRecord:
+    """The record of a point that is no longer planned: its Jobs, ended or still to be stopped, cost something."""
+    attempts = record.attempts
+    for job in jobs:
+        attempts = after_stop(attempts, job, now)
+    ended = replace(record, attempts=attempts, intent=Intent())
+    if not jobs or progress is None or progress.claimant.attempt != jobs[-1].attempt:
+        return ended
+    flops = record.flops_per_token * progress.tokens
+    return replace(ended, unfinished_flops=max(flops, record.unfinished_flops))
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
@@ -139,7 +165,7 @@ def ended_with_result(
     attempts = record.attempts
     for job in ended:
         attempts = after_result(attempts, job, now)
-    return replace(record, attempts=attempts)
+    return record if attempts is record.attempts else replace(record, attempts=attempts)
 
 
 def ended_without_result(

@@ -1,26 +1,38 @@
-"""Object storage through fsspec, shared by operator, trainer and command line.
+"""`Store`: a folder in object storage, whatever its kind.
 
 Objects are untrusted: reads are bounded in size and parsed strictly. Callers distinguish three
 kinds of errors without looking at a library's exceptions: absent (`NotFound`), unreadable
 (`BadRecord`) and everything else (`StoreUnavailable`).
 
-fsspec and tenacity come with the extra `store` and are imported when a `Store` is made, so that the
-library reads local tables without them.
+What reaches S3 and Google Cloud Storage comes with the extra `store` and is imported when a `Store`
+is made, so that the library reads local tables without it.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel
 
-from isoloss_contract.shared_folders import create_folders
+from isoloss_contract.store.backend import Backend, Patience
+from isoloss_contract.store.errors import (
+    BadRecord,
+    BadStoreUri,
+    Changed,
+    NotFound,
+    StoreError,
+    StoreNotInstalled,
+    StoreUnavailable,
+    Unusable,
+    WriteConflict,
+)
+from isoloss_contract.store.parsing import Model, parse_json_object, parse_record
 
 if TYPE_CHECKING:
     from tenacity import Retrying
@@ -30,33 +42,9 @@ MAX_RECORD_BYTES = 16 * 2**20
 """Far more than any record that isoloss writes."""
 MAX_OBJECT_BYTES = 2**20
 """Limit for a JSON object written by others, such as a model's config.json."""
+_LOCAL = "file://"
 
-Model = TypeVar("Model", bound=BaseModel)
 Answer = TypeVar("Answer")
-
-
-class StoreError(Exception):
-    """Base class of the store's errors; the message names the URI."""
-
-
-class NotFound(StoreError):
-    """There is no object at that URI."""
-
-
-class BadRecord(StoreError):
-    """There is an object, but its content is not what it should be."""
-
-
-class StoreUnavailable(StoreError):
-    """The store did not answer: network, credentials, permissions, missing bucket."""
-
-
-class BadStoreUri(StoreError):
-    """The URI itself cannot be used."""
-
-
-class StoreNotInstalled(StoreError):
-    """The packages that reach the store are not installed; the message names the extra."""
 
 
 def check_uri(uri: str) -> str:
@@ -76,20 +64,27 @@ def check_uri(uri: str) -> str:
 class Store:
     """A folder in object storage. Thread-safe; paths are relative to the folder."""
 
-    def __init__(self, uri: str, *, attempts: int = 4) -> None:
-        """Raises BadStoreUri, or StoreNotInstalled without the extra `store`."""
-        self.uri = check_uri(uri)
-        # No listing cache: the operator must see what pods have just written.
-        options: dict[str, Any] = {"use_listings_cache": False}
-        if self.uri.startswith("s3://"):
-            options["config_kwargs"] = {"connect_timeout": 10, "read_timeout": 60}
-        elif self.uri.startswith("file://"):
-            options = {}
-        try:
-            from fsspec.core import url_to_fs
+    def __init__(
+        self,
+        uri: str,
+        patience: Patience | None = None,
+        *,
+        anchor: str = "",
+        follow_links: bool = False,
+    ) -> None:
+        """On a file system, links are followed down to the folder `anchor`, `uri` itself by default.
 
-            self.filesystem, self._root = url_to_fs(self.uri, **options)
-            self._retrying = _retrying(attempts)
+        With `follow_links` they are followed everywhere, as a reader of its own folders may.
+
+        Raises BadStoreUri, or StoreNotInstalled without the extra `store`.
+        """
+        self.uri = check_uri(uri)
+        patience = patience or Patience()
+        try:
+            self._backend = _backend(
+                self.uri, patience, None if follow_links else anchor or self.uri
+            )
+            self._retrying = _retrying(patience)
         except ImportError as error:
             raise StoreNotInstalled(
                 f"{uri}: object storage needs the extra 'store': pip install 'isoloss[store]' "
@@ -100,15 +95,16 @@ class Store:
         """The full URI of `path`."""
         return f"{self.uri}/{path}" if path else self.uri
 
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
-
     def _ask(self, path: str, call: Callable[[], Answer]) -> Answer:
         """Run `call` with retries; library exceptions become ours here and nowhere else."""
         try:
             return self._retrying(call)
         except FileNotFoundError as error:
             raise NotFound(f"{self.location(path)}: not found") from error
+        except Unusable as error:
+            raise BadRecord(f"{self.location(path)}: {error}") from error
+        except Changed as error:
+            raise WriteConflict(f"{self.location(path)}: another has written it") from error
         except Exception as error:
             # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
             detail = str(error) or type(error).__name__
@@ -116,34 +112,48 @@ class Store:
 
     def read(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> bytes:
         """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord if larger than `max_bytes`."""
+        return self.read_versioned(path, max_bytes=max_bytes)[0]
 
-        def call() -> bytes:
-            with self.filesystem.open(self._path(path), "rb", cache_type="none") as file:
-                # A local read allocates the size requested, however small the file.
-                size = getattr(file, "size", None)
-                limit = max_bytes if size is None else min(max_bytes, size)
-                content: bytes = file.read(limit + 1)
-                return content
-
-        content = self._ask(path, call)
-        if len(content) > max_bytes:
-            raise BadRecord(f"{self.location(path)}: larger than {max_bytes} bytes")
-        return content
+    def read_versioned(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> tuple[bytes, str]:
+        """The bytes at `path` and their version, which only `write_if` understands. Raises as `read`."""
+        return self._ask(path, lambda: self._backend.read(path, max_bytes))
 
     def write(self, path: str, content: bytes) -> None:
         """Write an object atomically; on a file system by renaming."""
+        self._ask(path, lambda: self._backend.write(path, content))
 
-        def call() -> None:
-            target = self._path(path)
-            if not self.uri.startswith("file://"):
-                self.filesystem.pipe_file(target, content)
-                return
-            create_folders(Path(target).parent)
-            temporary = f"{target}.partial"
-            self.filesystem.pipe_file(temporary, content)
-            self.filesystem.mv(temporary, target)
+    def write_if(self, path: str, content: bytes, version: str | None) -> str:
+        """Write an object that still has `version`, or, for None, that is not there; its new version.
 
-        self._ask(path, call)
+        Of several writers with one version, one wins; the others get WriteConflict and must read
+        again. After StoreUnavailable the write may or may not have taken place, and may yet: read
+        again and compare before concluding anything. On a file system this excludes other calls
+        of `write_if` only, not `write`.
+        """
+        mark = secrets.token_hex(16)
+
+        def call() -> str:
+            try:
+                return self._backend.write_if(path, content, version, mark)
+            except Changed:
+                # By an earlier try, whose answer was lost? HTTP libraries also repeat a PUT unasked.
+                written = self._backend.version_marked(path, mark)
+                if written is None:
+                    raise
+                return written
+
+        return self._ask(path, call)
+
+    def stamp(self, path: str) -> str:
+        """Something that changes whenever the object at `path` is replaced, found without reading it.
+
+        Raises NotFound, StoreUnavailable or BadRecord.
+        """
+        return self._ask(path, lambda: self._backend.stamp(path))
+
+    def open(self, path: str) -> BinaryIO:
+        """A stream of what does not fit into memory; only opening it is retried. Raises as `read`."""
+        return self._ask(path, lambda: self._backend.open(path))
 
     def read_record(self, path: str, model: type[Model]) -> Model:
         """The record at `path`. Raises NotFound, StoreUnavailable, or BadRecord naming file and field."""
@@ -160,24 +170,23 @@ class Store:
 
     def exists(self, path: str) -> bool:
         """Whether there is an object at `path`."""
-        return self._ask(path, lambda: bool(self.filesystem.exists(self._path(path))))
+        try:
+            self.stamp(path)
+        except NotFound:
+            return False
+        return True
 
     def names(self, path: str) -> list[str]:
         """Sorted names of the objects and folders directly under `path`; [] if there are none."""
         try:
-            entries = self._ask(path, lambda: self.filesystem.ls(self._path(path), detail=False))
+            found = self._ask(path, lambda: self._backend.names(path))
         except NotFound:
             return []
-        base = self._path(path).strip("/")
-        names = {entry.strip("/").removeprefix(base).strip("/").split("/")[0] for entry in entries}
-        return sorted(names - {""})
+        return sorted(set(found) - {""})
 
     def remove(self, path: str) -> None:
         """Remove an object or folder, if it exists."""
-        try:
-            self._ask(path, lambda: self.filesystem.rm(self._path(path), recursive=True))
-        except NotFound:
-            return
+        self._ask(path, lambda: self._backend.remove(path))
 
     def read_many(
         self, paths: Iterable[str], model: type[Model], *, workers: int = 16
@@ -195,39 +204,24 @@ class Store:
             return dict(zip(wanted, pool.map(read_one, wanted), strict=True))
 
 
-def parse_record(content: bytes, model: type[Model], source: str) -> Model:
-    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field."""
-    try:
-        return model.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "(document)"
-        raise BadRecord(f"{source}: {field}: {first['msg']}") from error
+def _backend(uri: str, patience: Patience, anchor: str | None) -> Backend:
+    scheme, _, root = uri.partition("://")
+    if scheme == "file":
+        from isoloss_contract.store.files import FileBackend
+
+        anchored = None if anchor is None else Path(anchor.removeprefix(_LOCAL) or "/")
+        return FileBackend(Path(root), anchored, patience)
+    if scheme == "gs":
+        from isoloss_contract.store.gs import GsBackend
+
+        return GsBackend(root, patience)
+    from isoloss_contract.store.s3 import S3Backend
+
+    return S3Backend(root, patience)
 
 
-def parse_json_object(content: bytes, source: str) -> dict[str, Any]:
-    """Parse one JSON object without NaN or Infinity. Raises BadRecord naming `source`."""
-    try:
-        value = from_json(content, allow_inf_nan=False)
-    except ValueError as error:
-        raise BadRecord(f"{source}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadRecord(f"{source}: not a JSON object")
-    return value
-
-
-def parse_record_lines(content: bytes, model: type[Model], source: str) -> list[Model]:
-    """Parse JSON lines strictly. Raises BadRecord naming `source`, line and field."""
-    lines = content.split(b"\n")
-    if lines and lines[-1] == b"":
-        lines.pop()
-    return [
-        parse_record(line, model, f"{source}:{number}") for number, line in enumerate(lines, 1)
-    ]
-
-
-def _retrying(attempts: int) -> Retrying:
-    """Retries with backoff; one object serves all threads."""
+def _retrying(patience: Patience) -> Retrying:
+    """Retries with growing pauses; one object serves all threads."""
     from tenacity import (
         Retrying,
         retry_if_exception,
@@ -236,8 +230,8 @@ def _retrying(attempts: int) -> Retrying:
     )
 
     return Retrying(
-        stop=stop_after_attempt(attempts),
-        wait=wait_exponential_jitter(multiplier=0.2, max=5),
+        stop=stop_after_attempt(patience.attempts),
+        wait=wait_exponential_jitter(multiplier=0.2, max=patience.longest_pause_seconds),
         retry=retry_if_exception(_is_transient),
         reraise=True,
     )
@@ -248,5 +242,7 @@ def _is_transient(error: BaseException) -> bool:
     if isinstance(
         error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
     ):
+        return False
+    if isinstance(error, Unusable | Changed):
         return False
     return not isinstance(error, ValueError | TypeError | json.JSONDecodeError)

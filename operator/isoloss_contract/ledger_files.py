@@ -1,0 +1,294 @@
+"""How a ledger is laid out in the store: a small head, and segments with the points' records.
+
+The head names its segments, oldest first; of two records of one point the later counts. A change
+writes one new segment with the records that changed, then the head, by a conditional write: whoever reads
+sees the ledger before or after, and of two writers one is told. Segments grow geometrically, as in a
+log-structured merge tree: a new one swallows those before it that are not more than twice as large. So
+ten thousand points cost a pass kilobytes, and no ledger has more than about twenty segments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic_core import from_json
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import (
+    MAX_ADDITIONS,
+    MAX_VERSIONS,
+    AddedPoint,
+    Attempts,
+    ConfigurationError,
+    Ledger,
+    PointRecord,
+    Spend,
+)
+from isoloss_contract.records import Digest, Record
+from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store, parse_record
+
+MAJOR: Final = 2
+"""A ledger with a larger one is left alone: this version would lose what it does not know."""
+MINOR: Final = 0
+"""Increased with every field that older versions may ignore."""
+MAX_LEDGER_BYTES: Final = 64 * 2**20
+READS: Final = 3
+"""A reader that comes between two writes finds a segment of the former head gone, and reads again."""
+
+
+class SegmentReference(Record):
+    """A segment of the ledger."""
+
+    name: str = Field(max_length=64, pattern=r"^[0-9]+-[0-9a-f]{16}\.json$")
+    sha256: Digest
+    points: int = Field(ge=0)
+
+
+class LedgerHead(Record):
+    """What stands in the head: all of a ledger but its points' records."""
+
+    ledger_version: Literal[2] = 2
+    minor_version: int = Field(default=MINOR, ge=0)
+    epoch: int = Field(default=0, ge=0)
+    """Of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
+    revision: int = Field(default=1, ge=1)
+    """One more with every write."""
+    digest: Digest
+    """Ledger.digest of the whole."""
+    segments: tuple[SegmentReference, ...] = Field(default=(), max_length=256)
+    sweep: str = Field(max_length=253)
+    namespace: str = Field(max_length=63)
+    uid: str = Field(max_length=64)
+    data_digest: str = Field(default="", max_length=64)
+    prepare_key: str = Field(default="", max_length=64)
+    preparation: Attempts = Attempts()
+    configuration_error: ConfigurationError | None = None
+    carried: Spend = Spend()
+    additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
+    versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One point in a segment."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    key: Digest
+    position: Annotated[int, Field(ge=0)] | None = None
+    """Its place in Ledger.points, or in Ledger.former."""
+    is_former: bool = False
+    record: PointRecord | None = None
+    """None: the point is gone."""
+
+
+_ENTRIES = TypeAdapter(tuple[_Entry, ...])
+_HEADER: Final = frozenset(Ledger.model_fields) - {"points", "former"}
+
+
+@dataclass(frozen=True)
+class StoredLedger:
+    """A ledger and how it is laid out in the store."""
+
+    ledger: Ledger
+    head: LedgerHead
+    keys: tuple[frozenset[str], ...] = field(repr=False)
+    """The points of each segment."""
+
+    @property
+    def document(self) -> bytes:
+        """The bytes of the head."""
+        return self.head.model_dump_json().encode()
+
+
+@dataclass(frozen=True)
+class LedgerWrite:
+    """What to write so that the store holds a ledger: the segments first, then the head."""
+
+    stored: StoredLedger
+    """What the store holds afterwards."""
+    segments: Mapping[str, bytes]
+    """New segments by name."""
+    obsolete: tuple[str, ...]
+    """Names of segments that the new head no longer needs: to delete once the head is written."""
+
+
+# --------------------------------------------------------------------------------------- reading
+
+
+def parse_head(content: bytes, source: str) -> LedgerHead:
+    """The head of a ledger. A newer minor version may have fields that are unknown here.
+
+    Raises NewerRecord for a newer major version, BadRecord for anything else that cannot be used.
+    """
+    try:
+        value = from_json(content)
+    except ValueError as error:
+        raise BadRecord(f"{source}: not JSON: {error}") from error
+    stated = value if isinstance(value, dict) else {}
+    major, minor = stated.get("ledger_version"), stated.get("minor_version", 0)
+    if isinstance(major, int) and major > MAJOR:
+        raise NewerRecord(
+            f"{source}: ledger_version {major} is newer than the {MAJOR} of this version of isoloss"
+        )
+    is_newer = isinstance(minor, int) and minor > MINOR
+    return parse_record(content, LedgerHead, source, extra="ignore" if is_newer else None)
+
+
+def assemble(head: LedgerHead, read: Callable[[str], bytes]) -> StoredLedger:
+    """The ledger behind a head; `read` returns a segment by name.
+
+    Raises what `read` raises, and BadRecord where a segment is not what the head names.
+    """
+    entries: dict[str, _Entry] = {}
+    keys = []
+    for segment in head.segments:
+        content = read(segment.name)
+        if hashlib.sha256(content).hexdigest() != segment.sha256:
+            raise BadRecord(f"{segment.name}: is not what the head names (SHA-256 differs)")
+        found = _parse_entries(content, segment.name, newer=head.minor_version > MINOR)
+        keys.append(frozenset(entry.key for entry in found))
+        entries.update((entry.key, entry) for entry in found)
+    ledger = Ledger(
+        points=_records(entries.values(), former=False),
+        former=_records(entries.values(), former=True),
+        **{name: value for name, value in head if name in _HEADER},
+    )
+    if head.minor_version <= MINOR and ledger.digest != head.digest:
+        raise BadRecord("the records of the segments do not have the digest that the head names")
+    return StoredLedger(ledger, head, tuple(keys))
+
+
+def ledger_of_version_1(content: bytes, source: str) -> Ledger:
+    """The ledger in a ledger.json of isoloss 0.1. Raises BadRecord."""
+    found = parse_record(content, _LedgerOfVersion1, source)
+    return Ledger(**{name: value for name, value in found if name in Ledger.model_fields})
+
+
+def read_ledger(store: Store, folder: str) -> Ledger:
+    """The ledger of the sweep in `folder` of the store, of this version or the former.
+
+    Raises NotFound where there is none, BadRecord, NewerRecord or StoreUnavailable.
+    """
+
+    def read(path: str) -> bytes:
+        return store.read(path, max_bytes=MAX_LEDGER_BYTES)
+
+    def once() -> Ledger:
+        path = layout.ledger_in(folder)
+        try:
+            content = read(path)
+        except NotFound:
+            path = layout.former_ledger_in(folder)
+            return ledger_of_version_1(read(path), store.location(path))
+        head = parse_head(content, store.location(path))
+        return assemble(
+            head, lambda name: read_segment(read, layout.ledger_segment_in(folder, name))
+        ).ledger
+
+    for _ in range(READS - 1):
+        try:
+            return once()
+        except MissingSegment:
+            continue
+    return once()
+
+
+class MissingSegment(BadRecord):
+    """A segment that the head names is not there: it was replaced meanwhile, or is lost."""
+
+
+def read_segment(read: Callable[[str], bytes], path: str) -> bytes:
+    """A segment's bytes. Raises MissingSegment, and what else `read` raises."""
+    try:
+        return read(path)
+    except NotFound as error:
+        raise MissingSegment(f"{error}: a segment of the ledger is missing") from error
+
+
+class _LedgerOfVersion1(Ledger):
+    ledger_version: Literal[1] = 1
+
+
+def _parse_entries(content: bytes, source: str, *, newer: bool) -> tuple[_Entry, ...]:
+    try:
+        return _ENTRIES.validate_json(content, extra="ignore" if newer else None)
+    except ValueError as error:
+        raise BadRecord(f"{source}: {error}"[:400]) from error
+
+
+def _records(entries: Iterable[_Entry], *, former: bool) -> tuple[PointRecord, ...]:
+    placed = sorted(
+        (entry.position, entry.key, entry.record)
+        for entry in entries
+        if entry.record is not None and entry.position is not None and entry.is_former is former
+    )
+    return tuple(record for _, _, record in placed)
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def next_write(before: StoredLedger | None, ledger: Ledger, epoch: int) -> LedgerWrite:
+    """How to write `ledger` over what the store holds; `before` is None where it holds nothing."""
+    places = _places(ledger)
+    kept = [] if before is None else list(zip(before.head.segments, before.keys, strict=True))
+    changed = _changed(before, places)
+    while kept and changed and kept[-1][0].points <= 2 * len(changed):
+        changed |= kept.pop()[1]
+    revision = 1 if before is None else before.head.revision + 1
+    segments: dict[str, bytes] = {}
+    if changed:
+        content = _segment(changed, places, keep_gone=bool(kept))
+        reference = _reference(content, revision, len(changed))
+        segments[reference.name] = content
+        kept.append((reference, changed))
+    head = LedgerHead(
+        epoch=epoch,
+        revision=revision,
+        digest=ledger.digest,
+        segments=tuple(reference for reference, _ in kept),
+        **{name: value for name, value in ledger if name in _HEADER},
+    )
+    stored = StoredLedger(ledger, head, tuple(keys for _, keys in kept))
+    former = () if before is None else before.head.segments
+    obsolete = tuple(each.name for each in former if each not in head.segments)
+    return LedgerWrite(stored, segments, obsolete)
+
+
+_Place = tuple[bool, int, PointRecord]
+"""Whether it is a former point, its position there, and the record."""
+
+
+def _places(ledger: Ledger) -> dict[str, _Place]:
+    planned = {record.key: (False, n, record) for n, record in enumerate(ledger.points)}
+    return planned | {record.key: (True, n, record) for n, record in enumerate(ledger.former)}
+
+
+def _changed(before: StoredLedger | None, places: Mapping[str, _Place]) -> frozenset[str]:
+    """Keys of the points that are new, changed, moved or gone."""
+    known = {} if before is None else _places(before.ledger)
+    changed = {key for key, place in places.items() if known.get(key) != place}
+    return frozenset(changed | (known.keys() - places.keys()))
+
+
+def _segment(keys: Iterable[str], places: Mapping[str, _Place], *, keep_gone: bool) -> bytes:
+    """The bytes of a segment. Points that are gone need no entry where no earlier segment has one."""
+    found = (_entry(key, places.get(key)) for key in sorted(keys) if keep_gone or key in places)
+    return _ENTRIES.dump_json(tuple(found), exclude_defaults=True)
+
+
+def _entry(key: str, place: _Place | None) -> _Entry:
+    if place is None:
+        return _Entry(key)
+    is_former, position, record = place
+    return _Entry(key, position, is_former, record)
+
+
+def _reference(content: bytes, revision: int, points: int) -> SegmentReference:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return SegmentReference(name=f"{revision}-{sha256[:16]}.json", sha256=sha256, points=points)

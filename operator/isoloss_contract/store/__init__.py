@@ -1,0 +1,33 @@
+"""Object storage, shared by operator, trainer and command line: s3://, gs:// and file://."""
+
+from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.errors import (
+    BadRecord,
+    BadStoreUri,
+    NewerRecord,
+    NotFound,
+    StoreError,
+    StoreNotInstalled,
+    StoreUnavailable,
+    WriteConflict,
+)
+from isoloss_contract.store.folder import MAX_RECORD_BYTES, Store, check_uri
+from isoloss_contract.store.parsing import parse_json_object, parse_record, parse_record_lines
+
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "BadRecord",
+    "BadStoreUri",
+    "NewerRecord",
+    "NotFound",
+    "Patience",
+    "Store",
+    "StoreError",
+    "StoreNotInstalled",
+    "StoreUnavailable",
+    "WriteConflict",
+    "check_uri",
+    "parse_json_object",
+    "parse_record",
+    "parse_record_lines",
+]

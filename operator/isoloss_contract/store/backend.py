@@ -1,0 +1,55 @@
+"""What a kind of storage must be able to do for `Store`.
+
+A backend tries once. It raises FileNotFoundError where nothing is there, Unusable, Changed, and any
+other exception where the storage did not do what was asked. `Store` retries and names the URI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a store is waited for."""
+
+    attempts: int = 8
+    """Tries of one call, with growing pauses between them."""
+    longest_pause_seconds: float = 8.0
+    connect_seconds: float = 10.0
+    silence_seconds: float = 60.0
+    """A connection that brings no byte for this long has failed."""
+    attempt_seconds: float = 3600.0
+    """Of one try, however steadily bytes arrive."""
+
+
+class Backend(Protocol):
+    """One folder in one kind of storage. Thread-safe; paths are relative to the folder."""
+
+    def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
+        """Content and version. Raises Unusable where it is longer than `max_bytes`."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace the object atomically, or make it."""
+
+    def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
+        """Replace the object if it still has that version; for None, make it. Its new version.
+
+        Where answers can be lost the object keeps `mark`, which no other write has. Raises Changed.
+        """
+
+    def version_marked(self, path: str, mark: str) -> str | None:
+        """The version of the object if the write with that mark made it."""
+
+    def stamp(self, path: str) -> str:
+        """Something that changes whenever the object is replaced, found without reading it."""
+
+    def names(self, path: str) -> list[str]:
+        """Names of the objects and folders directly under `path`, in any order."""
+
+    def remove(self, path: str) -> None:
+        """Remove an object or folder, or do nothing."""
+
+    def open(self, path: str) -> BinaryIO:
+        """A stream of the content, for what does not fit into memory."""

@@ -1,0 +1,136 @@
+"""Objects in Google Cloud Storage. Conditional writes are ifGenerationMatch, with 0 for "none there".
+
+gcsfs repeats each request six times by itself; here it asks once, because `Store` retries and has
+to know whether an earlier try went unanswered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, BinaryIO, TypeVar, cast
+
+from aiohttp import ClientTimeout
+from fsspec.asyn import sync
+from gcsfs import GCSFileSystem
+
+from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.errors import Changed, Unusable
+
+Answer = TypeVar("Answer")
+_ask_once = getattr(GCSFileSystem._request, "__wrapped__", GCSFileSystem._request)
+_OBJECT = "b/{}/o/{}"
+_MARK = "isoloss-write"
+
+
+class GsBackend:
+    """The folder `root`, BUCKET/PREFIX."""
+
+    def __init__(self, root: str, patience: Patience) -> None:
+        self._bucket, _, self._prefix = root.partition("/")
+        self._seconds = patience.attempt_seconds
+        self._files = GCSFileSystem(
+            use_listings_cache=False,
+            requests_timeout=ClientTimeout(
+                total=None,
+                sock_connect=patience.connect_seconds,
+                sock_read=patience.silence_seconds,
+            ),
+        )
+
+    def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
+        """Content and generation."""
+
+        async def get() -> tuple[bytes, str]:
+            facts = await self._facts(path)
+            if int(facts.get("size", 0)) > max_bytes:
+                raise Unusable(f"larger than {max_bytes} bytes")
+            generation = str(facts["generation"])
+            # Replaced in between, that generation is gone: the answer is 412, and the next try reads the new one.
+            content = await self._ask(
+                "GET", _OBJECT, self._bucket, self._key(path),
+                alt="media", ifGenerationMatch=generation,
+            )  # fmt: skip
+            return content, generation
+
+        return self._wait(get)
+
+    def write(self, path: str, content: bytes) -> None:
+        """In parts where it is large."""
+        self._wait(lambda: self._files._pipe_file(f"{self._bucket}/{self._key(path)}", content))
+
+    def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
+        """One upload under a condition."""
+        facts = json.dumps({"name": self._key(path), "metadata": {_MARK: mark}})
+        head = f"--{mark}\r\nContent-Type: application/json\r\n\r\n{facts}\r\n"
+        head += f"--{mark}\r\nContent-Type: application/octet-stream\r\n\r\n"
+        body = head.encode() + content + f"\r\n--{mark}--\r\n".encode()
+
+        async def put() -> str:
+            try:
+                answer = await self._ask(
+                    "POST", f"{self._files._location}/upload/storage/v1/b/{self._bucket}/o",
+                    data=body, headers={"Content-Type": f"multipart/related; boundary={mark}"},
+                    uploadType="multipart", ifGenerationMatch=version or "0",
+                )  # fmt: skip
+            except FileExistsError as error:  # gcsfs' word for status 412
+                raise Changed from error
+            return str(json.loads(answer)["generation"])
+
+        return self._wait(put)
+
+    def version_marked(self, path: str, mark: str) -> str | None:
+        """By the object's metadata."""
+        try:
+            facts = self._wait(lambda: self._facts(path))
+        except FileNotFoundError:
+            return None
+        return str(facts["generation"]) if facts.get("metadata", {}).get(_MARK) == mark else None
+
+    def stamp(self, path: str) -> str:
+        """The generation."""
+        return str(self._wait(lambda: self._facts(path))["generation"])
+
+    def names(self, path: str) -> list[str]:
+        """A thousand per request."""
+        folder = f"{self._key(path)}/".lstrip("/")
+
+        async def pages() -> list[str]:
+            query: dict[str, str] = {"prefix": folder, "delimiter": "/"}
+            found: list[str] = []
+            while True:
+                page = json.loads(await self._ask("GET", "b/{}/o", self._bucket, **query))
+                found += page.get("prefixes", ())
+                found += (each["name"] for each in page.get("items", ()))
+                if "nextPageToken" not in page:
+                    return found
+                query["pageToken"] = page["nextPageToken"]
+
+        return [name.removeprefix(folder).rstrip("/") for name in self._wait(pages)]
+
+    def remove(self, path: str) -> None:
+        """An object, or all below a folder."""
+        try:
+            target = f"{self._bucket}/{self._key(path)}"
+            self._wait(lambda: self._files._rm(target, recursive=True))
+        except FileNotFoundError:
+            return
+
+    def open(self, path: str) -> BinaryIO:
+        """Read ahead in blocks."""
+        return cast("BinaryIO", self._files.open(f"{self._bucket}/{self._key(path)}", "rb"))
+
+    async def _facts(self, path: str) -> dict[str, Any]:
+        """The object's metadata."""
+        answer = await self._ask("GET", _OBJECT, self._bucket, self._key(path))
+        return cast("dict[str, Any]", json.loads(answer))
+
+    async def _ask(self, method: str, path: str, *names: str, **options: Any) -> bytes:
+        _, _, _, content = await _ask_once(self._files, method, path, *names, **options)
+        return cast("bytes", content)
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}".strip("/")
+
+    def _wait(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))

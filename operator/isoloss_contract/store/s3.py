@@ -1,0 +1,157 @@
+"""Objects in S3. Conditional writes are If-Match and If-None-Match of PutObject.
+
+Real S3 answers 412 where the condition does not hold, 409 where another request to the object is
+under way, and 404 where an object to be replaced is gone: all three mean that it must be read
+again. The role needs s3:GetObject beside s3:PutObject. botocore's and s3fs' own retries are off,
+because they multiply: `Store` retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, BinaryIO, TypeVar, cast
+
+from botocore.exceptions import ClientError
+from fsspec.asyn import sync
+from s3fs import S3FileSystem
+
+from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.errors import Changed, Unusable
+
+Answer = TypeVar("Answer")
+Client = Any
+_ABSENT = ("NoSuchKey", "404")
+_DENIED = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+_CHANGED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
+_CONNECTIONS = 32
+_MARK = "isoloss-write"
+
+
+class S3Backend:
+    """The folder `root`, BUCKET/PREFIX."""
+
+    def __init__(self, root: str, patience: Patience) -> None:
+        self._bucket, _, self._prefix = root.partition("/")
+        self._seconds = patience.attempt_seconds
+        self._files = S3FileSystem(
+            # No listing cache: the operator must see what pods have just written.
+            use_listings_cache=False,
+            config_kwargs={
+                "connect_timeout": patience.connect_seconds,
+                "read_timeout": patience.silence_seconds,
+                "max_pool_connections": _CONNECTIONS,
+                "retries": {"total_max_attempts": 1},
+            },
+        )
+        self._files.retries = 1
+
+    def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
+        """Content and ETag."""
+
+        async def get(client: Client) -> tuple[bytes, str]:
+            answer = await client.get_object(Bucket=self._bucket, Key=self._key(path))
+            async with answer["Body"] as body:
+                if answer["ContentLength"] > max_bytes:
+                    raise Unusable(f"larger than {max_bytes} bytes")
+                return await body.read(), answer["ETag"]
+
+        return self._ask(get)
+
+    def write(self, path: str, content: bytes) -> None:
+        """In parts where it is large."""
+        self._wait(lambda: self._files._pipe_file(self._path(path), content))
+
+    def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
+        """One PutObject under a condition."""
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+
+        async def put(client: Client) -> str:
+            try:
+                answer = await client.put_object(
+                    Bucket=self._bucket, Key=self._key(path), Body=content,
+                    Metadata={_MARK: mark}, **condition,
+                )  # fmt: skip
+            except ClientError as error:
+                # A missing bucket is NoSuchBucket.
+                if _code(error) in (*_CHANGED, *_ABSENT):
+                    raise Changed from error
+                raise
+            return cast("str", answer["ETag"])
+
+        return self._ask(put)
+
+    def version_marked(self, path: str, mark: str) -> str | None:
+        """By the object's metadata."""
+        try:
+            facts = self._head(path)
+        except FileNotFoundError:
+            return None
+        return str(facts["ETag"]) if facts.get("Metadata", {}).get(_MARK) == mark else None
+
+    def stamp(self, path: str) -> str:
+        """The ETag."""
+        return str(self._head(path)["ETag"])
+
+    def _head(self, path: str) -> dict[str, Any]:
+        async def head(client: Client) -> dict[str, Any]:
+            return cast(
+                "dict[str, Any]",
+                await client.head_object(Bucket=self._bucket, Key=self._key(path)),
+            )
+
+        return self._ask(head)
+
+    def names(self, path: str) -> list[str]:
+        """A thousand per request."""
+        folder = f"{self._key(path)}/".lstrip("/")
+
+        async def pages(client: Client) -> list[str]:
+            query = {"Bucket": self._bucket, "Prefix": folder, "Delimiter": "/"}
+            found: list[str] = []
+            while True:
+                page = await client.list_objects_v2(**query)
+                found += (each["Prefix"] for each in page.get("CommonPrefixes", ()))
+                found += (each["Key"] for each in page.get("Contents", ()))
+                if not page.get("IsTruncated"):
+                    return found
+                query["ContinuationToken"] = page["NextContinuationToken"]
+
+        return [name.removeprefix(folder).rstrip("/") for name in self._ask(pages)]
+
+    def remove(self, path: str) -> None:
+        """An object, or all below a folder."""
+        try:
+            self._wait(lambda: self._files._rm(self._path(path), recursive=True))
+        except FileNotFoundError:
+            return
+
+    def open(self, path: str) -> BinaryIO:
+        """Read ahead in blocks."""
+        return cast("BinaryIO", self._files.open(self._path(path), "rb"))
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}".strip("/")
+
+    def _path(self, path: str) -> str:
+        return f"{self._bucket}/{self._key(path)}"
+
+    def _ask(self, call: Callable[[Client], Coroutine[Any, Any, Answer]]) -> Answer:
+        async def asked() -> Answer:
+            await self._files.set_session()
+            return await call(await self._files.get_s3(self._bucket))
+
+        try:
+            return self._wait(asked)
+        except ClientError as error:
+            if _code(error) in _ABSENT:
+                raise FileNotFoundError from error
+            if _code(error) in _DENIED:
+                raise PermissionError(str(error)) from error
+            raise
+
+    def _wait(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

@@ -1,0 +1,86 @@
+"""One request, sent once: through the official client's authentication, TLS and connection pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+from kubernetes.client import ApiClient, ApiException
+
+CONNECT_SECONDS = 5.0
+CHUNK = 2**16
+TRANSPORT_ERRORS = (urllib3.exceptions.HTTPError, ApiException, OSError)
+"""What `send` raises where there is no answer."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to the API server."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    query: Sequence[tuple[str, str]] = ()
+    content_type: str = "application/json"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, whatever its status."""
+
+    status: int
+    content: bytes
+    retry_after: str | None
+    """The header of that name."""
+    date: str | None = None
+    """The header of that name: the server's clock."""
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the server has refused to begin, and asks to come again."""
+        return self.status == 429 or (self.status == 503 and self.retry_after is not None)
+
+
+class Transport:
+    """Sends requests. Thread-safe."""
+
+    def __init__(self, client: ApiClient, *, user_agent: str) -> None:
+        client.user_agent = user_agent
+        # By default urllib3 sends a request up to four times, each with the whole timeout.
+        client.rest_client.pool_manager.connection_pool_kw["retries"] = False
+        self._client = client
+
+    def send(self, request: Request, deadline: float) -> Answer:
+        """The answer, whole before `deadline` (by time.monotonic). Raises TRANSPORT_ERRORS."""
+        verb, url, headers, _, _ = self._client.param_serialize(
+            request.method,
+            request.path,
+            query_params=list(request.query),
+            header_params={"Accept": "application/json", "Content-Type": request.content_type},
+            auth_settings=["BearerToken"],
+        )
+        left = max(0.001, deadline - time.monotonic())
+        timeout = (min(CONNECT_SECONDS, left), left)
+        # The body is passed by here: param_serialize would copy all of it.
+        raw = self._client.call_api(verb, url, headers, request.body, _request_timeout=timeout)
+        content = _content(raw.response, deadline)
+        headers = raw.headers
+        return Answer(raw.status, content, headers.get("Retry-After"), headers.get("Date"))
+
+
+def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """The whole body. The client's timeout is of each read; this one is of all of them together."""
+    parts = []
+    while part := response.read1(CHUNK):
+        parts.append(part)
+        if time.monotonic() > deadline:
+            response.close()
+            raise TimeoutError("the answer did not end in time")
+    response.release_conn()
+    return b"".join(parts)

@@ -1,0 +1,178 @@
+"""What to do about each reason: the written part of the generated reference page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from isoloss.laws import RefusalReason as Refused
+from isoloss_operator.decide.jobs.failures import FailureClass as Failed
+from isoloss_operator.decide.reasons import Reason
+
+NOTHING: Final = "Nothing."
+_TRAINER_MESSAGE: Final = "The condition's message names the file; correct it where it is stored. It is tried again by itself."
+
+ADVICE: Final[Mapping[Reason, str]] = {
+    Reason.NOT_YET_KNOWN: NOTHING,
+    Reason.NOTHING_WRONG: NOTHING,
+    Reason.ACCEPTED: NOTHING,
+    Reason.INVALID_SPEC: "Correct the fields that the message names.",
+    Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or ask the operator's administrator "
+    "to add one to the chart's `allowedStorage`.",
+    Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials. "
+    "It is tried again by itself; nothing is lost meanwhile.",
+    Reason.STORAGE_NOT_WRITABLE: "Check quota and write permission of the operator's credentials under "
+    "`sweeps/`. It is tried again by itself.",
+    Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
+    Reason.WRITE_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
+    "the namespace. It is tried again by itself.",
+    Reason.INTERNAL_ERROR: "Read the operator's log for the trace and report it. Other resources are not "
+    "affected; the pass is tried again with growing delays.",
+    Reason.BAD_CONFIGURATION: "Correct the field that the message names; the sweep goes on by itself.",
+    Reason.JOB_REFUSED: "Correct the pod template that the message names, or make room in the quota.",
+    Reason.DATA_PREPARED: NOTHING,
+    Reason.PREPARING_DATA: "Nothing; the log of the prepare pod shows how far it is.",
+    Reason.BAD_DATA: _TRAINER_MESSAGE,
+    Reason.PREPARATION_FAILED: "Read the message and the log of the last prepare pod. A changed pod template "
+    "or corpus starts the retries anew.",
+    Reason.TEXT_FIELD_MISSING: "Set the domain's `textField` to the field that holds the text, or correct the "
+    "documents.",
+    Reason.NO_FILES: "Correct the domain's `uri`, or upload the files.",
+    Reason.UNREADABLE_FILE: _TRAINER_MESSAGE,
+    Reason.BAD_JSON: _TRAINER_MESSAGE,
+    Reason.NOT_UTF8: "Convert the file that the message names to UTF-8.",
+    Reason.DOCUMENT_TOO_LARGE: "Split the document that the message names.",
+    Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` where "
+    "validation is what lacks them.",
+    Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`: a folder with tokenizer.json under a prefix that the "
+    "namespace may use.",
+    Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Find out who else writes to the store.",
+    Reason.TRAINING: NOTHING,
+    Reason.FITTING: NOTHING,
+    Reason.FINISHED: NOTHING,
+    Reason.WAITING_TO_RETRY: "Nothing, unless it recurs: then read the events of the sweep for what ends the "
+    "attempts.",
+    Reason.QUEUED: "Nothing, or look at the LocalQueue that `queue.localQueue` names.",
+    Reason.SECRET_MISSING: "Create the Secret or ConfigMap that the message names.",
+    Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
+    Reason.UNSCHEDULABLE: "Compare the requests and node selectors of the pod template with the nodes.",
+    Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
+    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done.",
+    Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` for the classes, correct the cause in the pod template "
+    "or the proxies, or raise `failurePolicy.maxFailedPoints`.",
+    Reason.FITTED: NOTHING,
+    Reason.PROVISIONAL: "Nothing; wait for Ready before the numbers are used.",
+    Reason.NO_RESULTS: "Nothing while points are training; otherwise read `status.failures`.",
+    Reason.FIT_FAILED: "Read the message; the operator's log has the trace. It is tried again when the points "
+    "change.",
+    Reason.LAWS_REFUSED: "Read the message for what the data lack.",
+    Reason.SUSPENDED: "Set `spec.suspend` to false to go on.",
+    Reason.SUSPENDING: NOTHING,
+    Reason.NOT_SUSPENDED: NOTHING,
+    Reason.UP_TO_DATE: NOTHING,
+    Reason.CONVERGING: NOTHING,
+    Reason.PREDICTED: NOTHING,
+    Reason.SWEEP_NOT_FOUND: "Create the ScalingSweep in the same namespace, or correct `sweepRef.name`.",
+    Reason.SWEEP_NOT_READY: "Nothing; the prediction follows the sweep by itself.",
+    Reason.SWEEP_INVALID: "Correct the sweep's spec.",
+    Reason.LAWS_UNREADABLE: "Nothing; the sweep fits its laws again. Find out who else writes to the store.",
+    Reason.EVALUATING: NOTHING,
+    Reason.EVALUATED: NOTHING,
+    Reason.INITIAL_LOSS_GIVEN: NOTHING,
+    Reason.NOT_A_CHECKPOINT: "Point `checkpoint.uri` to a folder with config.json and safetensors files.",
+    Reason.WEIGHTS_MISSING: "Upload the shards that the message names.",
+    Reason.NON_FINITE_WEIGHTS: "Use an earlier checkpoint: this one has NaN or infinite weights.",
+    Reason.NON_FINITE_LOSS: "Check that checkpoint and tokenizer belong together.",
+    Reason.REMOTE_CODE_REFUSED: "Convert the checkpoint to a model type that transformers has itself.",
+    Reason.TOKENIZER_DIFFERS: "Give `initialLoss` measured on the sweep's validation text, or a checkpoint whose "
+    "tokenizer lies beside it.",
+    Reason.EVALUATION_FAILED: "Read the message and the log of the evaluate pod; any change of the spec starts "
+    "the retries anew.",
+    Reason.UP_TO_DATE_WITH_SWEEP: NOTHING,
+    Reason.SWEEP_CHANGED: "Nothing; the answer is computed anew when the sweep is done.",
+    Reason.CONFIG_MAP_TAKEN: "Choose another `publish.configMapName`, or delete the ConfigMap.",
+    Reason.CONFIG_MAP_REFUSED: "Correct `publish.configMapName`, or make room in the quota.",
+}
+
+REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
+    Refused.TOO_FEW_SIZES: ("The question needs more sizes than the data have.", "Add a proxy."),
+    Refused.TOO_FEW_RUNS: (
+        "Too few runs of a size are usable.",
+        "Add grid points or repair failed ones.",
+    ),
+    Refused.TOO_FEW_EVALUATIONS: (
+        "The runs have too few evaluations to compare at equal loss.",
+        "Lower `evaluation.firstTokens` or raise `perDecade`.",
+    ),
+    Refused.NO_COMMON_LOSS_RANGE: (
+        "The sizes have no range of losses in common.",
+        "Train the smaller proxies longer, or take sizes closer together.",
+    ),
+    Refused.OPTIMUM_ON_LEARNING_RATE_EDGE: (
+        "The best learning rate lies at the edge of the grid or beyond.",
+        "Add learning rates on the side that the message names.",
+    ),
+    Refused.OPTIMUM_ON_BATCH_SIZE_EDGE: (
+        "The best batch size lies at the edge of the grid or beyond.",
+        "Add batch sizes on the side that the message names.",
+    ),
+    Refused.SURFACE_NOT_CONVEX: (
+        "The losses have no single valley over learning rate and batch size.",
+        "Look at the report for runs that stand out.",
+    ),
+    Refused.TREND_INDISTINGUISHABLE_FROM_NOISE: (
+        "The answer would be too vague to be worth anything.",
+        "Add sizes, or grid points near the optimum.",
+    ),
+    Refused.IRREDUCIBLE_LOSS_NOT_IDENTIFIED: (
+        "The irreducible loss cannot be told from the data.",
+        "Train longer, or set `fit.irreducibleLoss`.",
+    ),
+    Refused.INITIAL_LOSS_BELOW_IRREDUCIBLE: (
+        "The checkpoint is better than the laws allow any model to be.",
+        "Check that the initial loss was measured on the sweep's validation text.",
+    ),
+    Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
+        "The checkpoint is worse than anything the sweep has seen.",
+        "Check tokenizer and validation text of the initial loss.",
+    ),
+    Refused.EXTRAPOLATION_TOO_FAR: (
+        "The target is too far outside the data.",
+        "Train larger proxies, or for more tokens.",
+    ),
+    Refused.MIXED_TOKENIZERS: (
+        "Runs of several tokenizers cannot be compared.",
+        "Fit one tokenizer at a time.",
+    ),
+    Refused.MIXED_SEQUENCE_LENGTHS: (
+        "Runs of several sequence lengths cannot be compared.",
+        "Fit one sequence length at a time.",
+    ),
+    Refused.MIXED_LOSS_KINDS: (
+        "Raw and averaged losses, or other kinds, are mixed.",
+        "Give one kind of loss.",
+    ),
+    Refused.DUPLICATED_RUN: (
+        "Two runs of one configuration disagree in a way that seeds do not explain.",
+        "Remove one of the two that the message names.",
+    ),
+    Refused.LAW_REFUSED: ("A law that the question needs was refused.", "Read the message."),
+}
+
+FAILURES: Final[Mapping[Failed, str]] = {
+    Failed.INTERRUPTED: "Nothing; the attempt runs again from its checkpoint.",
+    Failed.POD_VANISHED: "Nothing, unless it recurs: look for nodes that disappear.",
+    Failed.NODE_LOST: "Repair or remove the node; the attempt runs again elsewhere.",
+    Failed.CLAIMED_ELSEWHERE: "Nothing: another sweep trains the same point and both will use it.",
+    Failed.OUT_OF_MEMORY: "Use larger devices, or a smaller proxy or sequence length.",
+    Failed.HOST_OUT_OF_MEMORY: "Raise the memory limit of the pod template where it recurs.",
+    Failed.BAD_CONFIGURATION: "Correct the field that the condition names.",
+    Failed.BAD_DATA: "Correct the file that the message names.",
+    Failed.STORAGE: "Check the pods' credentials and the store.",
+    Failed.DEADLINE: "Raise `failurePolicy.attemptDeadlineSeconds`.",
+    Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` where steps are that slow.",
+    Failed.RESULT_MISSING: "Read the pod's log; check that the image is a trainer of this version.",
+    Failed.RESULT_UNREADABLE: "Nothing; it is set aside and trained again. Find out who else writes there.",
+    Failed.TRAJECTORY_UNREADABLE: "Nothing; it is set aside and trained again. Find out who else writes there.",
+    Failed.CRASHED: "Read the message and the pod's log.",
+}

@@ -1,0 +1,156 @@
+"""The reference pages of condition reasons, event reasons and metrics, from the code that gives them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+
+from isoloss_operator.api.statuses import (
+    Condition,
+    ExtrapolationStatus,
+    HyperparamPredictionStatus,
+    ScalingSweepStatus,
+)
+from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
+from isoloss_operator.process.metrics import Metrics
+
+WRITTEN = "Written by `python -m isoloss_operator.generate.crdgen`."
+REASONS_INTRODUCTION = f"""\
+# Reasons
+
+{WRITTEN}
+
+Every condition of a ScalingSweep or HyperparamPrediction has a reason from the first two tables;
+events carry the same reasons, and those of the third for attempts that ended. `Ready` is what to
+wait for; `Stalled=True` says that nothing will happen until somebody changes something."""
+METRICS_INTRODUCTION = f"""\
+# Metrics
+
+{WRITTEN}
+
+The operator serves them at `/metrics`. No label names a point, so their number does not
+grow with a sweep. Gauges of single sweeps and predictions can be switched off with the chart's
+`metrics.perSweep`."""
+
+
+def reasons_page() -> str:
+    """Markdown: every reason with its meaning and what to do."""
+    meanings, failures = member_texts(Reason), member_texts(FailureClass)
+    parts = [
+        REASONS_INTRODUCTION,
+        "## Conditions and events",
+        _table(
+            ("reason", "meaning", "what to do"),
+            ((f"`{reason}`", meanings[reason.name], ADVICE[reason]) for reason in Reason),
+        ),
+        "## Refusals of the laws",
+        "They stand in `FitReady` and `Ready` of a sweep and in `Ready` of a prediction. The message has the numbers.",
+        _table(
+            ("reason", "meaning", "what to do"),
+            ((f"`{reason}`", *texts) for reason, texts in REFUSALS.items()),
+        ),
+        "## Attempts that ended without a result",
+        "Events of a sweep, and `reason` in `status.failures`. What is not charged does not count against "
+        "`failurePolicy.retriesPerPoint`.",
+        _table(
+            ("reason", "meaning", "charged", "what to do"),
+            (
+                (
+                    f"`{each}`",
+                    failures[each.name],
+                    "no" if each in UNCHARGED else "yes",
+                    FAILURES[each],
+                )
+                for each in FailureClass
+            ),
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def metrics_page() -> str:
+    """Markdown: every metric with its type, labels and meaning."""
+    metrics = sample_metrics()
+    declared = {
+        metric.name: collector._labelnames
+        for collector in vars(metrics).values()
+        if isinstance(collector, MetricWrapperBase)
+        for metric in collector.describe()
+    }
+    rows = (
+        (
+            f"`{_name(metric)}`",
+            metric.type,
+            ", ".join(f"`{label}`" for label in declared.get(metric.name) or _labels(metric)),
+            metric.documentation,
+        )
+        for metric in sorted(metrics.registry.collect(), key=lambda metric: metric.name)
+    )
+    table = _table(("metric", "type", "labels", "meaning"), rows)
+    return "\n\n".join([METRICS_INTRODUCTION, table]) + "\n"
+
+
+def sample_metrics() -> Metrics:
+    """The metrics of an operator that has a sweep and a prediction."""
+    metrics = Metrics(per_object=True)
+    condition = Condition(
+        type="Ready",
+        status="True",
+        reason="Fitted",
+        message="",
+        observed_generation=1,
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    sweep = ScalingSweepStatus(
+        conditions=(condition,),
+        planned_flops="1",
+        spent_flops="1",
+        accelerator_hours="1",
+        estimated_completion="2026-01-01T00:00:00Z",
+    )
+    prediction = HyperparamPredictionStatus(
+        conditions=(condition,), extrapolation=ExtrapolationStatus(compute_factor="1")
+    )
+    metrics.statuses.show_sweep(("namespace", "name"), sweep, 0.0)
+    metrics.statuses.show_prediction(("namespace", "name"), prediction)
+    return metrics
+
+
+def member_texts(kind: type[StrEnum]) -> dict[str, str]:
+    """The text below each member of an enumeration, by the member's name; empty where there is none."""
+    source = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(source, ast.ClassDef)
+    texts = dict.fromkeys(kind.__members__, "")
+    for member, text in zip(source.body, source.body[1:], strict=False):
+        if not isinstance(member, ast.Assign) or not isinstance(text, ast.Expr):
+            continue
+        if isinstance(text.value, ast.Constant) and isinstance(member.targets[0], ast.Name):
+            texts[member.targets[0].id] = " ".join(str(text.value.value).split())
+    return texts
+
+
+def _name(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+def _labels(metric: Metric) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for sample in metric.samples for name in sample.labels))
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = tuple(header)
+    return "\n".join(_lines(head, rows))
+
+
+def _lines(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"

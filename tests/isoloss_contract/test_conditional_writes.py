@@ -1,0 +1,183 @@
+"""Reading with a version and writing only over that version, on every kind of store."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import s3fs
+
+from devcluster.object_storage import ObjectStorage
+from isoloss_contract.store import (
+    BadRecord,
+    NotFound,
+    Store,
+    StoreUnavailable,
+    WriteConflict,
+)
+from tests.isoloss_contract.conftest import BUCKET, SHORT, OpenStore
+from tests.support.faulty_proxy import FaultyProxy
+
+HEAD = "sweeps/a/head.json"
+WRITERS = 8
+
+
+def test_an_object_is_made_only_where_nothing_is(open_store: OpenStore) -> None:
+    store = open_store()
+    version = store.write_if(HEAD, b"first", None)
+    assert store.read_versioned(HEAD) == (b"first", version)
+    with pytest.raises(WriteConflict, match=HEAD):
+        open_store().write_if(HEAD, b"second", None)
+    assert store.read(HEAD) == b"first"
+
+
+def test_an_object_is_replaced_only_in_the_version_that_was_read(open_store: OpenStore) -> None:
+    store, other = open_store(), open_store()
+    old = store.write_if(HEAD, b"first", None)
+    new = other.write_if(HEAD, b"second", old)
+    assert new != old
+    with pytest.raises(WriteConflict, match=HEAD):
+        store.write_if(HEAD, b"third", old)
+    content, version = store.read_versioned(HEAD)
+    assert (content, version) == (b"second", new)
+    store.write_if(HEAD, b"third", version)
+    assert other.read(HEAD) == b"third"
+
+
+def test_an_object_that_is_gone_is_not_made_again_by_a_replacement(open_store: OpenStore) -> None:
+    store = open_store()
+    version = store.write_if(HEAD, b"first", None)
+    store.remove(HEAD)
+    with pytest.raises(WriteConflict, match=HEAD):
+        store.write_if(HEAD, b"second", version)
+    with pytest.raises(NotFound):
+        store.read_versioned(HEAD)
+
+
+def test_an_unconditional_write_is_noticed(open_store: OpenStore) -> None:
+    store = open_store()
+    version = store.write_if(HEAD, b"first", None)
+    store.write(HEAD, b"by another")
+    with pytest.raises(WriteConflict, match=HEAD):
+        store.write_if(HEAD, b"second", version)
+
+
+def test_of_many_writers_with_one_version_one_wins(open_store: OpenStore) -> None:
+    version: str | None = None
+    for turn in range(5):
+        start = threading.Barrier(WRITERS)
+        stores = [open_store() for _ in range(WRITERS)]
+
+        def write(
+            writer: int,
+            turn: int = turn,
+            version: str | None = version,
+            start: threading.Barrier = start,
+            stores: list[Store] = stores,
+        ) -> str | None:
+            start.wait()
+            try:
+                return stores[writer].write_if(HEAD, f"{turn} {writer}".encode(), version)
+            except WriteConflict:
+                return None
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            versions = list(pool.map(write, range(WRITERS)))
+        (winner,) = [writer for writer, written in enumerate(versions) if written]
+        version = versions[winner]
+        assert open_store().read_versioned(HEAD) == (f"{turn} {winner}".encode(), version)
+
+
+def test_a_read_with_a_version_is_bounded_and_knows_absence(open_store: OpenStore) -> None:
+    store = open_store()
+    store.write(HEAD, b"x" * 1001)
+    with pytest.raises(BadRecord, match="larger than 1000 bytes"):
+        store.read_versioned(HEAD, max_bytes=1000)
+    assert len(store.read_versioned(HEAD, max_bytes=1001)[0]) == 1001
+    store.write(HEAD, b"")
+    assert store.read_versioned(HEAD, max_bytes=0)[0] == b""
+    with pytest.raises(NotFound):
+        store.read_versioned("sweeps/a/other.json")
+
+
+def test_a_stamp_changes_with_every_replacement(open_store: OpenStore) -> None:
+    store = open_store()
+    store.write(HEAD, b"first")
+    first = store.stamp(HEAD)
+    assert store.stamp(HEAD) == first
+    store.write(HEAD, b"other")
+    assert store.stamp(HEAD) != first
+    with pytest.raises(NotFound):
+        store.stamp("sweeps/a/other.json")
+
+
+def test_names_and_removal_are_the_same_everywhere(open_store: OpenStore) -> None:
+    store = open_store()
+    for path in ("points/a/config.json", "points/a/result.json", "points/b/result.json"):
+        store.write_if(path, b"1", None)
+    assert (store.names("points"), store.names("points/a")) == (
+        ["a", "b"],
+        ["config.json", "result.json"],
+    )
+    assert store.names("nothing") == []
+    with store.open("points/a/config.json") as stream:
+        assert stream.read() == b"1"
+    store.remove("points/a")
+    store.remove("points/a")
+    assert store.names("points") == ["b"]
+
+
+@pytest.fixture
+def proxied(s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> FaultyProxy:
+    """A relay through which S3 is reached."""
+    s3fs.S3FileSystem.clear_instance_cache()
+    proxy = FaultyProxy(s3_environment.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    return proxy
+
+
+@pytest.mark.s3
+def test_a_write_whose_answer_was_lost_is_not_a_conflict(
+    proxied: FaultyProxy,
+) -> None:
+    """The second try finds the object changed, by the first."""
+    path = "lost/head.json"
+    store = Store(f"s3://{BUCKET}", SHORT)
+    store.remove(path)
+    proxied.answers_to_lose = 1
+    version = store.write_if(path, b"first", None)
+    assert store.read_versioned(path) == (b"first", version)
+    proxied.answers_to_lose = 1
+    version = store.write_if(path, b"second", version)
+    assert store.read_versioned(path) == (b"second", version)
+
+
+@pytest.mark.s3
+def test_while_answers_are_lost_the_outcome_is_unknown_and_reading_again_tells(
+    proxied: FaultyProxy,
+) -> None:
+    path = "lost/other.json"
+    store = Store(f"s3://{BUCKET}", SHORT)
+    store.remove(path)
+    proxied.answers_to_lose = 100
+    with pytest.raises(StoreUnavailable, match=path):
+        store.write_if(path, b"first", None)
+    proxied.answers_to_lose = 0
+    content, version = store.read_versioned(path)
+    assert content == b"first"
+    store.write_if(path, b"second", version)
+
+
+@pytest.mark.s3
+@pytest.mark.usefixtures("s3_environment")
+def test_a_missing_bucket_is_no_conflict_and_not_an_absence() -> None:
+    store = Store("s3://no-such-bucket/a", SHORT)
+    for call in (
+        lambda: store.write_if(HEAD, b"1", None),
+        lambda: store.write_if(HEAD, b"1", "abc"),
+        lambda: store.read_versioned(HEAD),
+        lambda: store.names("points"),
+    ):
+        with pytest.raises(StoreUnavailable, match="bucket"):
+            call()

@@ -1,0 +1,212 @@
+"""What a call does when the server does not answer, answers slowly or nonsense: one request, one deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kubernetes import client
+
+from isoloss_operator.cluster.client import JOB, SWEEP, Cluster, Unavailable
+from isoloss_operator.pass_deadline import carried, pass_deadline, within
+
+Serve = Callable[[socket.socket], None]
+
+
+class Server:
+    """A TCP server that counts requests and answers each connection's first one with `serve`."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.requests = 0
+        self._serve = serve
+        self._stopped = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cluster(self, call_seconds: float) -> Cluster:
+        """Its client, as the operator makes one."""
+        host = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        configuration = client.Configuration(host=host)
+        return Cluster(client.ApiClient(configuration), call_seconds=call_seconds)
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError), connection.makefile("rb") as stream:
+            while line := stream.readline():
+                length = 0
+                while line.strip():
+                    name, _, value = line.partition(b":")
+                    length = int(value) if name.lower() == b"content-length" else length
+                    line = stream.readline()
+                stream.read(length)
+                self.requests += 1
+                self._serve(connection)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Serve], Server]]:
+    servers: list[Server] = []
+
+    def start(answer: Serve) -> Server:
+        servers.append(Server(answer))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def respond(status: str, body: bytes, *headers: str) -> Serve:
+    head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers])
+    return lambda connection: connection.sendall(f"{head}\r\n\r\n".encode() + body)
+
+
+def trickle(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    for _ in range(1000):
+        connection.sendall(b" ")
+        time.sleep(0.05)
+
+
+def test_a_call_without_an_answer_is_sent_once_and_ends_in_time(
+    serve: Callable[[Serve], Server],
+) -> None:
+    server = serve(lambda _connection: time.sleep(30))
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="timed out"):
+        server.cluster(0.3).get(SWEEP, "x", "y")
+    assert server.requests == 1
+    assert time.monotonic() - started < 3
+
+
+def test_a_call_that_the_server_hangs_up_on_is_sent_once(
+    serve: Callable[[Serve], Server],
+) -> None:
+    server = serve(lambda connection: connection.shutdown(socket.SHUT_RDWR))
+    with pytest.raises(Unavailable):
+        server.cluster(5).get(SWEEP, "x", "y")
+    assert server.requests == 1
+
+
+def test_an_answer_that_trickles_ends_in_time(serve: Callable[[Serve], Server]) -> None:
+    server = serve(trickle)
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="did not end in time"):
+        server.cluster(0.3).get(SWEEP, "x", "y")
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        respond("200 OK", b"<html>a proxy's page</html>"),
+        lambda c: (c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"), c.close()),
+        lambda c: (c.sendall(b"nonsense"), c.close()),
+    ],
+    ids=["not JSON", "truncated", "not HTTP"],
+)
+def test_an_answer_that_is_none_is_unavailable(
+    serve: Callable[[Serve], Server], answer: Serve
+) -> None:
+    with pytest.raises(Unavailable):
+        serve(answer).cluster(5).get(SWEEP, "x", "y")
+
+
+def test_a_connection_is_used_again(serve: Callable[[Serve], Server]) -> None:
+    accepted: set[socket.socket] = set()
+    answer = respond("200 OK", b'{"kind": "ScalingSweep"}')
+
+    def note(connection: socket.socket) -> None:
+        accepted.add(connection)
+        answer(connection)
+
+    cluster = serve(note).cluster(5)
+    for _ in range(3):
+        assert cluster.get(SWEEP, "x", "y") == {"kind": "ScalingSweep"}
+    assert len(accepted) == 1
+
+
+def busy_then(answer: Serve, *refusals: Serve) -> Serve:
+    """Refuses so many times, then answers."""
+    queue = [*refusals]
+    return lambda connection: (queue.pop(0) if queue else answer)(connection)
+
+
+OK = respond("200 OK", b'{"kind": "Job"}')
+BUSY = respond("429 Too Many Requests", b'{"message": "too many"}', "Retry-After: 1")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [BUSY, respond("503 Service Unavailable", b"{}", "Retry-After: 1")],
+    ids=["429", "503"],
+)
+def test_an_overloaded_server_is_asked_again_once_it_wants_to_be(
+    serve: Callable[[Serve], Server], refusal: Serve
+) -> None:
+    """Also to create: a request that is refused for overload was not begun."""
+    server = serve(busy_then(OK, refusal))
+    started = time.monotonic()
+    assert server.cluster(10).create(JOB, "x", {}) == {"kind": "Job"}
+    assert 1 <= time.monotonic() - started < 5
+    assert server.requests == 2
+
+
+def test_while_one_thread_stays_away_all_do(serve: Callable[[Serve], Server]) -> None:
+    server = serve(busy_then(OK, BUSY))
+    cluster = server.cluster(10)
+    refused = threading.Thread(target=cluster.get, args=(JOB, "x", "y"))
+    refused.start()
+    time.sleep(0.3)
+    started = time.monotonic()
+    cluster.get(JOB, "x", "z")
+    assert time.monotonic() - started > 0.4
+    refused.join()
+
+
+def test_a_server_that_stays_overloaded_is_unavailable_in_time(
+    serve: Callable[[Serve], Server],
+) -> None:
+    server = serve(BUSY)
+    started = time.monotonic()
+    with pytest.raises(Unavailable):
+        server.cluster(1.5).get(SWEEP, "x", "y")
+    assert time.monotonic() - started < 2
+    assert server.requests <= 2
+
+
+def test_no_call_outlasts_its_pass(serve: Callable[[Serve], Server]) -> None:
+    cluster = serve(lambda _connection: time.sleep(30)).cluster(20)
+    started = time.monotonic()
+    with within(0.3), pytest.raises(Unavailable):
+        cluster.get(SWEEP, "x", "y")
+    with within(0), pytest.raises(Unavailable, match="no time is left"):
+        cluster.get(SWEEP, "x", "y")
+    assert time.monotonic() - started < 3
+
+
+def test_a_pass_takes_its_deadline_along_to_other_threads() -> None:
+    seen: list[float] = []
+    with within(5):
+        wanted = pass_deadline()
+        with within(50):
+            assert pass_deadline() == wanted, "an inner deadline does not lengthen the outer one"
+        work = carried(lambda: seen.append(pass_deadline()))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [wanted]
+    assert pass_deadline() == float("inf")

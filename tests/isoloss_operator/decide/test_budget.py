@@ -1,0 +1,203 @@
+"""What a sweep has spent and may still spend: edits, running attempts and lost ledgers included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from isoloss_contract.ledger import IntentAction, Ledger, Spend
+from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
+from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
+from tests.support.builders import (
+    NOW,
+    after,
+    complete,
+    condition,
+    failed,
+    job,
+    observed,
+    parsed,
+    points,
+    progress,
+    result,
+    sweep_spec,
+)
+
+POINTS = points()
+FIRST = POINTS[0]
+
+
+def known(world: ObservedSweep, **changes: Any) -> ObservedSweep:
+    return after(world, decide_sweep(world), **changes)
+
+
+def training(**changes: Any) -> ObservedSweep:
+    """Three points train and the ledger knows all eight."""
+    return known(observed(), **{"jobs": tuple(job(p) for p in POINTS[:3]), **changes})
+
+
+def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:
+    return replace(world, spec=parsed(sweep_spec(**changes)), generation=2)
+
+
+def without_first_rate(world: ObservedSweep) -> ObservedSweep:
+    return edited(world, grid={"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]})
+
+
+def ledger_of(plan_or_world: SweepPlan | ObservedSweep) -> Ledger:
+    assert isinstance(plan_or_world.ledger, Ledger)
+    return plan_or_world.ledger
+
+
+def cost(count: int) -> float:
+    return sum(point.flops for point in POINTS[:count])
+
+
+# ------------------------------------------------------------------------------------ what is spent
+
+
+def test_what_running_points_have_trained_is_spent() -> None:
+    """And shown before they end."""
+    half = {p.key: progress(p, p.tokens // 2) for p in POINTS[:3]}
+    plan = decide_sweep(training(progress=half))
+    expected = sum(six_nd(p.proxy.parameters, p.tokens // 2) for p in POINTS[:3])
+    assert float(plan.status.spent_flops) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_time_of_running_attempts_is_spent() -> None:
+    world = training(jobs=(job(FIRST, working_since=NOW - timedelta(hours=2), accelerators=4),))
+    assert decide_sweep(world).status.accelerator_hours == "8"
+
+
+def test_a_continued_run_costs_only_what_it_adds() -> None:
+    """Its progress counts from the checkpoint that an earlier attempt left."""
+    third = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}
+    crashed = known(training(jobs=(failed(FIRST),), progress=third))
+    before = float(decide_sweep(replace(crashed, jobs=())).status.spent_flops)
+    again = replace(crashed, jobs=(job(FIRST, attempt=2),), progress=third)
+    assert float(decide_sweep(again).status.spent_flops) == before
+
+
+def test_an_edit_of_the_grid_forgets_nothing_of_what_was_spent() -> None:
+    done = known(training(jobs=(complete(FIRST),), results={FIRST.key: result(FIRST)}))
+    spent = done.status["spentFlops"]
+    assert float(spent) == pytest.approx(FIRST.flops, rel=0.1)
+    plan = decide_sweep(without_first_rate(replace(done, jobs=(), results={})))
+    assert plan.status.spent_flops == spent
+    assert [record.key for record in ledger_of(plan).former] == [FIRST.key]
+
+
+def test_a_running_point_that_an_edit_drops_has_cost_what_it_trained() -> None:
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    working = job(FIRST, working_since=NOW - timedelta(hours=1))
+    world = without_first_rate(training(jobs=(working,)))
+    assert FIRST.key in sweep_reads(world, frozenset()).progress
+    plan = decide_sweep(replace(world, progress=half))
+    former = ledger_of(plan).former[0]
+    assert former.unfinished_flops == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
+    assert former.attempts.accelerator_seconds == 3600.0
+
+
+def test_a_point_that_returns_to_the_grid_goes_on_where_it_was() -> None:
+    """Its attempts are numbered on, so that no former pod is mistaken for a new one."""
+    gone = known(without_first_rate(known(training(jobs=(failed(FIRST),)))), jobs=())
+    back = decide_sweep(replace(gone, spec=parsed(sweep_spec()), generation=3))
+    record = next(r for r in ledger_of(back).points if r.key == FIRST.key)
+    assert record.attempts.ended == 1
+    assert ledger_of(back).former == ()
+
+
+def test_a_dropped_point_that_never_ran_leaves_nothing_behind() -> None:
+    plan = decide_sweep(without_first_rate(known(observed())))
+    assert ledger_of(plan).former == ()
+
+
+@pytest.mark.parametrize("lost", [ABSENT, Unreadable("head.json: truncated")])
+def test_with_a_lost_ledger_the_status_still_knows_what_was_spent(lost: Any) -> None:
+    """Results found again are not paid twice: the cost stays as it was."""
+    results = {p.key: result(p) for p in POINTS[:2]}
+    done = known(training(jobs=tuple(complete(p) for p in POINTS[:2]), results=results))
+    plan = decide_sweep(replace(done, ledger=lost, jobs=(), results=results))
+    assert plan.status.spent_flops == done.status["spentFlops"]
+    assert plan.status.accelerator_hours == done.status["acceleratorHours"]
+    assert ledger_of(plan).carried != Spend()
+
+
+def test_each_unreadable_ledger_is_set_aside_under_a_name_of_its_own() -> None:
+    first = observed(ledger=Unreadable("truncated"))
+    later = replace(first, now=NOW + timedelta(hours=1))
+    names = {decide_sweep(world).set_aside[0].aside for world in (first, later)}
+    assert len(names) == 2
+
+
+# ------------------------------------------------------------------------------------ the budget
+
+
+def over_budget() -> ObservedSweep:
+    """Three running points are at their ends; the budget is that of two."""
+    ends = {p.key: progress(p, p.tokens) for p in POINTS[:3]}
+    return edited(training(progress=ends), budget={"flops": f"{cost(2):.6e}"})
+
+
+def test_points_stopped_for_the_budget_are_paused_in_the_ledger() -> None:
+    """A restart must not start them again."""
+    plan = decide_sweep(over_budget())
+    intents = [record.intent for record in ledger_of(plan).points]
+    assert {intent.action for intent in intents} == {IntentAction.PAUSE}
+    assert {intent.reason for intent in intents} == {"BudgetExhausted"}
+    assert [r.attempts.interruptions for r in ledger_of(plan).points[:3]] == [1, 1, 1]
+    stopped = known(over_budget(), jobs=(), progress={})
+    plan = decide_sweep(stopped)
+    assert plan.create == ()
+    assert condition(plan, "Progressing")[1] == "BudgetExhausted"
+    assert "8 points are not finished" in condition(plan, "Progressing")[2]
+
+
+def test_a_larger_budget_continues_what_was_stopped() -> None:
+    stopped = known(over_budget(), jobs=(), progress={})
+    plan = decide_sweep(edited(stopped, budget={"flops": f"{cost(8) * 2:.6e}"}))
+    assert [request.attempt for request in plan.create] == [2, 2, 2]
+    assert {r.intent.action for r in ledger_of(plan).points} == {IntentAction.RUN}
+
+
+def test_a_run_at_its_end_is_not_stopped_by_a_budget_of_just_its_cost() -> None:
+    """It is about to write its result."""
+    ends = {p.key: progress(p, p.tokens) for p in POINTS[:3]}
+    world = edited(training(progress=ends), budget={"flops": f"{cost(3):.15e}"})
+    assert decide_sweep(world).delete == ()
+
+
+def test_running_time_beyond_the_accelerator_hours_stops_what_runs() -> None:
+    """Before the first result, too."""
+    since = NOW - timedelta(minutes=31)
+    jobs = tuple(job(p, working_since=since) for p in POINTS[:2])
+    plan = decide_sweep(edited(training(jobs=jobs), budget={"acceleratorHours": 1}))
+    assert len(plan.delete) == 2
+    assert "budget.acceleratorHours 1 is spent: the sweep used 1.03" in condition(plan, "Ready")[2]
+
+
+def test_before_the_first_result_hours_are_estimated_as_isoloss_plan_does() -> None:
+    """A budget of a fraction of the first point's time starts nothing."""
+    hours = cost(1) / ASSUMED_FLOPS_PER_SECOND / 3600
+    assert hours < 1  # toy points: the smallest budget that the API allows is larger
+    big = [{"name": "big", "model": {"preset": "dense-500m"}, "tokens": 10_000_000_000}]
+    world = observed(sweep_spec(proxies=big, budget={"acceleratorHours": 2}))
+    plan = decide_sweep(world)
+    assert plan.create == ()
+    assert condition(plan, "Progressing")[1] == "BudgetExhausted"
+
+
+def test_what_runs_measures_the_pace_before_the_first_result() -> None:
+    """A point took 30 minutes for half of its tokens: another does not fit into 1 h."""
+    working = job(FIRST, working_since=NOW - timedelta(minutes=30))
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    world = edited(training(jobs=(working,), progress=half), budget={"acceleratorHours": 1})
+    assert decide_sweep(world).create == ()

@@ -1,0 +1,55 @@
+"""A pass that failed in a way that nobody foresaw is seen in the conditions."""
+
+from __future__ import annotations
+
+from isoloss_operator.api import ScalingSweepStatus
+from isoloss_operator.decide.internal_error import internal_error
+from isoloss_operator.decide.sweep import decide_sweep
+from tests.support.builders import NOW, condition, observed
+
+BUG = TypeError("'int' object is not subscriptable")
+
+
+def status_after(before: dict[str, object], generation: int = 1) -> ScalingSweepStatus:
+    return ScalingSweepStatus.model_validate(internal_error(before, generation, NOW, BUG))
+
+
+def written(**changes: object) -> dict[str, object]:
+    status = decide_sweep(observed(**changes)).status
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def test_the_conditions_name_the_error_and_where_to_look() -> None:
+    status = status_after(written())
+    assert condition(status, "Ready")[:2] == ("False", "InternalError")
+    assert condition(status, "Reconciling")[:2] == ("True", "InternalError")
+    assert "TypeError: 'int' object is not subscriptable" in condition(status, "Ready")[2]
+    assert "the operator, whose log has the trace" in condition(status, "Ready")[2]
+
+
+def test_a_resource_without_a_status_gets_the_condition_too() -> None:
+    assert condition(status_after({"observedGeneration": -1}), "Ready")[1] == "InternalError"
+
+
+def test_everything_else_in_the_status_stands() -> None:
+    before = written()
+    after = status_after(before).model_dump(mode="json", by_alias=True, exclude_none=True)
+    for field in before.keys() - {"conditions"}:
+        assert after[field] == before[field]
+
+
+def test_what_is_ready_stays_so_but_only_under_the_same_generation() -> None:
+    ready = {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Fitted",
+                "message": "m",
+                "observedGeneration": 1,
+                "lastTransitionTime": "2026-09-01T12:00:00Z",
+            }
+        ]
+    }
+    assert condition(status_after(ready), "Ready")[:2] == ("True", "Fitted")
+    assert condition(status_after(ready, generation=2), "Ready")[1] == "InternalError"

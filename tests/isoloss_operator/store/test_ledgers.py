@@ -1,0 +1,216 @@
+"""Ledgers as the operator keeps them: two writers, restarts, former and newer versions, lost answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger_files import read_ledger
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
+from isoloss_contract.store import NotFound, Store, StoreUnavailable, WriteConflict
+from isoloss_operator.store.ledgers import Ledgers, NotLeading
+from isoloss_operator.store.storage import Storage
+
+FOLDER = "sweeps/dense-u"
+SAMPLE = Path(__file__).parents[2] / "isoloss_contract" / "samples" / "ledger-version-1.json"
+
+
+@dataclass
+class Term:
+    """The leadership of one operator process; `held` is whether the Lease still names it."""
+
+    epoch: int = 1
+    held: bool = True
+
+    def outrank(self, epoch: int) -> bool:
+        if self.held:
+            self.epoch = epoch + 1
+        return self.held
+
+
+def operator(term: Term | None = None) -> Ledgers:
+    """The ledgers of a new process."""
+    storage = Storage(readers=1)
+    return Ledgers(storage.store, storage.timed, term or Term())
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"file://{tmp_path}"
+
+
+def record(number: int) -> PointRecord:
+    return PointRecord(
+        key=f"{number:032x}",
+        name=f"small-b{number}",
+        proxy="small",
+        batch_size=8,
+        learning_rate=1e-3,
+        wanted_tokens=1000,
+    )
+
+
+LEDGER = Ledger(sweep="dense", namespace="research", uid="u", points=tuple(map(record, range(20))))
+
+
+def with_done(ledger: Ledger, *numbers: int) -> Ledger:
+    points = tuple(
+        replace(point, state=PointState.SUCCEEDED) if index in numbers else point
+        for index, point in enumerate(ledger.points)
+    )
+    return ledger.replace(points=points)
+
+
+def test_a_sweep_without_a_ledger_has_none(uri: str) -> None:
+    assert operator().read(uri, FOLDER) == ABSENT
+
+
+def test_what_was_written_is_read_by_the_next_process(uri: str) -> None:
+    first = operator()
+    first.write(uri, FOLDER, LEDGER)
+    first.write(uri, FOLDER, with_done(LEDGER, 3))
+    assert first.read(uri, FOLDER) == with_done(LEDGER, 3)
+    assert operator().read(uri, FOLDER) == with_done(LEDGER, 3)
+
+
+def test_a_change_leaves_no_file_that_the_head_does_not_name(uri: str, tmp_path: Path) -> None:
+    ledgers, now = operator(), LEDGER
+    ledgers.write(uri, FOLDER, now)
+    for number in range(20):
+        now = with_done(now, number)
+        ledgers.write(uri, FOLDER, now)
+    folder = tmp_path / FOLDER / "ledger"
+    head = json.loads((folder / "head.json").read_text())
+    named = {segment["name"] for segment in head["segments"]}
+    assert {path.name for path in folder.glob("*.json")} == {"head.json", *named}
+
+
+def test_of_two_writers_the_second_is_told_and_loses_nothing_of_the_first(uri: str) -> None:
+    """Two operators without leader election: each reads again before it writes."""
+    one, other = operator(), operator()
+    one.write(uri, FOLDER, LEDGER)
+    assert other.read(uri, FOLDER) == LEDGER
+    one.write(uri, FOLDER, with_done(LEDGER, 1))
+    with pytest.raises(WriteConflict):
+        other.write(uri, FOLDER, with_done(LEDGER, 2))
+    found = other.read(uri, FOLDER)
+    assert isinstance(found, Ledger)
+    other.write(uri, FOLDER, with_done(found, 2))
+    assert read_ledger(Store(uri), FOLDER) == with_done(LEDGER, 1, 2)
+
+
+def test_of_two_first_writers_one_is_told(uri: str) -> None:
+    one, other = operator(), operator()
+    assert other.read(uri, FOLDER) == ABSENT
+    one.write(uri, FOLDER, LEDGER)
+    with pytest.raises(WriteConflict):
+        other.write(uri, FOLDER, with_done(LEDGER, 2))
+
+
+def test_a_former_leader_that_meets_a_later_epoch_stops(uri: str) -> None:
+    former, present = operator(Term(epoch=1, held=False)), operator(Term(epoch=2))
+    former.write(uri, FOLDER, LEDGER)
+    present.read(uri, FOLDER)
+    present.write(uri, FOLDER, with_done(LEDGER, 1))
+    with pytest.raises(WriteConflict):
+        former.write(uri, FOLDER, with_done(LEDGER, 2))
+    with pytest.raises(NotLeading, match="epoch 2"):
+        former.read(uri, FOLDER)
+
+
+def test_a_leader_whose_lease_was_deleted_outranks_what_it_finds(uri: str) -> None:
+    """Epochs begin anew with the Lease; holding it is what counts."""
+    operator(Term(epoch=7)).write(uri, FOLDER, LEDGER)
+    term = Term(epoch=1)
+    ledgers = operator(term)
+    assert ledgers.read(uri, FOLDER) == LEDGER
+    ledgers.write(uri, FOLDER, with_done(LEDGER, 1))
+    assert term.epoch == 8
+    head = json.loads(Store(uri).read(layout.ledger_in(FOLDER)))
+    assert head["epoch"] == 8
+
+
+def test_a_ledger_of_version_1_is_taken_over_and_its_file_left_alone(
+    uri: str, tmp_path: Path
+) -> None:
+    """An operator that is rolled back finds its own ledger as it left it."""
+    former = tmp_path / layout.former_ledger_in(FOLDER)
+    former.parent.mkdir(parents=True)
+    former.write_bytes(SAMPLE.read_bytes())
+    ledgers = operator()
+    found = ledgers.read(uri, FOLDER)
+    assert isinstance(found, Ledger)
+    assert found.points[0].state is PointState.SUCCEEDED
+    ledgers.write(uri, FOLDER, with_done(found, 1))
+    assert operator().read(uri, FOLDER) == with_done(found, 1)
+    assert former.read_bytes() == SAMPLE.read_bytes()
+
+
+def test_a_ledger_of_a_newer_major_version_is_not_read_and_not_damaged(
+    uri: str, tmp_path: Path
+) -> None:
+    head = tmp_path / layout.ledger_in(FOLDER)
+    head.parent.mkdir(parents=True)
+    head.write_text('{"ledger_version": 3}')
+    found = operator().read(uri, FOLDER)
+    assert isinstance(found, Newer)
+    assert "ledger_version 3" in found.message
+
+
+@pytest.mark.parametrize("damage", ["truncated head", "missing segment", "changed segment"])
+def test_a_damaged_ledger_is_unreadable_and_names_the_file(
+    uri: str, tmp_path: Path, damage: str
+) -> None:
+    operator().write(uri, FOLDER, LEDGER)
+    folder = tmp_path / FOLDER / "ledger"
+    (segment,) = (path for path in folder.glob("*.json") if path.name != "head.json")
+    if damage == "truncated head":
+        head = folder / "head.json"
+        head.write_bytes(head.read_bytes()[:-9])
+    elif damage == "missing segment":
+        segment.unlink()
+    else:
+        segment.write_bytes(segment.read_bytes().replace(b"small-b7", b"small-b8"))
+    found = operator().read(uri, FOLDER)
+    assert isinstance(found, Unreadable)
+    assert ("head.json" if damage == "truncated head" else segment.name) in found.message
+
+
+def test_a_ledger_that_could_not_be_written_is_not_believed(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledgers = operator()
+    ledgers.write(uri, FOLDER, LEDGER)
+
+    def refuse(*_: object) -> str:
+        raise StoreUnavailable("down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("isoloss_contract.store.Store.write_if", refuse)
+        with pytest.raises(StoreUnavailable):
+            ledgers.write(uri, FOLDER, with_done(LEDGER, 1))
+    assert ledgers.read(uri, FOLDER) == LEDGER, "what is stored is read again"
+
+
+def test_a_missing_bucket_is_an_unavailable_store_when_written_to(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_found(*_: object) -> None:
+        raise NotFound("no such bucket")
+
+    monkeypatch.setattr("isoloss_contract.store.Store.write", not_found)
+    with pytest.raises(StoreUnavailable, match="no such bucket"):
+        operator().write(uri, FOLDER, LEDGER)
+
+
+def test_a_store_that_is_down_has_not_answered(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def time_out(*_: object, **__: object) -> bytes:
+        raise StoreUnavailable("timeout")
+
+    monkeypatch.setattr("isoloss_contract.store.Store.read_versioned", time_out)
+    assert operator().read(uri, FOLDER) == Unanswered("timeout")

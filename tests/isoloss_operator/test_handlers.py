@@ -1,0 +1,122 @@
+"""Which watch events cause a pass, and of what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isoloss_operator.cluster.client import PREDICTION, SWEEP
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.handlers import EventRouter
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.watchdog import WatchDog
+from isoloss_operator.process.workqueue import WorkQueue
+
+SWEEP_KEY = ResourceKey(SWEEP, "research", "dense")
+PREDICTION_KEY = ResourceKey(PREDICTION, "research", "dense-8b")
+MODIFIED, DELETED = {"type": "MODIFIED"}, {"type": "DELETED"}
+
+
+def sweep(generation: int = 1, ready: str = "False", **changes: Any) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": ready, "reason": "Training", "message": "1/8 done"}
+    status = {"observedGeneration": 1, "conditions": [condition], **changes.pop("status", {})}
+    metadata = {
+        "namespace": "research",
+        "name": "dense",
+        "uid": "u",
+        "resourceVersion": "1",
+        "generation": generation,
+        **changes,
+    }
+    return {"metadata": metadata, "status": status}
+
+
+def prediction() -> dict[str, Any]:
+    metadata = {"namespace": "research", "name": "dense-8b", "uid": "p", "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {"sweepRef": {"name": "dense"}}}
+
+
+class Router:
+    """A router that has seen a sweep and its prediction, and whose queue is empty."""
+
+    def __init__(self) -> None:
+        self.queue: WorkQueue[ResourceKey] = WorkQueue()
+        self.router = EventRouter(self.queue, WatchDog(), Metrics())
+        self.router.resource(SWEEP, {"type": None}, sweep())
+        self.router.resource(PREDICTION, {"type": None}, prediction())
+        self.taken()
+
+    def after(self, event: dict[str, Any], body: dict[str, Any]) -> set[ResourceKey]:
+        self.router.resource(SWEEP, event, body)
+        return self.taken()
+
+    def taken(self) -> set[ResourceKey]:
+        found = set()
+        while self.queue.ready():
+            key = self.queue.get()
+            assert key is not None
+            self.queue.done(key)
+            found.add(key)
+        return found
+
+
+def test_what_is_listed_at_start_gets_a_pass() -> None:
+    queue: WorkQueue[ResourceKey] = WorkQueue()
+    EventRouter(queue, WatchDog(), Metrics()).resource(SWEEP, {"type": None}, sweep())
+    assert queue.ready() == 1
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"estimatedCompletion": "2026-11-21T12:00:01Z"},
+        {"progress": "2/8", "spentFlops": "1e18"},
+        {"active": [{"name": "tiny"}]},
+    ],
+)
+def test_progress_that_we_wrote_causes_no_pass_at_all(progress: dict[str, Any]) -> None:
+    assert Router().after(MODIFIED, sweep(status=progress)) == set()
+
+
+def test_a_list_that_is_read_again_causes_no_pass() -> None:
+    assert Router().after({"type": None}, sweep(resourceVersion="2")) == set()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"labels": {"team": "a"}},
+        {"annotations": {"look": "again"}},
+        {"managedFields": [{"manager": "us"}]},
+    ],
+)
+def test_of_metadata_only_what_people_write_counts(edit: dict[str, Any]) -> None:
+    wanted = set() if "managedFields" in edit else {SWEEP_KEY}
+    assert Router().after(MODIFIED, sweep(**edit)) == wanted
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        sweep(ready="True"),
+        sweep(status={"lawsSha256": "new"}),
+        sweep(status={"observedGeneration": 2}),
+    ],
+    ids=["condition", "laws", "observed generation"],
+)
+def test_what_a_sweep_has_come_to_concerns_its_predictions_only(turn: dict[str, Any]) -> None:
+    assert Router().after(MODIFIED, turn) == {PREDICTION_KEY}
+
+
+@pytest.mark.parametrize(
+    "event", [(MODIFIED, sweep(generation=2)), (DELETED, sweep()), (MODIFIED, sweep(uid="other"))]
+)
+def test_an_edit_a_deletion_and_a_namesake_concern_both(event: Any) -> None:
+    assert Router().after(*event) == {SWEEP_KEY, PREDICTION_KEY}
+
+
+def test_a_sweep_applied_again_after_its_deletion_gets_its_pass() -> None:
+    router = Router()
+    router.after(DELETED, sweep())
+    assert router.after({"type": "ADDED"}, sweep()) == {SWEEP_KEY, PREDICTION_KEY}

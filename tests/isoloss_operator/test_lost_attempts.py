@@ -1,0 +1,80 @@
+"""Attempts that end without a word: claimed by others, hung, or on a node that vanished."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from devcluster.process_node import ProcessNode
+from isoloss_contract.ledger import PointState
+from isoloss_contract.records import ExitCode
+from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
+from tests.support.cluster import NodeFactory, wait_until
+from tests.support.operator_process import OperatorProcess, User
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3]
+
+
+def test_a_point_claimed_elsewhere_ends_its_job_and_its_next_attempt_waits(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """Its pod is not replaced: that would look at the claim again at once, for ever."""
+    claimed = {"code": "ClaimedElsewhere", "exit": int(ExitCode.CLAIMED_ELSEWHERE)}
+    where = {"kind": "train", "batch_size": 4, "learning_rate": 2e-3}
+    operator.start()
+    user.apply_sweep(sweep(place, failures=[{**claimed, **where}]))
+    others = f"{SMALL_POINTS - 2}/{SMALL_POINTS}"
+    wait_until(lambda: user.sweep("dense")["status"].get("progress") == others, "the other points")
+    time.sleep(3)
+    records = place.ledger(user.sweep("dense")).points
+    claimed_records = [r for r in records if (r.batch_size, r.learning_rate) == (4, 2e-3)]
+    assert {r.state for r in claimed_records} == {PointState.PENDING}
+    assert {r.attempts.last_failure for r in claimed_records} == {"ClaimedElsewhere"}
+    assert not any(r.attempts.charged for r in claimed_records)
+    keys = {record.key for record in claimed_records}
+    pods = [pod for pod in user.pods() if pod.metadata.labels["isoloss.dev/key"] in keys]
+    assert len(pods) == len(keys)
+
+
+@pytest.mark.slow
+def test_a_hung_trainer_is_ended_charged_and_its_point_retried(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    hung = {"kind": "train", "batch_size": 4, "learning_rate": 2e-3, "attempts": [1]}
+    operator.environment = {**operator.environment, "ISOLOSS_TERMINATION_GRACE_SECONDS": "2"}
+    operator.start()
+    policy = {"retriesPerPoint": 1, "maxFailedPoints": 0, "stallSeconds": 60}
+    user.apply_sweep(sweep(place, failures=[{**hung, "exit": "hang"}], failurePolicy=policy))
+    ended = finished(user)
+    charged = {
+        (r.batch_size, r.learning_rate): r.attempts.charged
+        for r in place.ledger(ended).points
+        if r.attempts.charged
+    }
+    assert charged == {(4, 2e-3): {"NoProgress": 1}}
+    assert "NoProgress" in user.events("dense")
+
+
+@pytest.mark.slow
+def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
+    operator: OperatorProcess, user: User, make_node: NodeFactory, place: Place
+) -> None:
+    """Its pods terminate for ever: no kubelet reports that they ended, and their Jobs wait for it."""
+    quick = {"ISOLOSS_TERMINATION_GRACE_SECONDS": "2", "ISOLOSS_POD_LOST_SECONDS": "2"}
+    operator.environment = {**operator.environment, **quick}
+    doomed = make_node(cpu="64")
+    operator.start()
+    user.apply_sweep(sweep(place, seconds=6))
+    wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
+    make_node(cpu="64")
+    doomed.crash()
+    ended = finished(user)
+    records = place.ledger(ended).points
+    assert {r.state for r in records} == {PointState.SUCCEEDED}
+    assert not any(r.attempts.charged for r in records), "nobody's fault"
+    assert any(r.attempts.ended > 1 for r in records)
+    assert set(place.traces.ends().values()) == {1}
+    assert "NodeLost" in user.events("dense")
+    lost = [warning for warning in ended["status"]["warnings"] if "does not answer" in warning]
+    assert doomed.name in lost[0]

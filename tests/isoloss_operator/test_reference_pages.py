@@ -1,0 +1,60 @@
+"""The generated reference walks every reason and every metric."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from isoloss.laws import RefusalReason
+from isoloss_operator.decide.jobs.failures import FailureClass
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
+from isoloss_operator.generate.reasondoc import (
+    member_texts,
+    metrics_page,
+    reasons_page,
+    sample_metrics,
+)
+
+OPERATOR = Path(__file__).parents[2] / "operator" / "isoloss_operator"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_reason_has_a_meaning_and_advice(reason: Reason) -> None:
+    assert member_texts(Reason)[reason.name]
+    assert ADVICE[reason]
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_a_refusal_of_the_laws_has_a_meaning_and_advice(reason: RefusalReason) -> None:
+    assert all(REFUSALS[reason])
+
+
+@pytest.mark.parametrize("failure", FailureClass)
+def test_a_class_of_failures_has_a_meaning_and_advice(failure: FailureClass) -> None:
+    assert member_texts(FailureClass)[failure.name]
+    assert FAILURES[failure]
+
+
+def test_every_reason_is_given_by_some_decision() -> None:
+    """A reason that nothing gives would be documented for nobody."""
+    own = ("reasons.py", "advice.py")
+    code = "\n".join(path.read_text() for path in OPERATOR.rglob("*.py") if path.name not in own)
+    # Reasons that a pod's own code becomes are given by bad_data_reason, without their names.
+    by_code = member_texts(Reason).keys() - set(re.findall(r"Reason\.([A-Z_0-9]+)", code))
+    trainer = (OPERATOR / "decide" / "reasons.py").read_text().split("TRAINER_REASONS")[1]
+    assert {name for name in by_code if f"Reason.{name}" not in trainer} == set()
+
+
+def test_every_name_is_on_the_page_once() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", reasons_page(), re.MULTILINE)
+    assert set(rows) == {str(each) for each in (*Reason, *RefusalReason, *FailureClass)}
+
+
+def test_every_metric_that_is_served_is_on_the_page() -> None:
+    served = re.findall(r"^# TYPE (\S+) ", sample_metrics().page().decode(), re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \|", metrics_page(), re.MULTILINE)
+    assert sorted(listed) == sorted(served)
+    assert all(name.startswith("isoloss_") for name in served)

@@ -1,0 +1,110 @@
+"""Two sweeps that want different numbers of tokens of one point: each keeps the trajectory it has seen."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from isoloss.stored_sweeps import open_sweep, sweep_runs
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.records import PointResult, TrainTask
+from isoloss_contract.store import BadRecord, Store
+from isoloss_contract.trajectories import read_finished
+from isoloss_trainer.interruption import Interrupted, Interruption
+from isoloss_trainer.train import train
+from tests.isoloss_trainer.builders import quiet, stop_during_step, train_task
+from tests.isoloss_trainer.conftest import Prepared
+
+SHORT_TOKENS, LONG_TOKENS = 1300, 2048
+"""The first is no scheduled evaluation: its run ends with a row that the longer one lacks."""
+
+
+def finished(task: TrainTask) -> PointResult:
+    train(task, Path("/nonexistent"), Interruption(), quiet())
+    return Store(task.store_uri).read_record(layout.point_result(task.point.key), PointResult)
+
+
+def write_sweep(store: Store, task: TrainTask, result: PointResult, name: str) -> None:
+    """The ledger of a sweep that recorded this result of its point."""
+    record = PointRecord(
+        key=task.point.key,
+        name="tiny-b2-lr1e-3",
+        proxy="tiny",
+        batch_size=task.point.batch_size,
+        learning_rate=task.point.learning_rate,
+        wanted_tokens=task.tokens,
+        state=PointState.SUCCEEDED,
+        trained_for=task.tokens,
+        tokens=result.tokens,
+        trajectory_sha256=result.trajectory_sha256,
+    )
+    ledger = Ledger(
+        sweep=name, namespace="research", uid=name, data_digest="a" * 32, points=(record,)
+    )
+    store.write(f"{layout.sweep_folder(name, name)}/ledger.json", ledger.document())
+
+
+def test_a_longer_run_changes_nothing_of_what_a_shorter_ones_reader_sees(
+    prepared: Prepared,
+) -> None:
+    store = Store(prepared.uri)
+    short = train_task(prepared.manifest, prepared.uri, tokens=SHORT_TOKENS)
+    first = finished(short)
+    write_sweep(store, short, first, "short")
+    before = sweep_runs(open_sweep(f"{store.uri}/sweeps/short")).runs
+    long = train_task(prepared.manifest, prepared.uri, tokens=LONG_TOKENS)
+    second = finished(long)
+    write_sweep(store, long, second, "long")
+
+    assert first.trajectory_sha256 != second.trajectory_sha256
+    assert first.tokens == 1408
+    rows = read_finished(store, short.point.key, first.trajectory_sha256)
+    longer = read_finished(store, long.point.key, second.trajectory_sha256)
+    assert [row.tokens for row in rows] == [512, 1024, 1408]
+    assert [row.tokens for row in longer] == [512, 1024, 1664, 2048]
+    assert rows[:2] == longer[:2]
+    after = sweep_runs(open_sweep(f"{store.uri}/sweeps/short"))
+    assert after.warnings == ()
+    assert [run.tokens.tolist() for run in after.runs] == [[1408.0]]  # after the warm-up
+    assert after.runs[0].losses.tolist() == before[0].losses.tolist()
+    (other,) = sweep_runs(open_sweep(f"{store.uri}/sweeps/long")).runs
+    assert other.tokens.tolist() == [1664.0, 2048.0]
+
+
+def test_while_the_longer_run_lasts_the_shorter_ones_reader_sees_its_own_rows(
+    prepared: Prepared,
+) -> None:
+    short = train_task(prepared.manifest, prepared.uri, tokens=SHORT_TOKENS)
+    first = finished(short)
+    long = train_task(prepared.manifest, prepared.uri, tokens=LONG_TOKENS)
+    with stop_during_step(3) as interruption, pytest.raises(Interrupted):
+        train(long, Path("/nonexistent"), interruption, quiet())
+    rows = read_finished(Store(prepared.uri), short.point.key, first.trajectory_sha256)
+    assert rows[-1].tokens == first.tokens
+
+
+def test_a_trajectory_written_in_place_is_moved_before_a_longer_run_rewrites_it(
+    prepared: Prepared,
+) -> None:
+    """As isoloss 0.1 left it."""
+    store = Store(prepared.uri)
+    short = train_task(prepared.manifest, prepared.uri, tokens=SHORT_TOKENS)
+    first, key = finished(short), short.point.key
+    store.remove(f"{layout.point_folder(key)}/trajectories")
+    assert read_finished(store, key, first.trajectory_sha256)[-1].tokens == first.tokens
+    finished(train_task(prepared.manifest, prepared.uri, tokens=LONG_TOKENS))
+    assert read_finished(store, key, first.trajectory_sha256)[-1].tokens == first.tokens
+
+
+def test_a_changed_trajectory_is_refused(prepared: Prepared) -> None:
+    store = Store(prepared.uri)
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    result, key = finished(task), task.point.key
+    path = layout.finished_trajectory(key, result.trajectory_sha256)
+    assert hashlib.sha256(store.read(path)).hexdigest() == result.trajectory_sha256
+    store.write(path, store.read(path)[:-10])
+    with pytest.raises(BadRecord, match="changed or truncated"):
+        read_finished(store, key, result.trajectory_sha256)
