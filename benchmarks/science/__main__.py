@@ -2,8 +2,8 @@
 
     python -m benchmarks.science [DATA_FOLDER] [--seeds 3] [--only WORD ...] [--samples 100]
 
-Every row is a kind of question: sizes held out, 3 x 3 windows, thinned grids, replicates, mistakes in the
-table. Regret is the loss at an answer above the least one at the target, in thousandths of a nat, mean / worst
+Every row is a kind of question: sizes held out, one or two sizes shown, 3 x 3 windows, thinned grids,
+replicates, mistakes in the table. Regret is the loss at an answer above the least one at the target, in thousandths of a nat, mean / worst
 (refused); on published sweeps the least loss is that of the target cell's own quadratic. Rivals are a plain
 regression of per-cell vertices on ln N and ln D, the published Step Law, and the best run of the nearest
 size. "excess" is the engine's mean regret above the plain regression's where both answer, "of good" how many

@@ -19,15 +19,13 @@ from benchmarks.science.shapes import (
     runs_on,
     surface,
 )
-from benchmarks.science.tables import CellKey, Table
+from benchmarks.science.tables import Table
 from isoloss.laws import Run
 
 SEED_NOISE = 0.0015
 """Nats by which a replicate of a published run is made to differ."""
 TOO_LOW = 0.15
 """Nats that an outlier is below its true loss."""
-NEAREST_CELLS = 0.3
-"""Share of a window's spare positions by which it may be off its centre."""
 RATIO = 2.5
 """Target size over the largest planted one."""
 
@@ -80,6 +78,7 @@ def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
         f"{name} two sizes",
         tuple(_split(table, p, [n for n in sizes if n not in p]) for p in pairs),
     )
+    yield Row(f"{name} one size", tuple(_split(table, [n], every[n]) for n in sizes))
     last = sizes[-1]
     rng = np.random.default_rng(0)
     windows = [
@@ -246,6 +245,3 @@ def _longest(runs: Sequence[Run], rng: np.random.Generator) -> list[Run]:
     return sorted(
         (r for r in own if r.tokens[-1] > 0.98 * most), key=lambda r: float(r.losses[-1])
     )
-
-
-__all__ = ["Case", "CellKey", "Row", "Truth", "planted_case", "planted_rows", "published_rows"]

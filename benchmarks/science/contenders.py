@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from benchmarks.science.tables import SEQUENCE, WIDE, judge, near_best, quadratic_terms
-from isoloss.laws import FitOptions, PredictionQuery, Refused, Run, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    PredictionQuery,
+    Refused,
+    Run,
+    SizeTrend,
+    fit_laws,
+    predict,
+)
 
 ENGINE, PLAIN, PUBLISHED, ARGMIN = "isoloss", "plain", "published", "argmin"
+STEP_LAW_TREND = SizeTrend("published:step-law", -0.713, 0.0)
+"""Ignored where there are two sizes or more."""
 NEAR = np.log(1.01)
 LATE = 0.25
 """Share of a size's tokens from which the plain regression reads trajectories."""
@@ -34,8 +44,8 @@ Contender = Callable[[float, float], Answer | None]
 
 
 def engine(runs: Sequence[Run], options: FitOptions) -> Contender:
-    """The law engine through its public interface."""
-    laws = fit_laws(runs, options)
+    """The law engine through its public interface; a single size borrows Step Law's trend over sizes."""
+    laws = fit_laws(runs, replace(options, size_trend=STEP_LAW_TREND))
 
     def answer(n: float, d: float) -> Answer | None:
         found = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))

@@ -52,7 +52,7 @@ def surface(shape: str, seed: int) -> Surface:
 
 
 def runs_on(
-    truth: Surface, layout: Layout, seed: int, *, final_only: bool = False, cliff: float = np.inf
+    truth: Surface, layout: Layout, seed: int, *, cliff: float = np.inf
 ) -> tuple[Run, ...]:
     """The sweep's runs, with noise of every run and evaluation.
 

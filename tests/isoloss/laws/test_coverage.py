@@ -20,7 +20,13 @@ from isoloss.laws import (
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import foundation
 from isoloss.laws.estimates import Target
-from isoloss.laws.surface.form_error import USUAL, Residuals, scatter, scatter_freedom
+from isoloss.laws.surface.form_error import (
+    USUAL,
+    Residuals,
+    scatter,
+    scatter_freedom,
+    usual_scatter,
+)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -95,8 +101,8 @@ def test_two_sizes_do_not_show_their_scatter_and_the_answer_says_what_it_assumes
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
     (sentence,) = [w for w in found.warnings if "With 2 sizes" in w]
     assert "published sweeps" in sentence
-    usual = np.linalg.inv(laws.surface.curvature) * USUAL
-    at_least = np.exp(2 * np.linalg.norm(usual, axis=1))
+    usual = np.sqrt(usual_scatter(laws.surface.curvature))
+    at_least = np.exp(2 * np.linalg.norm(np.linalg.inv(laws.surface.curvature) * usual, axis=1))
     assert found.learning_rate.high / found.learning_rate.low > at_least[0]
     assert found.batch_size.high / found.batch_size.low > at_least[1]
 
@@ -110,7 +116,7 @@ def scatter_of(deviation: float, sizes: int, own_runs: float = 1.0) -> np.ndarra
     slopes = deviation * rng.standard_normal((len(logs), 2))
     values = (positions * slopes[cell]).sum(1) + 0.02 * rng.standard_normal(len(cell))
     residuals = Residuals(positions, cell, values, np.ones(len(cell)), 0.02**2, own_runs)
-    return scatter(residuals, logs.tolist(), 0).total
+    return scatter(residuals, logs.tolist(), np.zeros((2, 2)), 0).total
 
 
 @pytest.mark.parametrize("deviation", [0.02, 0.055, 0.1, 0.3])

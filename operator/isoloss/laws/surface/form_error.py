@@ -17,11 +17,13 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 
-USUAL = 0.016
-"""Scatter of the slopes over ln LR and ln B, in ln D, of both published full-factorial sweeps.
+USUAL = 0.013
+"""Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
+USUAL_SHIFT = 0.033
+"""Scatter of the optima themselves beside that, in ln x: what steep valleys show.
 
-Noise apart, 17 cells of the dense one show 0.018 and 0.020, 16 of the mixtures 0.015 and 0.014; at their
-curvatures that moves optima by 4 to 9 %.
+Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
+and 0.42), by 0.055 and 0.07 along them (0.14 and 0.20).
 """
 USUAL_FREEDOM = 4.0
 """Weight of that, in degrees of freedom: four figures stand behind it."""
@@ -66,7 +68,14 @@ class Scatter:
         return np.asarray(turn @ np.diag(self.total**2) @ turn.T, dtype=float)
 
 
-def scatter(residuals: Residuals, sizes: Sequence[float], unknowns: int) -> Scatter:
+def usual_scatter(hessian: Array) -> Array:
+    """(2,) variance of slopes in a valley of this curvature, as published sweeps have it."""
+    return np.asarray(USUAL**2 + USUAL_SHIFT**2 * np.diag(hessian @ hessian), dtype=float)
+
+
+def scatter(
+    residuals: Residuals, sizes: Sequence[float], hessian: Array, unknowns: int
+) -> Scatter:
     """How far the slopes of cells and sizes deviate; `sizes` (cells,) are ln N.
 
     `unknowns` is the number of the law's coefficients per hyperparameter, two of them of sizes. What
@@ -75,8 +84,8 @@ def scatter(residuals: Residuals, sizes: Sequence[float], unknowns: int) -> Scat
     found = [_slope(residuals, c) for c in range(len(sizes))]
     slopes = np.array([slope for slope, _ in found])
     noise = np.array([variance for _, variance in found])
-    weights = 1.0 / (noise + USUAL**2)
-    usual = np.full(2, USUAL**2)
+    usual = usual_scatter(hessian)
+    weights = 1.0 / (noise + usual)
     cells = _pooled(slopes, noise, weights**2, unknowns, usual, residuals.own_runs)
     means, errors = [], []
     for size in dict.fromkeys(sizes):

@@ -3,7 +3,7 @@
 Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
 n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
 is outside the grid still show the slope there, and every cell shares the curvature H.
-The optimum is a log-linear law of N and D.
+The optimum is a log-linear law of N and D. skew.py adds terms where the valley is no parabola.
 """
 
 from __future__ import annotations

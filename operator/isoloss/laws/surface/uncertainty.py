@@ -48,7 +48,7 @@ class Uncertainty:
     @cached_property
     def scatter(self) -> Scatter:
         """How far cells and sizes deviate from the law."""
-        return scatter(self._left_over, self.fit.sizes, PER_QUANTITY)
+        return scatter(self._left_over, self.fit.sizes, self.fit.hessian, PER_QUANTITY)
 
     @cached_property
     def law_covariance(self) -> Array:
