@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, fit_laws
+from isoloss.laws import FitOptions, InvalidRunError, fit_laws
 from isoloss.laws.bootstrap import evaluation_noise
 from isoloss.laws.data.evaluations import MOST_EVALUATIONS, shared_error
 from isoloss.laws.data.trajectories import collect
@@ -95,3 +95,10 @@ def test_errors_that_only_some_runs_state_are_not_used():
     some = [replace(runs[0], loss_standard_errors=np.full(30, 0.1)), *runs[1:]]
     assert shared_error(some) is None
     assert fit_laws(some, OPTIONS).surface.planes == fit_laws(runs, OPTIONS).surface.planes
+
+
+def test_errors_without_their_losses_are_an_error_that_names_the_run():
+    runs = dense(30)
+    broken = replace(runs[0], loss_standard_errors=np.full(29, 0.1))
+    with pytest.raises(InvalidRunError, match="loss_standard_errors and losses differ in length"):
+        fit_laws([broken, *runs[1:]], OPTIONS)

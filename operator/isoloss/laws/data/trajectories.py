@@ -104,6 +104,9 @@ def validate_run(run: Run) -> None:
             raise InvalidRunError(run.name, name, f"is {value}, not positive and finite")
     if run.tokens.shape != run.losses.shape or run.tokens.ndim != 1:
         raise InvalidRunError(run.name, "losses", "and tokens differ in length")
+    errors = run.loss_standard_errors
+    if errors is not None and errors.shape != run.losses.shape:
+        raise InvalidRunError(run.name, "loss_standard_errors", "and losses differ in length")
     if not (np.isfinite(run.tokens).all() and (run.tokens > 0).all()):
         raise InvalidRunError(run.name, "tokens", "are not all positive and finite")
     if (np.diff(run.tokens) < 0).any():
