@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
-	contracts generate bench-operator bench-laws bench-trainer bench-science lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer bench-science lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,11 +72,26 @@ bench-operator: setup ## Jobs per second against a bare loop of the same API cal
 	@$(PY) -m devcluster build
 	$(PY) -m benchmarks.bench_operator
 
+bench-scale: setup ## What a sweep costs from 100 to 10,000 points (half an hour)
+	@$(PY) -m devcluster build
+	$(PY) -m benchmarks.bench_scale
+
+faults: setup ## Play every fault against the operator and write docs/reference/faults.md (ARGS="--only store/*")
+	@$(PY) -m devcluster build
+	$(PY) -m tests.faults $(ARGS)
+
+soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes 600 --seed 1")
+	@$(PY) -m devcluster build
+	$(PY) -m tests.faults.soak $(ARGS)
+
 bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
 	$(PY) -m benchmarks.bench_laws
 
 bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop
 	$(PY) -m benchmarks.bench_trainer
+
+bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
+	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
 
 bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
 	$(PY) -m benchmarks.science
@@ -85,4 +100,4 @@ lock: setup ## Resolve the lock files again
 	./scripts/lock.sh
 
 clean: demo-down ## Remove what the commands made in this checkout
-	rm -rf .demo .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .demo .bench .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

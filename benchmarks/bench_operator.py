@@ -23,7 +23,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,11 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
-from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.instant_node import PREPARE_KIND
+from benchmarks.operator_figures import read_figures
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.cluster.client import JOB, Cluster
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from tests.support import planted_trainer
 from tests.support.crds import install_crds
 from tests.support.operator_process import OperatorProcess, User, apply_account, sweep_manifest
 
@@ -69,6 +70,13 @@ class Creations:
             if created and sum(map(is_finished, jobs)) >= self._points:
                 return Round(created, time.monotonic() - started)
             time.sleep(0.1)
+
+
+def prepare(sweep: Json) -> None:
+    """Write the manifest of a sweep's corpus where the operator looks for it."""
+    spec = parse_sweep_spec(sweep["spec"])
+    task = {"config": prepare_config(spec).model_dump(mode="json"), "kind": PREPARE_KIND}
+    planted_trainer.prepare({**task, "store_uri": spec.storage.uri})
 
 
 def train_jobs(cluster: Cluster, namespace: str) -> list[Json]:
@@ -145,7 +153,7 @@ class Bench:
             # The corpus is prepared beforehand, so that only points are measured.
             sweep = manifest(self.points, uri, self.parallelism)
             user.apply_sweep({**sweep, "spec": {**sweep["spec"], "suspend": True}})
-            self._prepare(user, sweep)
+            prepare(sweep)
             time.sleep(SETTLE_SECONDS)
             with self._node(namespace):
                 started = time.monotonic()
@@ -181,16 +189,6 @@ class Bench:
         apply_account(self.client, name)
         return User(self.client, name)
 
-    def _prepare(self, user: User, sweep: Json) -> None:
-        """Write the manifest of the corpus where the operator looks for it."""
-        from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-        from tests.support import planted_trainer
-
-        spec = parse_sweep_spec(sweep["spec"])
-        task = {"config": prepare_config(spec).model_dump(mode="json"), "kind": PREPARE_KIND}
-        planted_trainer.prepare({**task, "store_uri": spec.storage.uri})
-        assert user.sweep("bench")
-
     def _check(self, user: User) -> None:
         """No figure without a sweep that really is done."""
         deadline = time.monotonic() + 60
@@ -217,13 +215,8 @@ class Bench:
 
 def work_done(operator: OperatorProcess, points: int) -> str:
     """What the operator's own metrics say of its work."""
-    with urllib.request.urlopen(f"{operator.url()}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    totals: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-    passes = totals["isoloss_reconcile_duration_seconds_count"]
+    figures = read_figures(operator)
+    totals, passes = figures.totals, figures.passes
     seconds = totals["isoloss_reconcile_duration_seconds_sum"]
     return (
         f"{passes:.0f} passes of {seconds / passes:.2f} s, "

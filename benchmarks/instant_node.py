@@ -45,12 +45,7 @@ def end_pod(api: client.CoreV1Api, namespace: str, pod: dict[str, Any]) -> None:
     container = pod["spec"]["containers"][0]
     text = next(each["value"] for each in container["env"] if each["name"] == "ISOLOSS_TASK")
     task = json.loads(text)
-    point = task["point"]
-    key = planted_trainer.point_key(point)
-    step_tokens = point["batch_size"] * point["sequence_length"]
-    wanted = -(-task["tokens"] // step_tokens) * step_tokens
-    store = planted_trainer.Store(task["store_uri"])
-    planted_trainer.write_result(store, f"points/{key}", key, task, wanted)
+    planted_trainer.finish(task)
     api.patch_namespaced_pod_status(
         pod["metadata"]["name"], namespace, {"status": ENDED}, _preload_content=False
     )

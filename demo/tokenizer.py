@@ -14,7 +14,9 @@ SAMPLE_BYTES = 1_500_000
 """Text of each domain that merges are learned from: with so few merges, more changes little."""
 
 
-def train_tokenizer(domains: Sequence[Sequence[str]], folder: Path) -> None:
+def train_tokenizer(
+    domains: Sequence[Sequence[str]], folder: Path, vocabulary: int = VOCABULARY
+) -> None:
     """Train on a sample of each domain and save to `folder` in Hugging Face format.
 
     Deterministic: merges are chosen by count, ties by order.
@@ -23,7 +25,7 @@ def train_tokenizer(domains: Sequence[Sequence[str]], folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

@@ -11,6 +11,7 @@ import os
 import secrets
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,17 +44,24 @@ class ControlPlane:
     """A control plane with all its files under `directory`.
 
     `node_grace_seconds`: time without a heartbeat until a node is not ready; `eviction_seconds`: time
-    until its pods are then evicted. Kubernetes' defaults are 50 and 300.
+    until its pods are then evicted. Kubernetes' defaults are 50 and 300. `api_server_flags` are set in
+    addition to the usual ones, or in their place.
     """
 
     def __init__(
-        self, directory: Path, *, node_grace_seconds: int = 20, eviction_seconds: int = 5
+        self,
+        directory: Path,
+        *,
+        node_grace_seconds: int = 20,
+        eviction_seconds: int = 5,
+        api_server_flags: Mapping[str, object] | None = None,
     ) -> None:
         """Nothing is started yet."""
         self.directory = Path(directory).absolute()
         self.keys = KeyFiles(self.directory / "pki")
         self._node_grace_seconds = node_grace_seconds
         self._eviction_seconds = eviction_seconds
+        self._further_flags = dict(api_server_flags or {})
         self._daemons = {name: Daemon(name, self.directory) for name in CONTROL_PLANE}
 
     def start(self, report: Report = print_line) -> None:
@@ -192,6 +200,7 @@ class ControlPlane:
             "kubelet-preferred-address-types": "InternalIP",
             "kubelet-certificate-authority": self.keys.ca,
             "profiling": "false",
+            **self._further_flags,
         }
 
     def _controller_manager_flags(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import kopf
 from kubernetes.client import ApiClient
@@ -28,7 +29,8 @@ from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.fitting.fitter import Fitter
+from isoloss_operator.cluster.workloads import WorkloadReader
+from isoloss_operator.fitting.fitter import Fitter, run_in_process
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
 from isoloss_operator.process.health import HealthServer
@@ -185,10 +187,16 @@ class Operator:
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
-            job_reader=JobReader(self.cluster, lost_seconds=settings.pod_lost_seconds),
+            job_reader=JobReader(
+                self.cluster,
+                lost_seconds=settings.pod_lost_seconds,
+                workloads=WorkloadReader(self.cluster) if settings.kueue else None,
+            ),
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,
+                run=partial(run_in_process, memory_mib=settings.fit_memory_mib),
+                group_of=lambda key: key.namespace,
                 on_done=fitted,
             ),
             metrics=metrics,

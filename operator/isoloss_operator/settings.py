@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import uuid
 from collections.abc import Mapping
@@ -32,7 +33,8 @@ class Settings(BaseModel):
     namespaces: tuple[str, ...] = ()
     """Comma-separated namespaces to watch; empty: all."""
     allowed_storage: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """JSON: URI prefixes that resources may use, by namespace; "*" applies to all namespaces."""
+    """JSON: URI prefixes that resources may use, by namespace; "*" applies to all namespaces. They hold for
+    stores, corpora, tokenizers and checkpoints."""
     trainer_image: str = Field(min_length=1)
     """Image of the trainer pods."""
     trainer_command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
@@ -56,9 +58,9 @@ class Settings(BaseModel):
     """Maximum number of resources reconciled at a time."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
     """Maximum number of Jobs created or deleted at a time, over all resources."""
-    api_qps: Annotated[float, Field(ge=0, le=10_000)] = 100.0
+    api_qps: Annotated[float, Field(ge=0, le=10_000)] = 300.0
     """Maximum number of requests to the API server per second; 0: no limit but the server's own."""
-    api_burst: Annotated[int, Field(ge=1, le=10_000)] = 200
+    api_burst: Annotated[int, Field(ge=1, le=10_000)] = 600
     """Requests that may be sent at once after a quiet time."""
     store_readers: Annotated[int, Field(ge=1, le=128)] = 16
     """Maximum number of objects read from the store at a time, over all resources."""
@@ -66,6 +68,8 @@ class Settings(BaseModel):
     """Maximum number of fits at a time, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """Time limit of a fit."""
+    fit_memory_mib: Annotated[int, Field(ge=256, le=1_048_576)] = 1024
+    """Memory limit of a fit's process; with the operator's own 300 MiB it must fit into the pod's."""
     pass_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Time limit of one pass: it is then given up and tried again."""
     minimum_interval_seconds: Annotated[float, Field(ge=0)] = 0.25
@@ -74,6 +78,8 @@ class Settings(BaseModel):
     """Minimum time between two writes of a status in which only numbers changed."""
     progress_interval_seconds: Annotated[float, Field(ge=0)] = 30.0
     """The same where only the progress of what is training changed."""
+    kueue: bool = False
+    """Read Kueue's Workloads, to say why a suspended Job is not admitted. Needs the right to list them."""
     pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
     """A pod that has not ended this long after its grace period is lost with its node."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -139,6 +145,20 @@ class Settings(BaseModel):
         if not allowed:
             return f"the operator's configuration allows no storage for namespace {namespace}"
         return f"namespace {namespace} may only use storage under {', '.join(allowed)}"
+
+    def refused_sources(self, namespace: str, sources: Mapping[str, str]) -> str:
+        """The message that names the first field whose URI `namespace` may not read; empty: none.
+
+        `sources` are URIs by field. A glob pattern is allowed where the folder before its first
+        wildcard is.
+        """
+        for field, uri in sources.items():
+            folder = uri
+            if wildcard := re.search(r"[*?\[\]]", uri):
+                folder = uri[: wildcard.start()].rpartition("/")[0]
+            if ".." in uri.split("/") or not self.allows_storage(namespace, folder):
+                return f"{field}: {self.storage_refusal(namespace)}"
+        return ""
 
     def allows_storage(self, namespace: str, uri: str) -> bool:
         """Whether `uri` is at or under a prefix allowed for `namespace`, by whole path segments."""

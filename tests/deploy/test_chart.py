@@ -55,11 +55,13 @@ def test_helm_finds_no_fault(values: dict[str, Any], tmp_path: Path) -> None:
         pytest.param({"watchNamespaces": ["a", "b"]}, ("a", "b"), id="two namespaces"),
     ],
 )
+@pytest.mark.parametrize("kueue", [False, True])
 def test_the_chart_gives_the_rights_that_demo_and_tests_run_with(
-    values: dict[str, Any], watched: tuple[str, ...]
+    values: dict[str, Any], watched: tuple[str, ...], kueue: bool
 ) -> None:
-    rendered = of_kind(render({**values, "rbac": {"aggregateRoles": False}}), *ROLES)
-    assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched))
+    given = {**values, "rbac": {"aggregateRoles": False}, "kueue": {"enabled": kueue}}
+    rendered = of_kind(render(given), *ROLES)
+    assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched, kueue=kueue))
 
 
 def test_with_a_list_of_namespaces_the_operator_has_no_right_outside_of_them() -> None:

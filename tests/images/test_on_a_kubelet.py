@@ -89,7 +89,7 @@ def values() -> Json:
     return {
         "image": {**repository["operator"], "pullPolicy": "Never"},
         "trainer": {"image": {**repository["trainer"], "pullPolicy": "Never"}},
-        "storage": {"allowedPrefixes": {RESEARCH: [STORE]}},
+        "storage": {"allowedPrefixes": {RESEARCH: [STORE, "s3://corpora"]}},
         "extraVolumes": [volume],
         "extraVolumeMounts": [{"name": "sweeps", "mountPath": "/sweeps"}],
     }

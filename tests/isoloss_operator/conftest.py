@@ -129,7 +129,7 @@ def operator(
     """An operator for the namespace, not started yet; it may use the test's bucket only."""
     environment = {
         **place.storage.environment(),
-        "ISOLOSS_ALLOWED_STORAGE": json.dumps({user.namespace: [place.uri]}),
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps({user.namespace: [place.uri, "s3://models"]}),
     }
     process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     yield process

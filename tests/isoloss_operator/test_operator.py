@@ -222,6 +222,55 @@ def test_storage_that_the_namespace_may_not_use_is_refused(
     assert not Path(f"{place.folder}-of-another-team").exists()
 
 
+@pytest.mark.parametrize("field", ["tokenizer", "domains[1].uri"])
+def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
+    operator: OperatorProcess, user: User, place: Place, field: str
+) -> None:
+    operator.start()
+    manifest = sweep(place)
+    data = manifest["spec"]["data"]
+    if field == "tokenizer":
+        data["tokenizer"] = "s3://of-another-team/tokenizer"
+    else:
+        data["domains"][1]["uri"] = "s3://of-another-team/*.jsonl"
+    user.apply_sweep(manifest)
+    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+    assert f"spec.data.{field}: " in conditions(said)["Accepted"]["message"]
+    assert not user.jobs()
+
+
+def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
+    control_plane: ControlPlane,
+    user: User,
+    node: ProcessNode,
+    place: Place,
+    object_storage: ObjectStorage,
+    tmp_path: Path,
+) -> None:
+    environment = {
+        **object_storage.environment(),
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [place.uri]}),
+        "ISOLOSS_RESYNC_SECONDS": "2",
+    }
+    operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
+    try:
+        operator.start()
+        user.apply_sweep(sweep(place))
+        metadata = finished(user)["metadata"]
+        folder = place.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}"
+        wait_until(lambda: (folder / "fit.json").exists(), "the first fit", 60)
+        before = (folder / "laws.json").read_bytes()
+        time.sleep(5)  # some passes without a loss
+        (folder / "laws.json").unlink()
+        wait_until(lambda: (folder / "laws.json").exists(), "the laws to be fitted again", 60)
+        wait_until(lambda: (folder / "laws.json").read_bytes() == before, "the same laws", 30)
+        (folder / "fit.json").write_bytes(b"{")
+        wait_until(lambda: (folder / "fit.json").read_bytes() != b"{", "the record again", 60)
+        assert operator.starts == 1
+    finally:
+        operator.end()
+
+
 def test_a_bad_pod_template_is_refused_by_field_and_fixed_by_the_next_apply(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -379,7 +428,7 @@ def test_two_namespaces_do_not_disturb_each_other(
 ) -> None:
     places = [new_place(object_storage), new_place(object_storage)]
     users = [user, second_namespace]
-    allowed = {u.namespace: [p.uri] for u, p in zip(users, places, strict=True)}
+    allowed = {u.namespace: [p.uri, "s3://models"] for u, p in zip(users, places, strict=True)}
     environment = {
         **object_storage.environment(),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps(allowed),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,27 @@ def assert_is_healthy(operator: OperatorProcess) -> None:
         assert get(operator, "/healthz")[0] == 200
     except OSError:
         wait_until(lambda: not operator.is_running(), "a silent operator to have ended", 5)
+
+
+def test_a_leader_whose_api_server_hangs_ends_before_its_lease_does(
+    plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
+) -> None:
+    """Connections are taken and never answered: another could lead after the lease's eight seconds."""
+    install_crds(plane.api_client())
+    user = new_user(plane, object_storage)
+    quick = {"ISOLOSS_LEASE_SECONDS": "8", "ISOLOSS_RENEW_DEADLINE_SECONDS": "4"}
+    operator = new_operator(plane, user, new_place(object_storage), tmp_path / "operator", **quick)
+    server = plane.component("kube-apiserver")
+    operator.start()
+    assert operator.process is not None
+    try:
+        wait_until(lambda: get(operator, "/readyz")[0] == 200, "it to lead")
+        server.signal(signal.SIGSTOP)
+        assert operator.process.wait(8) == 1
+        assert "Lost the lease" in operator.lines()[-1]["message"]
+    finally:
+        server.signal(signal.SIGCONT)
+        operator.end()
 
 
 def test_one_that_waits_for_the_api_server_ends_when_asked_to(

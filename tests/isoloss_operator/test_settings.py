@@ -103,3 +103,36 @@ def test_file_prefixes_work_by_whole_segments() -> None:
 def test_uris_that_can_be_read_in_two_ways_are_refused(uri: str) -> None:
     with pytest.raises(BadStoreUri):
         normal_uri(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "allowed"),
+    [
+        ("s3://corpora/general", True),
+        ("s3://corpora/general/*.jsonl", True),
+        ("s3://corpora/general/2024-*/part-[0-9].parquet", True),
+        ("s3://corpora/gen*/a.jsonl", False),
+        ("s3://corpora/*.jsonl", False),
+        ("s3://corpora*/general/a", False),
+        ("s3://corpora/general/../secret/*.jsonl", False),
+        ("s3://corpora/general/*/../../secret/a", False),
+        ("s3://other/general/*.jsonl", False),
+        ("hf://owner/name", False),
+        ("owner/name", False),
+        ("https://corpora/general/a.jsonl", False),
+    ],
+)
+def test_a_source_is_allowed_where_the_folder_before_its_first_wildcard_is(
+    uri: str, allowed: bool
+) -> None:
+    settings = settings_for(research=["s3://corpora/general"])
+    refusal = settings.refused_sources("research", {"spec.data.domains[0].uri": uri})
+    assert (refusal == "") is allowed
+    if not allowed:
+        assert refusal.startswith("spec.data.domains[0].uri: namespace research may only use")
+
+
+def test_of_several_sources_the_first_that_is_refused_is_named() -> None:
+    settings = settings_for(every=["s3://a"])
+    sources = {"spec.data.tokenizer": "s3://a/t", "spec.data.domains[1].uri": "s3://b/x"}
+    assert settings.refused_sources("any", sources).startswith("spec.data.domains[1].uri: ")

@@ -1,4 +1,4 @@
-"""What a trainer leaves in the store: one test for the real one and for the double of the operator's tests."""
+"""What a trainer leaves in the store: one test for the real one and for the doubles of the operator's tests."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ REPOSITORY = Path(__file__).parents[2]
 TRAINERS = {
     "real": ["-m", "isoloss_trainer"],
     "planted": ["-S", str(REPOSITORY / "tests/support/planted_trainer.py")],
+    "played": ["-m", "tests.faults.player"],
 }
 
 

@@ -87,6 +87,20 @@ def test_a_task_of_another_kind_is_refused(
     assert call(prepare_task(uri(corpus), uri(tmp_path)), "train", tmp_path) == 44
 
 
+def test_a_result_of_a_newer_contract_ends_the_task_and_stays(
+    prepared: Prepared, tmp_path: Path, termination_file: Path
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    store, path = Store(prepared.uri), layout.point_result(task.point.key)
+    newer = b'{"contract_version": 2, "losses": []}'
+    store.write(path, newer)
+    assert call(task, "train", tmp_path) == ExitCode.BAD_CONFIGURATION
+    said = TerminationMessage.model_validate_json(termination_file.read_bytes())
+    assert said.code == "NewerRecord"
+    assert "contract version 2" in said.message
+    assert store.read(path) == newer
+
+
 def test_no_task_is_a_bad_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ISOLOSS_TASK", raising=False)
     assert main(["prepare"]) == ExitCode.BAD_CONFIGURATION

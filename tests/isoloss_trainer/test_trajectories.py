@@ -17,6 +17,7 @@ from isoloss_trainer.interruption import Interrupted, Interruption
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import quiet, stop_during_step, train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.ledgers import write_ledger
 
 SHORT_TOKENS, LONG_TOKENS = 1300, 2048
 """The first is no scheduled evaluation: its run ends with a row that the longer one lacks."""
@@ -44,7 +45,7 @@ def write_sweep(store: Store, task: TrainTask, result: PointResult, name: str) -
     ledger = Ledger(
         sweep=name, namespace="research", uid=name, data_digest="a" * 32, points=(record,)
     )
-    store.write(f"{layout.sweep_folder(name, name)}/ledger.json", ledger.document())
+    write_ledger(store, ledger)
 
 
 def test_a_longer_run_changes_nothing_of_what_a_shorter_ones_reader_sees(

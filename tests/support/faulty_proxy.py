@@ -18,6 +18,8 @@ class FaultyProxy:
         """That many requests arrive, but their connections end in place of the answers."""
         self.silent = False
         """Connections are taken and nothing is ever said."""
+        self.silent_about = b""
+        """A request with these bytes is never answered."""
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -58,6 +60,8 @@ class FaultyProxy:
                 if is_answer and self.answers_to_lose > 0:
                     self.answers_to_lose -= 1
                     break
+                if self.silent_about and self.silent_about in block and not answers:
+                    continue
                 target.sendall(block)
         for each in (source, target):
             with suppress(OSError):

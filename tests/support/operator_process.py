@@ -251,7 +251,8 @@ def conditions(body: Json) -> dict[str, Json]:
 
 
 def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
-    """A sweep of 18 points whose planted optimum lies inside the grid."""
+    """A sweep of 18 points whose planted optimum lies inside the grid; its corpus is in the same store."""
+    source = f"{uri or 's3://corpora'}/corpus"
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "ScalingSweep",
@@ -259,11 +260,11 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
         "spec": {
             "storage": {"uri": uri, "secretName": STORE_SECRET},
             "data": {
-                "tokenizer": "s3://corpora/tokenizer",
+                "tokenizer": f"{source}/tokenizer",
                 "sequenceLength": 128,
                 "domains": [
-                    {"name": "general", "uri": "s3://corpora/general/*.jsonl", "weight": 82},
-                    {"name": "math", "uri": "s3://corpora/math/*.jsonl", "weight": 18},
+                    {"name": "general", "uri": f"{source}/general/*.jsonl", "weight": 82},
+                    {"name": "math", "uri": f"{source}/math/*.jsonl", "weight": 18},
                 ],
             },
             "proxies": [

@@ -142,13 +142,8 @@ def act_out_failures(task: Json) -> None:
     SIGTERM, or "silent" for success without a result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
     match or say, and `after`, the seconds before it happens.
     """
-    point, attempt = task.get("point", {}), task.get("claimant", {}).get("attempt", 1)
-    seen = {"kind": task["kind"], **{k: point.get(k) for k in ("batch_size", "learning_rate")}}
     for failure in json.loads(os.environ.get("PLANTED_FAILURES", "[]")):
-        wanted = {name: failure[name] for name in seen if name in failure}
-        if any(seen[name] != value for name, value in wanted.items()):
-            continue
-        if attempt not in failure.get("attempts", [attempt]):
+        if not is_meant(failure, task):
             continue
         time.sleep(failure.get("after", 0))
         if failure["exit"] == "kill":
@@ -160,6 +155,15 @@ def act_out_failures(task: Json) -> None:
             sys.exit(0)
         words = (failure.get("code", "Planted"), failure.get("message", "as planted"))
         end(failure["exit"], *words, failure.get("field", ""))
+
+
+def is_meant(failure: Json, task: Json) -> bool:
+    """Whether a failure is for this task and attempt."""
+    point, attempt = task.get("point", {}), task.get("claimant", {}).get("attempt", 1)
+    seen = {"kind": task["kind"], **{k: point.get(k) for k in ("batch_size", "learning_rate")}}
+    wanted = {name: failure[name] for name in seen if name in failure}
+    fits = all(seen[name] == value for name, value in wanted.items())
+    return fits and attempt in failure.get("attempts", [attempt])
 
 
 def leave_trace(what: str, content: Json) -> None:
@@ -232,8 +236,7 @@ def train(task: Json) -> None:
     point, store = task["point"], Store(task["store_uri"])
     key = point_key(point)
     folder = f"points/{key}"
-    step_tokens = point["batch_size"] * point["sequence_length"]
-    wanted = -(-task["tokens"] // step_tokens) * step_tokens
+    wanted = tokens_of_whole_steps(task)
     result = store.get(f"{folder}/result.json")
     if result is not None and json.loads(result)["wanted_tokens"] >= wanted:
         return
@@ -263,7 +266,35 @@ def train(task: Json) -> None:
     leave_trace("end", about)
 
 
-def write_result(store: Store, folder: str, key: str, task: Json, wanted: int) -> None:
+def finish(task: Json, *, diverged: bool = False) -> bool:
+    """Write a train task's result at once, without training; False where it is there already."""
+    point, store = task["point"], Store(task["store_uri"])
+    key = point_key(point)
+    wanted = tokens_of_whole_steps(task)
+    found = store.get(f"points/{key}/result.json")
+    if found is not None and _reaches(found, wanted):
+        return False
+    write_result(store, f"points/{key}", key, task, wanted, diverged=diverged)
+    return True
+
+
+def _reaches(result: bytes, wanted: int) -> bool:
+    """Whether a stored result can be read and went as far as wanted."""
+    try:
+        return bool(json.loads(result)["wanted_tokens"] >= wanted)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def tokens_of_whole_steps(task: Json) -> int:
+    """A train task's tokens, rounded up to a whole step."""
+    step_tokens = task["point"]["batch_size"] * task["point"]["sequence_length"]
+    return int(-(-task["tokens"] // step_tokens) * step_tokens)
+
+
+def write_result(
+    store: Store, folder: str, key: str, task: Json, wanted: int, *, diverged: bool = False
+) -> None:
     """The trajectory, then the result that names it."""
     point = task["point"]
     parameters = counts(point["model"])
@@ -290,7 +321,8 @@ def write_result(store: Store, folder: str, key: str, task: Json, wanted: int) -
     store.put(f"{folder}/trajectory.jsonl", trajectory)
     result = {
         "key": key,
-        "outcome": "Succeeded",
+        "outcome": "Diverged" if diverged else "Succeeded",
+        "diverged_at_tokens": rows[-1]["tokens"] if diverged else None,
         "tokens": rows[-1]["tokens"],
         "wanted_tokens": wanted,
         "steps": rows[-1]["step"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from isoloss_contract.records import MAX_TERMINATION_BYTES, TERMINATION_VARIABLE, ExitCode
 from isoloss_contract.records import TerminationMessage as Message
-from isoloss_contract.store import BadRecord, BadStoreUri, NotFound, StoreError
+from isoloss_contract.store import BadRecord, BadStoreUri, NewerRecord, NotFound, StoreError
 
 
 class TrainerError(Exception):
@@ -63,6 +63,9 @@ def explain(error: BaseException) -> tuple[int, Message]:
         return error.exit_code, message
     if isinstance(error, BadStoreUri):
         return ExitCode.BAD_CONFIGURATION, Message(code="BadUri", message=str(error))
+    if isinstance(error, NewerRecord):
+        # What is there must not be overwritten; another image in the pod template can read it.
+        return ExitCode.BAD_CONFIGURATION, Message(code="NewerRecord", message=str(error))
     if isinstance(error, NotFound):
         return ExitCode.BAD_DATA, Message(code="NotFound", message=str(error))
     if isinstance(error, BadRecord):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrainTask
-from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_contract.trajectories import keep_former
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
@@ -84,14 +84,12 @@ def _join_and_run(attempt: Attempt) -> PointResult:
 def existing_result(store: Store, task: TrainTask) -> PointResult | None:
     """The result that makes training unnecessary: far enough, or diverged. A broken one is ignored.
 
-    Raises BadConfiguration for one that a newer trainer wrote: it must not be overwritten.
+    Raises NewerRecord for one that a newer trainer wrote: it must not be overwritten.
     """
     try:
         result = store.read_record(layout.point_result(task.point.key), PointResult)
     except (NotFound, BadRecord):
         return None
-    except NewerRecord as error:
-        raise BadConfiguration("NewerResult", str(error)) from error
     if result.key != task.point.key or result.outcome is Outcome.OUT_OF_MEMORY:
         return None
     reached = result.tokens >= task.tokens

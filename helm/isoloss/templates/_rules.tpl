@@ -30,7 +30,6 @@
   resources:
     - jobs
   verbs:
-    - get
     - list
     - watch
     - create
@@ -41,7 +40,6 @@
   resources:
     - pods
   verbs:
-    - get
     - list
     - watch
 - apiGroups:
@@ -60,7 +58,14 @@
     - events
   verbs:
     - create
-    - patch
+{{- end }}
+{{- define "isoloss.kueueRules" -}}
+- apiGroups:
+    - kueue.x-k8s.io
+  resources:
+    - workloads
+  verbs:
+    - list
 {{- end }}
 {{- define "isoloss.leaseRules" -}}
 - apiGroups:

@@ -17,6 +17,12 @@ from isoloss.cli.outcome import ANSWERED, print_error
 from isoloss.errors import BadInput
 
 INTERRUPTED = 130
+STYLE: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
+"""Help as plain text: its frames would take longer to import than all else that `--help` does."""
 GROUP = "isoloss.commands"
 """Entry points of packages that add a command."""
 
@@ -30,16 +36,33 @@ OWN = {
     )
 }
 SUMMARIES = {
-    "fit": "Fit the laws of learning rate, batch size and loss to training runs.",
-    "predict": "Predict the learning rate and batch size of a continued pre-training run.",
+    "fit": "Fit the laws of learning rate, batch size and loss to runs.",
+    "predict": "Predict learning rate and batch size of a continued run.",
     "report": "Write laws, evidence and a prediction to one HTML page.",
     "laws": "List the published laws.",
-    "plan": "Show what a ScalingSweep manifest would train and cost (isoloss[operator]).",
+    "plan": "Show what a sweep would train and cost (isoloss[operator]).",
 }
 """One line per command, so that listing the commands imports none of them."""
 
 
-class _OnDemand(typer.core.TyperGroup):
+class _Light:
+    """A command or group whose `--help` is False where it is not given.
+
+    typer converts its own default, None, with pydantic, which takes longer to import than `isoloss laws` to run.
+    """
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.default = False
+        return option
+
+
+class _Command(_Light, typer.core.TyperCommand):
+    """One command."""
+
+
+class _OnDemand(_Light, typer.core.TyperGroup):
     """Commands by name; the one that runs is imported and parses its own options.
 
     Importing them all would bring scipy, pyarrow and the operator: seconds before `--help`.
@@ -68,14 +91,12 @@ def _loaded(entry: EntryPoint) -> Any:
             f"isoloss {entry.name} needs {missing}, which is not installed: "
             f"pip install 'isoloss[{extra}]'"
         ) from error
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(entry.name)(body)
+    alone = typer.Typer(**STYLE)
+    alone.command(entry.name, cls=_Command)(body)
     return typer.main.get_command(alone)
 
 
-application = typer.Typer(
-    cls=_OnDemand, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+application = typer.Typer(cls=_OnDemand, no_args_is_help=True, **STYLE)
 for command_name in _commands():
     # Listed in the help, never run: _OnDemand puts the real command in its place.
     application.command(command_name, help=SUMMARIES.get(command_name, ""))(lambda: None)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isoloss.cli.outcome import ANSWERED, command, console, print_document
+from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.published import PREFIX, PUBLISHED, PublishedLaw
 
 
@@ -18,18 +18,15 @@ def laws(
     if as_json:
         print_document({"laws": [_document(law) for law in PUBLISHED.values()]})
         return ANSWERED
-    terminal = console()
     for law in PUBLISHED.values():
-        terminal.print(f"{PREFIX}{law.name}  {law.title}")
-        terminal.print(f"    {law.learning_rate_formula};  {law.batch_size_formula}")
-        terminal.print(f"    units: {law.units}")
-        terminal.print(f"    source: {law.source}")
+        typer.echo(f"{PREFIX}{law.name}  {law.title}")
+        typer.echo(f"    {law.learning_rate_formula};  {law.batch_size_formula}")
+        typer.echo(f"    units: {law.units}")
+        typer.echo(f"    source: {law.source}")
         for caveat in law.caveats:
-            terminal.print(f"    note: {caveat}")
-        terminal.print()
-    terminal.print(
-        "None was published with a covariance: predictions from them have no intervals."
-    )
+            typer.echo(f"    note: {caveat}")
+        typer.echo("")
+    typer.echo("None was published with a covariance: predictions from them have no intervals.")
     return ANSWERED
 
 

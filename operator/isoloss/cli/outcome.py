@@ -6,22 +6,27 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from isoloss.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 
 Parameters = ParamSpec("Parameters")
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A terminal to print on. Markup and emoji codes are off, because names come from files."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+def console() -> Console:
+    """A terminal to print tables on. Markup and emoji codes are off, because names come from files."""
+    # Here and below, not above: only tables need rich, which takes a tenth of a second to import.
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def print_document(document: Mapping[str, Any]) -> None:
@@ -43,7 +48,7 @@ def _plain(value: Any) -> Any:
 def print_warnings(warnings: Sequence[str]) -> None:
     """Print a command's warnings on standard error."""
     for warning in warnings:
-        console(stderr=True).print(f"warning: {warning}")
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def print_error(error: Mapping[str, Any], text: str, *, as_json: bool) -> int:
@@ -51,12 +56,14 @@ def print_error(error: Mapping[str, Any], text: str, *, as_json: bool) -> int:
     if as_json:
         print_document({"error": error})
     if text:
-        console(stderr=True).print(f"isoloss: {text}")
+        typer.echo(f"isoloss: {text}", err=True)
     return BAD_INPUT
 
 
 def grid(*heads: str) -> Table:
     """A plain table without lines."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in heads:
         table.add_column(head, overflow="fold")

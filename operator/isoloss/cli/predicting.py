@@ -31,7 +31,7 @@ from isoloss.published import (
     published_law,
     published_opinions,
 )
-from isoloss.report import content
+from isoloss.report import predicted
 
 
 @command
@@ -49,6 +49,7 @@ def predict(
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
     pretraining_tokens: querying.PretrainingTokens = None,
+    composition_error: querying.CompositionError = (0.0, 0.0),
     round_to: querying.RoundTo = 1,
     sequence_length: querying.SequenceLength = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -62,6 +63,7 @@ def predict(
         total_flops=total_flops,
         params=params,
         pretraining_tokens=pretraining_tokens,
+        composition_error=composition_error,
         round_to=round_to,
         sequence_length=sequence_length,
     )
@@ -115,11 +117,11 @@ def _print_prediction(
     head = grid("", f"{answer.interval_level:.0%} interval")
     head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
     head.add_row("batch size (sequences)", formatting.interval(batch, formatting.batch_size))
-    for name, value in content.prediction_facts(answer, asked.initial_loss):
+    for name, value in predicted.prediction_facts(answer, asked.initial_loss):
         head.add_row(name, value)
     terminal.print(head)
     terminal.print()
-    others = content.alternatives_table(answer, opinions, sequence_length)
+    others = predicted.alternatives_table(answer, opinions, sequence_length)
     table = grid(*others.heads[:-1])
     for row in others.rows:
         table.add_row(*row[:-1])

@@ -32,6 +32,14 @@ PretrainingTokens = Annotated[
     float | None,
     typer.Option(help="Tokens the checkpoint was trained on, for variant B; needs --params."),
 ]
+CompositionError = Annotated[
+    tuple[float, float],
+    typer.Option(
+        metavar="LR B",
+        help="Standard deviations of ln LR and ln B that the intervals carry because a continued run need not "
+        "want what a run from scratch wants.",
+    ),
+]
 RoundTo = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="Round the batch size to a multiple of this.")
 ]
@@ -51,6 +59,7 @@ class Asked:
     total_flops: float | None = None
     params: float | None = None
     pretraining_tokens: float | None = None
+    composition_error: tuple[float, float] = (0.0, 0.0)
     round_to: int = 1
     sequence_length: int | None = None
 
@@ -64,6 +73,9 @@ class Asked:
         error = self.initial_loss_standard_error
         if not 0 <= error < float("inf"):
             raise BadInput(f"--initial-loss-standard-error: {error:g} is not a standard error")
+        for deviation in self.composition_error:
+            if not 0 <= deviation < float("inf"):
+                raise BadInput(f"--composition-error: {deviation:g} is not a standard deviation")
 
     @property
     def budgets(self) -> list[str]:
@@ -96,6 +108,7 @@ class Asked:
             total_flops=self.total_flops,
             params=self.params,
             pretraining_tokens=self.pretraining_tokens,
+            composition_error=self.composition_error,
             round_to=self.round_to,
             sequence_length=self.sequence_length,
         )

@@ -65,6 +65,7 @@ def report(
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
     pretraining_tokens: querying.PretrainingTokens = None,
+    composition_error: querying.CompositionError = (0.0, 0.0),
     round_to: querying.RoundTo = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -77,6 +78,7 @@ def report(
         total_flops=total_flops,
         params=params,
         pretraining_tokens=pretraining_tokens,
+        composition_error=composition_error,
         round_to=round_to,
     )
     positive("--direct-grid-flops", direct_grid_flops)

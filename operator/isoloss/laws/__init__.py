@@ -1,48 +1,93 @@
-"""The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
+"""The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types.
 
-from isoloss.laws.answer.predict import predict
-from isoloss.laws.answer.prediction import (
-    Extrapolation,
-    Point,
-    Prediction,
-    PredictionQuery,
-    Refused,
-)
-from isoloss.laws.arrays import Array
-from isoloss.laws.curves import (
-    HyperparameterCurve,
-    LossCurve,
-    OptimumPlanes,
-    Plane,
-)
-from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
-from isoloss.laws.fit import fit_laws
-from isoloss.laws.model import (
-    FitOptions,
-    Interval,
-    InvalidRunError,
-    LawForm,
-    Refusal,
-    RefusalReason,
-    Route,
-    Run,
-    SizeTrend,
-    Status,
-)
-from isoloss.laws.refusals import refused_laws
-from isoloss.laws.results import (
-    Contour,
-    DataRange,
-    Draws,
-    Exclusion,
-    HeldOutScore,
-    HyperparameterLaw,
-    Laws,
-    LossComputeLaw,
-    Optimum,
-    Selection,
-    SurfaceLaw,
-)
+The names below are imported on first use: a prediction does not wait for what only fits.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isoloss.laws.answer.predict import predict
+    from isoloss.laws.answer.prediction import (
+        Extrapolation,
+        Point,
+        Prediction,
+        PredictionQuery,
+        Refused,
+    )
+    from isoloss.laws.arrays import Array
+    from isoloss.laws.curves import (
+        HyperparameterCurve,
+        LossCurve,
+        OptimumPlanes,
+        Plane,
+    )
+    from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
+    from isoloss.laws.fit import fit_laws
+    from isoloss.laws.model import (
+        FitOptions,
+        Interval,
+        InvalidRunError,
+        LawForm,
+        Refusal,
+        RefusalReason,
+        Route,
+        Run,
+        SizeTrend,
+        Status,
+    )
+    from isoloss.laws.refusals import refused_laws
+    from isoloss.laws.results import (
+        Contour,
+        DataRange,
+        Draws,
+        Exclusion,
+        HeldOutScore,
+        HyperparameterLaw,
+        Laws,
+        LossComputeLaw,
+        Optimum,
+        Selection,
+        SurfaceLaw,
+    )
+
+_HOMES = {
+    "answer.predict": ("predict",),
+    "answer.prediction": ("Extrapolation", "Point", "Prediction", "PredictionQuery", "Refused"),
+    "arrays": ("Array",),
+    "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
+    "document": ("BadLaws", "laws_from_json", "laws_to_json"),
+    "fit": ("fit_laws",),
+    "model": (
+        "FitOptions",
+        "Interval",
+        "InvalidRunError",
+        "LawForm",
+        "Refusal",
+        "RefusalReason",
+        "Route",
+        "Run",
+        "SizeTrend",
+        "Status",
+    ),
+    "refusals": ("refused_laws",),
+    "results": (
+        "Contour",
+        "DataRange",
+        "Draws",
+        "Exclusion",
+        "HeldOutScore",
+        "HyperparameterLaw",
+        "Laws",
+        "LossComputeLaw",
+        "Optimum",
+        "Selection",
+        "SurfaceLaw",
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Array",
@@ -83,3 +128,14 @@ __all__ = [
     "predict",
     "refused_laws",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

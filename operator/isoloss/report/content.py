@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,13 +15,10 @@ from isoloss.laws import (
     Laws,
     LossComputeLaw,
     Optimum,
-    Point,
-    Prediction,
     Refusal,
     Run,
     SurfaceLaw,
 )
-from isoloss.published import PublishedOptimum
 from isoloss.savings import SearchCost, iso_loss_savings
 
 Cells = tuple[str, ...]
@@ -126,10 +125,11 @@ def points_table(rows: Sequence[PointRow], limit: int) -> Table:
 # ---------------------------------------------------------------------------------------- laws
 
 
-def fit_facts(laws: Laws, version: str) -> dict[str, str]:
-    """What it takes to repeat the fit: the program's version and all options."""
+def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
+    """What it takes to repeat the fit (the program's version, all options, the data), and the noise."""
     options = laws.options
     fixed = options.irreducible_loss
+    noise = laws.surface.residual_rms
     return {
         "fitted with": f"isoloss {version}",
         "options": (
@@ -137,7 +137,21 @@ def fit_facts(laws: Laws, version: str) -> dict[str, str]:
             f"{'fitted' if fixed is None else f'fixed at {formatting.loss(fixed)}'}, "
             f"{options.bootstrap_samples} bootstrap draws, seed {options.seed}"
         ),
+        "data": f"sha256:{data_digest(runs)}" if runs else "the runs were not given",
+        "noise": "not known: the joint surface was refused"
+        if noise is None
+        else f"{formatting.number(noise, 2)} nats per evaluation (residuals of the joint surface)",
     }
+
+
+def data_digest(runs: Sequence[Run]) -> str:
+    """The first 16 hexadecimal digits of a SHA-256 over the runs' numbers, in any order and by any names."""
+    each = []
+    for run in runs:
+        head = (run.params, run.batch_size, run.sequence_length, run.learning_rate, run.diverged)
+        numbers = [*map(float, head), *run.tokens.tolist(), *run.losses.tolist()]
+        each.append(hashlib.sha256(struct.pack(f"<{len(numbers)}d", *numbers)).digest())
+    return hashlib.sha256(b"".join(sorted(each))).hexdigest()[:16]
 
 
 def laws_table(laws: Laws) -> Table:
@@ -232,90 +246,7 @@ def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
     )
 
 
-# ---------------------------------------------------------------------------------- prediction
-
-
-def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Cells, ...]:
-    """(name, value) pairs of the answer, in order of computation."""
-    rows: list[Cells] = []
-    if initial_loss is not None:
-        rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
-    if answer.equivalent_flops is not None:
-        rows.append(
-            (
-                "equivalent pre-training compute C_pre (FLOPs)",
-                formatting.interval(answer.equivalent_flops, formatting.flops),
-            )
-        )
-    if answer.cpt_flops is not None:
-        rows.append(("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)))
-    rows.append(
-        (
-            "total effective compute C_total (FLOPs)",
-            formatting.interval(answer.total_flops, formatting.flops),
-        )
-    )
-    if answer.target_loss is not None:
-        rows.append(
-            (
-                "target loss (nats per token)",
-                formatting.interval(answer.target_loss, formatting.loss),
-            )
-        )
-    rows.append(
-        ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
-    )
-    rows.append(
-        ("batch size before rounding (sequences)", formatting.number(answer.batch_size_raw, 4))
-    )
-    rows.append(("estimate", _ROUTES[answer.route]))
-    far = answer.extrapolation
-    rows.append(
-        (
-            "extrapolation",
-            f"{formatting.number(far.compute_factor, 2)} × the largest compute of the sweep",
-        )
-    )
-    return tuple(rows)
-
-
-def alternatives_table(
-    answer: Prediction, opinions: Sequence[PublishedOptimum], sequence_length: int | None
-) -> Table:
-    """Both estimates, the variants and the published laws, to compare with the answer."""
-    points: Mapping[str, Point] = {
-        **{_ROUTES[name]: point for name, point in answer.routes.items()},
-        **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
-    }
-    rows = [
-        (
-            name,
-            formatting.interval(point.learning_rate, formatting.learning_rate),
-            formatting.interval(point.batch_size, formatting.batch_size),
-            formatting.flops(point.total_flops),
-            "",
-        )
-        for name, point in points.items()
-    ]
-    rows += [
-        (
-            f"published law {item.name}",
-            formatting.learning_rate(item.learning_rate),
-            formatting.batch_size(item.batch_size(sequence_length)) if sequence_length else "",
-            formatting.flops(answer.total_flops.value),
-            "; ".join(warning.removeprefix(f"{item.name}: ") for warning in item.warnings),
-        )
-        for item in opinions
-    ]
-    heads = ("estimate", "learning rate", "batch size (sequences)", "at C_total (FLOPs)", "note")
-    return Table(heads, tuple(rows), frozenset({1, 2, 3}))
-
-
-_ROUTES = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
-_VARIANTS = {
-    "A": "without the checkpoint's past",
-    "B": "C_pre from the raw pre-training tokens",
-}
+# ---------------------------------------------------------------------------------------- cost
 
 
 def saving_sentence(cost: SearchCost) -> str:

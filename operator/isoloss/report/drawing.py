@@ -71,12 +71,6 @@ def _saved(figure: Figure, form: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def plain_text(text: str, limit: int = 60) -> str:
-    """A user's string for a figure: shortened, and without dollar signs, which start mathematics."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.replace("$", "＄")
-
-
 def grid_axis(axis: Any, values: Sequence[float], learning_rates: bool) -> None:
     """Ticks on a logarithmic axis at the values of the grid, as many as fit."""
     unique = np.unique(np.asarray(values, dtype=float))

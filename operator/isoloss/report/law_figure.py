@@ -14,14 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from isoloss.laws import (
-    Array,
-    HyperparameterCurve,
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
     Optimum,
     Prediction,
 )
+from isoloss.report.bands import band_at, hyperparameter_band, loss_band
 from isoloss.report.curves import (
     curve_with_band,
     folded,
@@ -37,6 +36,8 @@ from isoloss.report.curves import (
 from isoloss.report.drawing import ACCENT, BAND, INK, key, note, style
 
 CURVE_POINTS = 160
+ROOM_FOR_TWO = 0.3
+"""Share of the axis between C_pre and C_total from which their labels have room beside one another."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,12 @@ def _hyperparameter_panels(
     interval_bars(top, x, y, errors, laws.options.interval)
     low, high = x_range(x, _place_x(placed, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
-    curve, band = _hyperparameter_curve(laws, law.curve, curve_x)
+    curve, band = hyperparameter_band(laws, law.curve, curve_x)
     curve_with_band(top, curve_x, curve, band, (float(x.min()), float(x.max())))
     scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
-    _mark_hyperparameter(top, law, placed, by_loss)
+    _mark_hyperparameter(top, laws, law, placed)
     keep_readable(top, np.concatenate([y, curve, _place_y(placed, law)]))
-    fitted = _hyperparameter_curve(laws, law.curve, x)[0]
+    fitted = hyperparameter_band(laws, law.curve, x)[0]
     residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)")
     y_ticks(top, law.quantity == "learning_rate")
     if by_loss:
@@ -112,24 +113,6 @@ def _hyperparameter_panels(
 
 def _value(point: Optimum, law: HyperparameterLaw) -> float | None:
     return point.learning_rate if law.quantity == "learning_rate" else point.batch_size
-
-
-def _hyperparameter_curve(
-    laws: Laws, law: HyperparameterCurve, x: Array
-) -> tuple[Array, tuple[Array, Array] | None]:
-    """The law along x (loss or FLOPs, by its form), and its band from the bootstrap draws."""
-    log_compute = np.log(x)
-    curve = law.value(x, log_compute)
-    draws = laws.draws.learning_rate if law.quantity == "learning_rate" else laws.draws.batch_size
-    if draws is None or draws.count < 2:
-        return curve, None
-    sampled = draws.column().value(x, log_compute)
-    return curve, _band(sampled, laws.options.interval)
-
-
-def _band(sampled: Array, level: float) -> tuple[Array, Array]:
-    low, high = np.nanquantile(sampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
 
 
 def _place_x(placed: PlacedPrediction | None, by_loss: bool) -> list[float]:
@@ -141,11 +124,18 @@ def _place_x(placed: PlacedPrediction | None, by_loss: bool) -> list[float]:
 
 
 def _mark_hyperparameter(
-    axes: Axes, law: HyperparameterLaw, placed: PlacedPrediction | None, by_loss: bool
+    axes: Axes, laws: Laws, law: HyperparameterLaw, placed: PlacedPrediction | None
 ) -> None:
+    by_loss = law.form == "PowerLawOfLoss"
     for x in _place_x(placed, by_loss):
         low, value, high = _place_y(placed, law)
         star(axes, x, value, (low, high))
+        band = band_at(laws, law, placed.answer) if placed is not None else None
+        if band is not None and not band[0] <= value <= band[1]:
+            # Learning rates fall and batch sizes grow to the right: that corner is free.
+            y, side = (0.97, "top") if law.quantity == "learning_rate" else (0.03, "bottom")
+            words = "prediction outside the band"
+            axes.text(0.98, y, words, transform=axes.transAxes, ha="right", va=side, fontsize=8)
 
 
 def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[float]:
@@ -178,22 +168,13 @@ def _loss_compute_panels(
         top,
         curve_x,
         law.curve.loss(np.log(curve_x)),
-        _loss_band(laws, curve_x),
+        loss_band(laws, curve_x),
         (float(x.min()), float(x.max())),
     )
     top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
     scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, placed)
     residuals_panel(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")
-
-
-def _loss_band(laws: Laws, x: Array) -> tuple[Array, Array] | None:
-    draws = laws.draws.loss_compute
-    if draws is None or draws.count < 2:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        sampled = draws.column().loss(np.log(x))
-    return _band(np.where(np.isfinite(sampled), sampled, np.nan), laws.options.interval)
 
 
 def _compute_marks(placed: PlacedPrediction | None) -> list[float]:
@@ -228,8 +209,14 @@ def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
     )
     arrow = {"arrowstyle": "->", "color": ACCENT, "linewidth": 1, "linestyle": ":"}
     axes.annotate("", (total, start), xytext=(before.value, start), arrowprops=arrow)
-    _label(axes, "$C_{pre}$", (before.value, start), (4, 6), "left")
-    _label(axes, "+ $C_{cpt}$", (total, start), (0, 6), "center")
+    low, high = np.log(axes.get_xlim())
+    if np.log(total / before.value) > ROOM_FOR_TWO * (high - low):
+        _label(axes, "$C_{pre}$", (before.value, start), (3, 6), "left")
+        _label(
+            axes, "+ $C_{cpt}$", (float(np.sqrt(before.value * total)), start), (0, 4), "center"
+        )
+    else:
+        _label(axes, "$C_{pre}$ + $C_{cpt}$", (before.value, start), (2, 7), "left")
 
 
 def _label(

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from isoloss import formatting
 from isoloss.laws import Laws, Prediction, Run
 from isoloss.published import PublishedOptimum
-from isoloss.report import content
+from isoloss.report import content, predicted
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png, as_svg
@@ -104,7 +104,7 @@ def render_report(
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
-        facts={**(facts or {}), **content.fit_facts(laws, version("isoloss"))},
+        facts={**(facts or {}), **content.fit_facts(laws, runs, version("isoloss"))},
         status=content.status_word(laws),
         level=f"{laws.options.interval:.0%}",
         laws=laws,
@@ -117,12 +117,16 @@ def render_report(
         excluded=laws.excluded[:MAX_POINT_ROWS],
         warnings=list(dict.fromkeys([*warnings, *laws.warnings])),
         prediction=prediction,
-        prediction_facts=content.prediction_facts(prediction, initial_loss) if prediction else (),
+        prediction_facts=predicted.prediction_facts(prediction, initial_loss)
+        if prediction
+        else (),
         alternatives=(
-            content.alternatives_table(prediction, opinions, laws.sequence_length)
+            predicted.alternatives_table(prediction, opinions, laws.sequence_length)
             if prediction
             else None
         ),
+        interval_costs=predicted.interval_costs(laws, prediction) if prediction else None,
+        outside_band=predicted.outside_band(laws, prediction) if prediction else (),
         saving=content.saving_sentence(savings) if savings else None,
         iso_loss_saving=content.iso_loss_sentence(laws),
         remembered=drawn.trajectories_remembered,

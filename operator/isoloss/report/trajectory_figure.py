@@ -1,4 +1,8 @@
-"""Loss over tokens of every run, one panel per model size, with the iso-loss levels."""
+"""Loss over tokens of every run, one panel per model size, with the iso-loss levels.
+
+Below each, the same runs as loss minus the best of that size at the same tokens: differences of a few
+thousandths of a nat decide, and nobody sees them on the scale of the loss.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,24 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Laws, Run
-from isoloss.report.drawing import INK, LINE_STYLES, SOFT, grid_axis, key, log_ticks, note, style
+from isoloss.report.drawing import (
+    BAND,
+    INK,
+    LINE_STYLES,
+    SOFT,
+    grid_axis,
+    key,
+    log_ticks,
+    note,
+    style,
+)
 
 MAX_PANELS = 8
 JOINED = 8
 """Runs with fewer evaluations are joined by configuration: published tables have one row per run."""
 CROWDED = 60
-"""Above this many lines, a panel is rasterised inside the vector file and its lines are thinner."""
+"""Above this many lines, a panel is rasterised inside the vector file, its lines are thinner, and below
+it only as many are drawn as loss minus the best."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +58,20 @@ class _Look:
 
     shades: ScalarMappable
     batches: Sequence[float]
+    crowded: bool
+    """So many lines that styles cannot be told apart: thin, solid, and rasterised."""
 
-    def line_style(self, batch_size: float) -> Any:
-        return LINE_STYLES[self.batches.index(batch_size) % len(LINE_STYLES)]
+    def of(self, line: _Line) -> dict[str, Any]:
+        """A line's options for plot."""
+        style = LINE_STYLES[self.batches.index(line.batch_size) % len(LINE_STYLES)]
+        return {
+            "color": self.shades.to_rgba(np.array([line.learning_rate]))[0],
+            "linestyle": "-" if self.crowded else style,
+            "linewidth": 0.5 if self.crowded else 0.9,
+            "marker": "." if line.tokens.size < 12 and not self.crowded else None,
+            "markersize": 3,
+            "rasterized": self.crowded,
+        }
 
 
 def trajectories(runs: Sequence[Run], laws: Laws) -> Figure:
@@ -93,26 +119,52 @@ def _draw(runs: Sequence[Run], laws: Laws) -> Figure:
             by_size[run.params].append(run)
     sizes = sorted(by_size)
     shown = sizes if len(sizes) <= MAX_PANELS else [*sizes[: MAX_PANELS - 1], sizes[-1]]
-    columns = min(3 if len(shown) in (3, 5, 6) else 4, max(1, len(shown)))
-    rows = -(-max(1, len(shown)) // columns)
-    figure = Figure(
-        figsize=(max(3.3 * columns, 5.2) + 1.0, 2.9 * rows + 0.5), layout="constrained"
-    )
-    panels = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for panel in panels[len(shown) :]:
-        panel.set_visible(False)
     if not shown:
-        note(panels[0], "No run has an evaluation.")
+        figure = Figure(figsize=(6.2, 3.4), layout="constrained")
+        note(figure.subplots(), "No run has an evaluation.")
         return figure
+    columns = min(3 if len(shown) in (3, 5, 6) else 4, len(shown))
+    figure, pairs = _panels(len(shown), columns)
     rates = [run.learning_rate for run in runs]
     shades = ScalarMappable(_norm(rates), mpl.colormaps["viridis"])
     batches = sorted({run.batch_size for run in runs})
-    for index, (panel, size) in enumerate(zip(panels, shown, strict=False)):
-        _panel(panel, size, by_size[size], laws, _Look(shades, batches))
+    for index, ((upper, lower), size) in enumerate(zip(pairs, shown, strict=True)):
+        lines = _lines(by_size[size])
+        look = _Look(shades, batches, crowded=len(lines) > CROWDED)
+        _panel(upper, size, lines, laws, look)
+        _differences(lower, lines, laws.surface.residual_rms, look)
         if index % columns == 0:
-            panel.set_ylabel("validation loss (nats per token)")
-    _legend(figure, panels[: len(shown)], shades, rates, batches, runs)
+            upper.set_ylabel("validation loss (nats per token)")
+            lower.set_ylabel("loss minus the best\n(nats per token)")
+    _legend(
+        figure, [panel for pair in pairs for panel in pair], shades, rates, batches, runs, laws
+    )
     return figure
+
+
+def _panels(count: int, columns: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
+    """A figure with an upper and a lower panel for each of `count` sizes."""
+    rows = -(-count // columns)
+    figure = Figure(
+        figsize=(max(3.3 * columns, 5.2) + 1.0, 4.7 * rows + 0.5), layout="constrained"
+    )
+    heights = (3.0, 1.8) * rows
+    panels = figure.subplots(
+        2 * rows,
+        columns,
+        squeeze=False,
+        sharex="col" if rows == 1 else False,
+        height_ratios=heights,
+    )
+    pairs = [
+        (panels[2 * row, column], panels[2 * row + 1, column])
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    for pair in pairs[count:]:
+        for panel in pair:
+            panel.set_visible(False)
+    return figure, pairs[:count]
 
 
 def _norm(rates: Sequence[float]) -> LogNorm:
@@ -144,38 +196,62 @@ def _lines(runs: Sequence[Run]) -> list[_Line]:
     return lines
 
 
-def _panel(axes: Axes, size: float, runs: Sequence[Run], laws: Laws, look: _Look) -> None:
-    lines = _lines(runs)
+def _panel(axes: Axes, size: float, lines: Sequence[_Line], laws: Laws, look: _Look) -> None:
     low, high = _loss_range(lines, laws, size)
     for line in lines:
-        _plot(axes, line, look, crowded=len(lines) > CROWDED, top=high)
+        axes.plot(line.tokens, line.losses, **look.of(line))
+        _mark_end(axes, line, line.losses, high)
     for level in sorted({contour.loss for contour in laws.contours if contour.params == size}):
         axes.axhline(level, color=SOFT, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0)
     axes.set_ylim(low, high)
+    _token_axis(axes, lines)
+    axes.set_title(f"{formatting.count(size)} parameters", loc="left")
+
+
+def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
     axes.set_xscale("log")
-    tokens = np.concatenate([run.tokens for run in runs])
+    tokens = np.concatenate([line.tokens for line in lines])
     first, last = float(tokens.min()) / 1.15, float(tokens.max()) * 1.15
     axes.set_xlim(first, last)
     log_ticks(axes.xaxis, first, last, formatting.count)
-    axes.set_title(f"{formatting.count(size)} parameters", loc="left")
+
+
+def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: _Look) -> None:
+    """Loss minus the best, from 0 to where three quarters of the runs end; the band is the noise."""
+    found = [(line, minus_best(line.tokens, line.losses, lines)) for line in lines]
+    if look.crowded:
+        found = sorted(found, key=lambda item: (item[0].diverged, item[1][-1]))[:CROWDED]
+        axes.set_title(f"the {CROWDED} best of {len(lines)} runs", loc="left", fontsize=7.5)
+    ends = [excess[-1] for line, excess in found if not line.diverged and np.isfinite(excess[-1])]
+    top = 1.15 * max(float(np.quantile(ends, 0.75)) if ends else 0.0, 3.0 * (noise or 0.0), 1e-3)
+    for line, excess in found:
+        axes.plot(line.tokens, excess, **look.of(line))
+        _mark_end(axes, line, excess, top)
+    if noise is not None:
+        axes.axhspan(0.0, noise, color=BAND, linewidth=0, zorder=0)
+    axes.set_ylim(-0.03 * top, top)
+    _token_axis(axes, lines)
     axes.set_xlabel("training tokens")
 
 
-def _plot(axes: Axes, line: _Line, look: _Look, *, crowded: bool, top: float) -> None:
-    axes.plot(
-        line.tokens,
-        line.losses,
-        color=look.shades.to_rgba(np.array([line.learning_rate]))[0],
-        linestyle=look.line_style(line.batch_size) if not crowded else "-",
-        linewidth=0.5 if crowded else 0.9,
-        marker="." if line.tokens.size < 12 else None,
-        markersize=3,
-        rasterized=crowded,
-    )
+def minus_best(tokens: Array, losses: Array, lines: Sequence[_Line]) -> Array:
+    """Losses above the lowest of all lines at the same tokens, between evaluations linear in ln tokens."""
+    best = np.full(len(tokens), np.inf)
+    for line in lines:
+        if not line.tokens.size:
+            continue
+        other = np.interp(
+            np.log(tokens), np.log(line.tokens), line.losses, left=np.inf, right=np.inf
+        )
+        best = np.fmin(best, other)
+    return np.asarray(losses - np.minimum(best, losses), dtype=float)
+
+
+def _mark_end(axes: Axes, line: _Line, shown: Array, top: float) -> None:
     if line.diverged or not line.finished:
         axes.plot(
             line.tokens[-1:],
-            np.minimum(line.losses[-1:], top),
+            np.minimum(shown[-1:], top),
             marker="x" if line.diverged else "o",
             color=INK,
             markerfacecolor="none",
@@ -205,6 +281,7 @@ def _legend(
     rates: Sequence[float],
     batches: Sequence[float],
     runs: Sequence[Run],
+    laws: Laws,
 ) -> None:
     bar = figure.colorbar(shades, ax=list(panels), aspect=30, pad=0.02)
     bar.set_label("learning rate")
@@ -220,4 +297,7 @@ def _legend(
     if any(not run.finished for run in runs):
         entries.append(key("still training", marker="o", markerfacecolor="none"))
     entries.append(key("iso-loss level", color=SOFT, linewidth=0.6, linestyle=(0, (1, 3))))
-    figure.legend(handles=entries, loc="outside lower left", ncols=min(8, len(entries)))
+    if laws.surface.residual_rms is not None:
+        noise = formatting.number(laws.surface.residual_rms, 2)
+        entries.append(key(f"noise, {noise} nats", color=BAND, linestyle="-", linewidth=7))
+    figure.legend(handles=entries, loc="outside lower left", ncols=min(9, len(entries)))

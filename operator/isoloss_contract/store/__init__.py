@@ -1,6 +1,7 @@
 """Object storage, shared by operator, trainer and command line: s3://, gs:// and file://."""
 
 from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.circuit import Circuit, time_limit
 from isoloss_contract.store.errors import (
     BadRecord,
     BadStoreUri,
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_RECORD_BYTES",
     "BadRecord",
     "BadStoreUri",
+    "Circuit",
     "NewerRecord",
     "NotFound",
     "Patience",
@@ -30,4 +32,5 @@ __all__ = [
     "parse_json_object",
     "parse_record",
     "parse_record_lines",
+    "time_limit",
 ]

@@ -17,6 +17,8 @@ class Patience:
     attempts: int = 8
     """Tries of one call, with growing pauses between them."""
     longest_pause_seconds: float = 8.0
+    retry_timeouts: bool = True
+    """Whether a call that timed out is tried again, which may take as long once more."""
     connect_seconds: float = 10.0
     silence_seconds: float = 60.0
     """A connection that brings no byte for this long has failed."""

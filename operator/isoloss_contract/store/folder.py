@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from isoloss_contract.store.backend import Backend, Patience
+from isoloss_contract.store.circuit import Circuit, NotAsked, check_time, is_timeout
 from isoloss_contract.store.errors import (
     BadRecord,
     BadStoreUri,
@@ -71,14 +72,17 @@ class Store:
         *,
         anchor: str = "",
         follow_links: bool = False,
+        circuit: Circuit | None = None,
     ) -> None:
         """On a file system, links are followed down to the folder `anchor`, `uri` itself by default.
 
-        With `follow_links` they are followed everywhere, as a reader of its own folders may.
+        With `follow_links` they are followed everywhere, as a reader of its own folders may. While
+        `circuit` holds the store for down, calls raise StoreUnavailable at once.
 
         Raises BadStoreUri, or StoreNotInstalled without the extra `store`.
         """
         self.uri = check_uri(uri)
+        self._circuit = circuit
         patience = patience or Patience()
         try:
             self._backend = _backend(
@@ -98,7 +102,7 @@ class Store:
     def _ask(self, path: str, call: Callable[[], Answer]) -> Answer:
         """Run `call` with retries; library exceptions become ours here and nowhere else."""
         try:
-            return self._retrying(call)
+            return self._retrying(lambda: self._try(call))
         except FileNotFoundError as error:
             raise NotFound(f"{self.location(path)}: not found") from error
         except Unusable as error:
@@ -109,6 +113,13 @@ class Store:
             # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
             detail = str(error) or type(error).__name__
             raise StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
+
+    def _try(self, call: Callable[[], Answer]) -> Answer:
+        check_time()
+        if self._circuit is None:
+            return call()
+        with self._circuit.call(answers=(FileNotFoundError, Unusable, Changed)):
+            return call()
 
     def read(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> bytes:
         """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord if larger than `max_bytes`."""
@@ -232,17 +243,19 @@ def _retrying(patience: Patience) -> Retrying:
     return Retrying(
         stop=stop_after_attempt(patience.attempts),
         wait=wait_exponential_jitter(multiplier=0.2, max=patience.longest_pause_seconds),
-        retry=retry_if_exception(_is_transient),
+        retry=retry_if_exception(lambda error: _is_transient(error, patience)),
         reraise=True,
     )
 
 
-def _is_transient(error: BaseException) -> bool:
+def _is_transient(error: BaseException, patience: Patience) -> bool:
     """Whether a retry may help: not for absence, denied permissions or a missing bucket."""
     if isinstance(
         error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
     ):
         return False
-    if isinstance(error, Unusable | Changed):
+    if isinstance(error, Unusable | Changed | NotAsked):
+        return False
+    if is_timeout(error) and not patience.retry_timeouts:
         return False
     return not isinstance(error, ValueError | TypeError | json.JSONDecodeError)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, BinaryIO, TypeVar, cast
 
 from botocore.exceptions import ClientError
+from botocore.handlers import add_expect_header
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
@@ -53,13 +54,18 @@ class S3Backend:
             async with answer["Body"] as body:
                 if answer["ContentLength"] > max_bytes:
                     raise Unusable(f"larger than {max_bytes} bytes")
-                return await body.read(), answer["ETag"]
+                return await body.read(), answer.get("ETag", "")
 
         return self._ask(get)
 
     def write(self, path: str, content: bytes) -> None:
         """In parts where it is large."""
-        self._wait(lambda: self._files._pipe_file(self._path(path), content))
+
+        async def put() -> None:
+            await self._client()
+            await self._files._pipe_file(self._path(path), content)
+
+        self._wait(put)
 
     def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
         """One PutObject under a condition."""
@@ -89,8 +95,9 @@ class S3Backend:
         return str(facts["ETag"]) if facts.get("Metadata", {}).get(_MARK) == mark else None
 
     def stamp(self, path: str) -> str:
-        """The ETag."""
-        return str(self._head(path)["ETag"])
+        """The ETag; some gateways have none for files that were put there beside them."""
+        facts = self._head(path)
+        return str(facts.get("ETag") or f"{facts['LastModified']}-{facts['ContentLength']}")
 
     def _head(self, path: str) -> dict[str, Any]:
         async def head(client: Client) -> dict[str, Any]:
@@ -137,8 +144,7 @@ class S3Backend:
 
     def _ask(self, call: Callable[[Client], Coroutine[Any, Any, Answer]]) -> Answer:
         async def asked() -> Answer:
-            await self._files.set_session()
-            return await call(await self._files.get_s3(self._bucket))
+            return await call(await self._client())
 
         try:
             return self._wait(asked)
@@ -148,6 +154,13 @@ class S3Backend:
             if _code(error) in _DENIED:
                 raise PermissionError(str(error)) from error
             raise
+
+    async def _client(self) -> Client:
+        await self._files.set_session()
+        client = await self._files.get_s3(self._bucket)
+        # A server that never says "100 Continue" would be waited for without any limit.
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))

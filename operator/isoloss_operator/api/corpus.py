@@ -38,7 +38,8 @@ class Domain(ApiType):
     name: DnsLabel
     """Name under which losses are reported."""
     uri: StoreUri
-    """Files or a glob pattern: .parquet, .jsonl, .json, .arrow or .txt, plain, .gz or .zst."""
+    """Files or a glob pattern: .parquet, .jsonl, .json, .arrow or .txt, plain, .gz or .zst. Under a
+    prefix that the operator's configuration allows for the namespace."""
     text_field: str = Field(default="text", min_length=1, max_length=253)
     """Field of each document that holds the text."""
     weight: int = Field(ge=1, le=1_000_000)
@@ -60,7 +61,8 @@ class Data(ApiType):
     """The corpus and how it is tokenised."""
 
     tokenizer: Annotated[FolderUri, IDENTITY]
-    """Folder with a tokenizer in Hugging Face format (tokenizer.json). Immutable."""
+    """Folder with a tokenizer in Hugging Face format (tokenizer.json), under a prefix that the
+    operator's configuration allows for the namespace. Immutable."""
     sequence_length: Annotated[int, Field(ge=8, le=1_048_576), IDENTITY]
     """Tokens per training sequence. Immutable."""
     domains: Annotated[

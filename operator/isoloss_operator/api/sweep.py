@@ -141,6 +141,9 @@ class Queue(ApiType):
     them."""
     workload_priority_class_name: DnsLabel | None = None
     """Name of a WorkloadPriorityClass."""
+    managed_by: Literal["kueue.x-k8s.io/multikueue"] | None = None
+    """spec.managedBy of the Jobs: MultiKueue runs them in another cluster. Their pods are not seen here,
+    so that a failed attempt is told from the Job's own conditions and counts as a crash."""
 
 
 _GRID = "(has(p.grid) ? p.grid.{0} : has(self.grid) ? self.grid.{0} : [{1}])"

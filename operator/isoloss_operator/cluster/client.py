@@ -193,15 +193,14 @@ class Cluster:
         return self._call("PUT", kind.path(namespace, name), body=body, query=query)
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Object) -> Object:
-        """Merge `change` into an object (RFC 7386)."""
+        """Merge `change` into an object (RFC 7386).
+
+        Raises Conflict where `change` names a uid or resourceVersion that is no longer the object's.
+        """
         query = [("fieldManager", FIELD_MANAGER)]
         return self._call(
             "PATCH", kind.path(namespace, name), body=change, query=query, content_type=MERGE
         )
-
-    def apply(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
-        """Server-side apply with force: take ownership of exactly the fields in `body`."""
-        return self._apply(kind.path(namespace, name), kind, namespace, name, body)
 
     def apply_status(self, kind: Kind, read: Mapping[str, Any], status: Object) -> Object:
         """Server-side apply the status of an object whose metadata is `read`.
@@ -210,8 +209,20 @@ class Cluster:
         a resourceVersion never creates.
         """
         namespace, name = read["namespace"], read["name"]
-        body = {"metadata": {"resourceVersion": read["resourceVersion"]}, "status": status}
-        return self._apply(kind.path(namespace, name, "status"), kind, namespace, name, body)
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "resourceVersion": read["resourceVersion"],
+            },
+            "status": status,
+        }
+        # With force: what others have written into the status is not theirs.
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        path = kind.path(namespace, name, "status")
+        return self._call("PATCH", path, body=body, query=query, content_type=APPLY)
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         """Delete an object in the foreground. Does nothing if it is gone or was recreated."""
@@ -225,12 +236,6 @@ class Cluster:
             self._call("DELETE", kind.path(namespace, name), body=body)
         except (NotFound, Conflict):
             return
-
-    def _apply(self, path: str, kind: Kind, namespace: str, name: str, body: Object) -> Object:
-        metadata = {"name": name, "namespace": namespace, **body.get("metadata", {})}
-        whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
-        return self._call("PATCH", path, body=whole, query=query, content_type=APPLY)
 
     # ------------------------------------------------------------------------------- transport
 

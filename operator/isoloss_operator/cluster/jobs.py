@@ -10,7 +10,7 @@ from typing import TypeVar
 from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
-from isoloss_operator.cluster.pod_templates import BadPodTemplate
+from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import carried
 
@@ -97,8 +97,9 @@ class JobWriter:
             self._on_write("create", request.kind)
 
     def _name_taken(self, owner: Owner, request: JobRequest) -> str:
-        existing = self._cluster.get(JOB, owner.namespace, request.name)
-        if existing is None or is_owned_by(existing, owner.uid):
+        fields = f"metadata.name={request.name}"
+        existing = self._cluster.list(JOB, owner.namespace, fields=fields)
+        if all(is_owned_by(job, owner.uid) for job in existing):
             return ""
         return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
 

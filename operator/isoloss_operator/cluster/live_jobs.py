@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isoloss_operator.cluster.client import JOB, POD, Cluster
 from isoloss_operator.cluster.manifests import Owner
@@ -22,6 +22,7 @@ from isoloss_operator.cluster.observe import (
     orphaned_pods,
     with_pods,
 )
+from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.observation import ObservedJob
 
@@ -48,11 +49,16 @@ class JobReader:
         cluster: Cluster,
         *,
         lost_seconds: float,
+        workloads: WorkloadReader | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A pod that ends `lost_seconds` after its grace period has not ended is taken for lost."""
+        """A pod that ends `lost_seconds` after its grace period has not ended is taken for lost.
+
+        Without `workloads` nothing is known of why Kueue does not admit a Job.
+        """
         self._cluster = cluster
         self._lost_seconds = lost_seconds
+        self._workloads = workloads
         self._clock = clock
         self._ending: dict[str, dict[str, float]] = {}
         """By owner uid, then pod uid: since when the pod has been seen to be deleted.
@@ -64,7 +70,7 @@ class JobReader:
         versions: dict[str, str] = {}
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
         listed = self._cluster.list(JOB, owner.namespace, labels=labels)
-        jobs = tuple(_reduced_jobs(listed, owner, versions))
+        jobs = self._with_workloads(owner, tuple(_reduced_jobs(listed, owner, versions)))
         # Succeeded pods are most of all pods; all they tell is how long they ran, and that once.
         unsuccessful = "status.phase!=Succeeded"
         unfinished = self._cluster.list(POD, owner.namespace, labels=labels, fields=unsuccessful)
@@ -74,6 +80,18 @@ class JobReader:
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""
         self._ending.pop(owner_uid, None)
+
+    def _with_workloads(
+        self, owner: Owner, jobs: tuple[ObservedJob, ...]
+    ) -> tuple[ObservedJob, ...]:
+        """The Jobs, suspended ones with their Workload: nobody else waits for Kueue."""
+        suspended = frozenset(job.uid for job in jobs if job.suspended and not job.is_finished)
+        if self._workloads is None or not suspended:
+            return jobs
+        found = self._workloads.of_jobs(owner.namespace, suspended)
+        return tuple(
+            replace(job, workload=found[job.uid]) if job.uid in found else job for job in jobs
+        )
 
     def _reduced_pods(self, pods: Iterable[Object], owner: Owner) -> Iterator[PodFacts]:
         before, ending = self._ending.get(owner.uid, {}), {}

@@ -14,7 +14,9 @@ from isoloss_contract.records import (
     ExitCode,
 )
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
-from isoloss_operator.cluster.pod_templates import BadPodTemplate, merge, violations
+from isoloss_operator.cluster.pod_security import violations
+from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
@@ -105,6 +107,7 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             **_deadline(request),
             # Kueue admits a Job by clearing suspend. Only Kueue may write it from then on.
             **({"suspend": True} if request.local_queue else {}),
+            **({"managedBy": request.managed_by} if request.managed_by else {}),
             "template": _template(request, owner, defaults, labels),
         },
     }
@@ -161,7 +164,7 @@ def _template(
     for change in (defaults.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = merge(template, _fixed_template(request, owner, labels))
-    if defaults.enforce_restricted and (found := violations(template["spec"])):
+    if defaults.enforce_restricted and (found := violations(template)):
         raise BadPodTemplate(f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}")
     return template
 

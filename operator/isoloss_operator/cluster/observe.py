@@ -22,6 +22,7 @@ from isoloss_operator.decide.labels import (
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 Object = Mapping[str, Any]
+JOB_CONTROLLER = "kubernetes.io/job-controller"
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
 NODE_LOST = "NodeLost"
@@ -85,6 +86,7 @@ def observe_job(job: Object) -> ObservedJob | None:
         generation=int(generation) if generation.isdecimal() else 0,
         accelerators=_accelerators(spec),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
+        managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 
 

@@ -32,13 +32,15 @@ RULES = (
     _rule(GROUP, [f"{kind}/status" for kind in KINDS], "patch"),
     # Needed for blockOwnerDeletion where OwnerReferencesPermissionEnforcement is enabled.
     _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
-    _rule("batch", ["jobs"], "get", "list", "watch", "create", "patch", "delete"),
-    _rule("", ["pods"], "get", "list", "watch"),
+    _rule("batch", ["jobs"], "list", "watch", "create", "patch", "delete"),
+    _rule("", ["pods"], "list", "watch"),
     # A prediction's own ConfigMap is deleted once its spec names another.
     _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
-    _rule("events.k8s.io", ["events"], "create", "patch"),
+    _rule("events.k8s.io", ["events"], "create"),
 )
 """In every watched namespace."""
+KUEUE_RULES = (_rule("kueue.x-k8s.io", ["workloads"], "list"),)
+"""Beside RULES where the operator reads Kueue's Workloads."""
 
 
 def lease_rules(name: str) -> tuple[Rule, Rule]:
@@ -48,15 +50,21 @@ def lease_rules(name: str) -> tuple[Rule, Rule]:
     return create, {**use, "resourceNames": [name]}
 
 
-def account(namespace: str, *, name: str = NAME, watched: Sequence[str] = ()) -> list[Manifest]:
-    """The service account with its roles: for all namespaces, or for the `watched` ones."""
+def account(
+    namespace: str, *, name: str = NAME, watched: Sequence[str] = (), kueue: bool = False
+) -> list[Manifest]:
+    """The service account with its roles: for all namespaces, or for the `watched` ones.
+
+    `kueue`: it may read Kueue's Workloads, too.
+    """
+    rules = (*RULES, *KUEUE_RULES) if kueue else RULES
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
     manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
     if not watched:
-        return manifests + _grant(subject, name, "", RULES)
+        return manifests + _grant(subject, name, "", rules)
     for place in watched:
-        manifests += _grant(subject, name, place, RULES)
+        manifests += _grant(subject, name, place, rules)
     return manifests
 
 

@@ -44,6 +44,19 @@ class ObservedPod:
 
 
 @dataclass(frozen=True)
+class ObservedWorkload:
+    """Kueue's Workload of a Job."""
+
+    name: str
+    active: bool = True
+    """spec.active: False means that somebody, or Kueue itself, has taken it out of its queue."""
+    evicted: str = ""
+    """Reason of its condition Evicted: Preempted, PodsReadyTimeout, Deactivated, …; empty: it is not."""
+    message: str = ""
+    """Kueue's own words for why it is not admitted."""
+
+
+@dataclass(frozen=True)
 class ObservedJob:
     """One batch/v1 Job of this resource (owner uid checked by the shell)."""
 
@@ -84,6 +97,10 @@ class ObservedJob:
     """Sum over the trainer containers known to have ended, each from start to end."""
     working_since: datetime | None = None
     """Start of the trainer container that runs now."""
+    workload: ObservedWorkload | None = None
+    """Read of suspended Jobs alone; None: there is none, or it may not be read."""
+    managed_elsewhere: bool = False
+    """Another controller runs it (spec.managedBy): its pods are in another cluster and cannot be seen."""
 
     def accelerator_seconds(self, now: datetime) -> float:
         """Seconds times devices that its pods held until `now`, as far as the API server knows.
@@ -176,6 +193,8 @@ class FirstReads:
     """Its head."""
     like_checkpoints: Mapping[str, str] = field(default_factory=dict)
     """URIs of checkpoints whose config.json is wanted, by the field that names them."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """URIs of all that the sweep reads from outside its store, by the field that names them."""
 
 
 @dataclass(frozen=True)

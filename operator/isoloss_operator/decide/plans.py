@@ -37,6 +37,8 @@ class JobRequest:
     """Kueue: label the Job and create it suspended; empty: no queue."""
     priority_class: str = ""
     """Kueue WorkloadPriorityClass."""
+    managed_by: str = ""
+    """spec.managedBy of the Job; empty: the cluster's own Job controller runs it."""
     deadline_seconds: int | None = None
     """activeDeadlineSeconds of the Job; None: no deadline."""
 

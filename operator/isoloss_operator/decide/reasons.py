@@ -77,6 +77,8 @@ class Reason(StrEnum):
     """No Job is running; failed or interrupted attempts are retried after a delay."""
     QUEUED = "Queued"
     """All Jobs are waiting for Kueue to admit them."""
+    WORKLOAD_DEACTIVATED = "WorkloadDeactivated"
+    """Kueue will never admit the Jobs: their Workloads have spec.active false."""
     SECRET_MISSING = "SecretMissing"
     """Pods are waiting for a Secret or ConfigMap that does not exist."""
     IMAGE_PULL_FAILED = "ImagePullFailed"

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from isoloss_contract.ledger import DONE, PointState
-from isoloss_contract.reading import ABSENT, Newer, Unanswered, is_unknown
-from isoloss_operator.decide.admission import slots_taken
+from isoloss_contract.reading import Newer, Unanswered
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import fit_request
@@ -40,7 +39,8 @@ from isoloss_operator.decide.sweep_conditions import (
 )
 from isoloss_operator.decide.sweep_status import SweepFacts, failed_in_words, numbers_of
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
-from isoloss_operator.planning.points import plan_points, repeated_domains
+from isoloss_operator.decide.sweep_warnings import warnings_of
+from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -112,7 +112,7 @@ def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
 def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue."""
     status, events = stated(observed, Findings(ready=finding, accepted=finding))
-    requeue_after = 300.0 if finding.stalled else 30.0
+    requeue_after = 300.0 if finding.stalled else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 
@@ -130,7 +130,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         active=view.active,
         fit=observed.fit,
         fit_is_final=view.final_laws is not None,
-        warnings=_warnings(view),
+        warnings=warnings_of(view),
         spending=view.spending,
     )
     status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
@@ -208,8 +208,11 @@ def _all_jobs_wait(view: PointsView) -> Finding | None:
     if not jobs or view.starts or len(waits) < len(jobs):
         return None
     if troubles := _troubles(waits):
-        return Finding.false(troubles[0].reason, _in_trouble(troubles, len(jobs)))
-    return Finding.false(Reason.QUEUED, f"{len(waits)} Jobs are waiting for Kueue to admit them.")
+        is_hopeless = all(wait.reason is Reason.WORKLOAD_DEACTIVATED for wait in waits)
+        message = _in_trouble(troubles, len(jobs))
+        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
+    message = f"{len(waits)} Jobs are waiting for Kueue to admit them: {waits[0].message}"
+    return Finding.false(Reason.QUEUED, message)
 
 
 def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
@@ -223,8 +226,14 @@ def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
 
 def _training(view: PointsView) -> Finding | None:
     jobs, waits = _unfinished(view), _waits(view)
-    training = len(jobs) - len(waits) + len(view.starts)
-    message = f"{_done(view)}, {training} are training."
+    queued = sum(wait.reason is Reason.QUEUED for wait in waits)
+    training = len(jobs) - len(waits)
+    if view.spec.queue is None:
+        training += len(view.starts)
+    else:  # its Jobs are created suspended
+        queued += len(view.starts)
+    waiting = f", {queued} are queued" if queued else ""
+    message = f"{_done(view)}, {training} are training{waiting}."
     if troubles := _troubles(waits):
         message += f" {_in_trouble(troubles, len(jobs))}"
     return Finding.false(Reason.TRAINING, message)
@@ -329,40 +338,3 @@ def _in_trouble(troubles: Sequence[Wait], jobs: int) -> str:
 def _done(view: PointsView) -> str:
     done = sum(record.state in DONE for record in view.ledger.points)
     return f"{done} of {len(view.ledger.points)} points are done"
-
-
-def _warnings(view: PointsView) -> tuple[str, ...]:
-    """What to watch out for, besides what the fit warns of."""
-    found = []
-    if view.failed:
-        failed = failed_in_words(view.failed)
-        found.append(f"{len(view.failed)} points failed and are not used: {failed}")
-    if view.budget_spent:
-        found.append(view.budget_spent)
-    elif view.admission.unaffordable:
-        found.append(view.admission.budget_message)
-    repeated = repeated_domains(view.spec, view.manifest)
-    if repeated:
-        named = ", ".join(f"{name} {times:.1f} times" for name, times in repeated.items())
-        found.append(f"The longest runs see some domains more than once: {named}.")
-    if mixed := _mixed_versions(view):
-        found.append(f"Points were trained with different versions: {mixed}.")
-    if lost := [job for job in view.observed.jobs if job.lost]:
-        found.append(f"{len(lost)} attempts were given up, such as: {lost[0].message}.")
-    if view.unanswered:
-        reads = (view.observed.results.get(key, ABSENT) for key in view.unanswered)
-        message = min(read.message for read in reads if is_unknown(read))
-        found.append(f"{len(view.unanswered)} results cannot be read and wait: {message}")
-    over = slots_taken(view.observed) - view.spec.parallelism
-    if over > 0:
-        found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")
-    return tuple(found)
-
-
-def _mixed_versions(view: PointsView) -> str:
-    """Versions in which the points done differ, such as "torch 2.8.0 and 2.9.0"; empty: none."""
-    used = {r.versions for r in view.ledger.points if r.state in DONE and r.versions is not None}
-    sets = [view.ledger.versions[index] for index in sorted(used)]
-    names = dict.fromkeys(name for each in sets for name in each)
-    found = {name: sorted({each.get(name, "unknown") for each in sets}) for name in names}
-    return ", ".join(f"{n} {' and '.join(each)}" for n, each in found.items() if len(each) > 1)

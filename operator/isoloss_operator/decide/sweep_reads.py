@@ -10,7 +10,7 @@ from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.transitions import is_done
 from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.planning.points import PlannedPoint, plan_points
-from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config, sources
 
 
 def first_reads(observed: ObservedSweep) -> FirstReads | None:
@@ -24,6 +24,7 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         manifest=layout.data_manifest(prepare_config(spec).key),
         ledger=layout.sweep_ledger(observed.name, observed.uid),
         like_checkpoints=like_checkpoints(spec),
+        sources=sources(spec),
     )
 
 

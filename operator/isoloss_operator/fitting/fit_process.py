@@ -14,6 +14,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import (
     BadRecord,
+    Circuit,
     NotFound,
     Store,
     StoreError,
@@ -23,7 +24,7 @@ from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome, FitPoint
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
-from isoloss_operator.store.storage import MAX_RESULT_BYTES
+from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
 
 READERS = 16
 
@@ -40,7 +41,8 @@ class Unreadable:
 
 def fit(job: FitJob) -> FitEnd:
     """The outcome of one fit; NotFitted if the store is unavailable."""
-    store = Store(job.store_uri, anchor=job.store_anchor)
+    # Thousands of trajectories: a store that is down must cost one timeout here, too.
+    store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
     request = job.request
     try:
         read = read_runs(store, job)

@@ -7,21 +7,25 @@ is returned. Its process ends when the fit is superseded, and with the operator,
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import multiprocessing
 import os
+import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 
 NICENESS = 10
+DEFAULT_MEMORY_MIB = 1024
 POLL_SECONDS = 0.2
 """A superseded fit is stopped within this time."""
 Key = TypeVar("Key")
@@ -29,13 +33,16 @@ Run = Callable[[FitJob, float, threading.Event], FitEnd]
 """Runs a fit with a timeout in seconds. Stops early, with any result, when the event is set."""
 
 RETRY_SECONDS = 60.0
-"""A fit that could not run is retried after this time."""
+"""A fit that could not run is retried after this time, and after twice as long each time it still cannot."""
+LONGEST_RETRY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
 class _Kept:
     outcome: FitOutcome
     until: float
+    failures: int = 0
+    """How often in a row the fit could not run."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,9 @@ class _Running:
 class Fitter(Generic[Key]):
     """Runs at most `processes` fits at a time and keeps the newest outcome of each resource.
 
-    A resource has one fit at a time. A new request replaces one that waits and stops one that runs.
+    A resource has one fit at a time. A new request replaces one that waits and stops one that runs. Whose group
+    (namespace) was served longest ago comes next, and within it the resource that was: many fits of one group
+    delay one of another by one fit at most.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Fitter(Generic[Key]):
         timeout_seconds: float,
         on_done: Callable[[Key, float, bool], None],
         run: Run | None = None,
+        group_of: Callable[[Key], Hashable] = lambda _key: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_done` gets the resource's key, the seconds and whether the outcome is final.
@@ -67,11 +77,15 @@ class Fitter(Generic[Key]):
         self._timeout = timeout_seconds
         self._on_done = on_done
         self._run = run or run_in_process
+        self._group_of = group_of
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[Key, FitJob]] = {}
         self._running: dict[str, _Running] = {}
         self._kept: dict[str, _Kept] = {}
+        self._turns = itertools.count(1)
+        self._last_turn: dict[Hashable, int] = {}
+        """When each group and each uid was served last; 0: never."""
 
     def start(self, uid: str, key: Key, job: FitJob) -> None:
         """Fit in the background, unless a fit with the same inputs is running."""
@@ -85,7 +99,7 @@ class Fitter(Generic[Key]):
             if running is not None:
                 running.superseded.set()
         if not is_scheduled:
-            self._pool.submit(self._work, uid)
+            self._pool.submit(self._work)
 
     def running(self, uid: str) -> FitRequest | None:
         """The request that is being fitted; None if there is none or it waits for a process."""
@@ -108,6 +122,7 @@ class Fitter(Generic[Key]):
         """Drop all of a resource that is gone, and stop its fit."""
         with self._lock:
             self._kept.pop(uid, None)
+            self._last_turn.pop(uid, None)
             self._waiting.pop(uid, None)
             running = self._running.get(uid)
             if running is not None:
@@ -120,11 +135,13 @@ class Fitter(Generic[Key]):
             for running in self._running.values():
                 running.superseded.set()
 
-    def _work(self, uid: str) -> None:
+    def _work(self) -> None:
         with self._lock:
-            if uid not in self._waiting:
+            uid = self._next()
+            if uid is None:
                 return
             key, job = self._waiting.pop(uid)
+            self._last_turn[self._group_of(key)] = self._last_turn[uid] = next(self._turns)
             superseded = threading.Event()
             self._running[uid] = _Running(job.request, superseded)
         started = time.monotonic()
@@ -133,26 +150,47 @@ class Fitter(Generic[Key]):
             del self._running[uid]
             is_wanted = not superseded.is_set()
             if is_wanted:
-                self._kept[uid] = self._worth_keeping(job, answer)
+                self._kept[uid] = self._worth_keeping(uid, job, answer)
             has_next = uid in self._waiting
         if is_wanted:
             self._on_done(key, time.monotonic() - started, isinstance(answer, FitOutcome))
         if has_next:
-            # At the end of the queue: resources that have waited longer come first.
             with contextlib.suppress(RuntimeError):  # closed meanwhile
-                self._pool.submit(self._work, uid)
+                self._pool.submit(self._work)
 
-    def _worth_keeping(self, job: FitJob, answer: FitEnd) -> _Kept:
+    def _next(self) -> str | None:
+        """Whose turn it is among those that wait and do not run."""
+
+        def served(uid: str) -> tuple[int, int]:
+            group = self._group_of(self._waiting[uid][0])
+            return self._last_turn.get(group, 0), self._last_turn.get(uid, 0)
+
+        waiting = (uid for uid in self._waiting if uid not in self._running)
+        return min(waiting, key=served, default=None)
+
+    def _worth_keeping(self, uid: str, job: FitJob, answer: FitEnd) -> _Kept:
         if isinstance(answer, FitOutcome):
             return _Kept(answer, math.inf)
-        return _Kept(failed(job.request, answer.message), self._clock() + RETRY_SECONDS)
+        before = self._kept.get(uid)
+        failures = before.failures + 1 if before else 1
+        pause = min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
+        outcome = failed(job.request, answer.message)
+        return _Kept(outcome, self._clock() + pause, failures)
 
 
-def run_in_process(job: FitJob, timeout_seconds: float, superseded: threading.Event) -> FitEnd:
-    """Fit in a new process and wait for it. One that dies or takes too long is NotFitted."""
+def run_in_process(
+    job: FitJob,
+    timeout_seconds: float,
+    superseded: threading.Event,
+    *,
+    memory_mib: int = DEFAULT_MEMORY_MIB,
+) -> FitEnd:
+    """Fit in a new process and wait for it. One that dies, takes too long or too much memory is NotFitted."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(theirs, job), name="fit", daemon=True)
+    process = context.Process(
+        target=_main, args=(theirs, job, memory_mib), name="fit", daemon=True
+    )
     process.start()
     theirs.close()
     deadline = time.monotonic() + timeout_seconds
@@ -166,21 +204,39 @@ def run_in_process(job: FitJob, timeout_seconds: float, superseded: threading.Ev
         return answer
     except EOFError:
         process.join(5)
-        return NotFitted(f"the fit's process died (exit code {process.exitcode})")
+        # Libraries in C end the process where they get no memory; others say so by themselves.
+        limit = f"its memory is limited to {memory_mib} MiB (fitMemoryMiB)"
+        return NotFitted(f"the fit's process died (exit code {process.exitcode}); {limit}")
     finally:
         process.kill()
         process.join(5)
         ours.close()
 
 
-def _main(answers: Connection, job: FitJob) -> None:
+def _main(answers: Connection, job: FitJob, memory_mib: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.nice(NICENESS)
-    # Imported in the new process: the operator itself needs neither optimiser nor plotting.
-    from isoloss_operator.fitting.fit_process import fit
+    _limit_memory(memory_mib)
+    try:
+        # Imported in the new process: the operator itself needs neither optimiser nor plotting.
+        from isoloss_operator.fitting.fit_process import fit
 
-    answers.send(fit(job))
+        answer = fit(job)
+    except MemoryError:
+        answer = NotFitted(f"the fit needs more than {memory_mib} MiB of memory (fitMemoryMiB)")
+    answers.send(answer)
     answers.close()
+
+
+def _limit_memory(mib: int) -> None:
+    """Fail by itself at the limit, and die first where the machine or container runs out before that.
+
+    RLIMIT_DATA counts private writable memory: within 40 % of what a fit really uses. RLIMIT_AS would count
+    the code of every library and the stacks of threads that never grow, twice as much.
+    """
+    resource.setrlimit(resource.RLIMIT_DATA, (mib * 2**20, mib * 2**20))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _end_with_parent() -> None:

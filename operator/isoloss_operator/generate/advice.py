@@ -52,7 +52,9 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.FINISHED: NOTHING,
     Reason.WAITING_TO_RETRY: "Nothing, unless it recurs: then read the events of the sweep for what ends the "
     "attempts.",
-    Reason.QUEUED: "Nothing, or look at the LocalQueue that `queue.localQueue` names.",
+    Reason.QUEUED: "Nothing, or look at the LocalQueue that `queue.localQueueName` names.",
+    Reason.WORKLOAD_DEACTIVATED: "Find out who deactivated the Workloads (`kubectl describe workload`), and set their "
+    "`spec.active` to true.",
     Reason.SECRET_MISSING: "Create the Secret or ConfigMap that the message names.",
     Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
     Reason.UNSCHEDULABLE: "Compare the requests and node selectors of the pod template with the nodes.",

@@ -124,6 +124,7 @@ def _chart_rules() -> str:
     """Named templates with the rules of the operator's roles."""
     parts = {
         "isoloss.rules": rbac.RULES,
+        "isoloss.kueueRules": rbac.KUEUE_RULES,
         "isoloss.leaseRules": rbac.lease_rules(LEASE_NAME),
     }
     source = HEADER.replace("isoloss_operator.api", "isoloss_operator.cluster.rbac")

@@ -84,6 +84,15 @@ def parse_prediction_spec(raw: Mapping[str, Any]) -> HyperparamPredictionSpec:
     return _parse(raw, HyperparamPredictionSpec)
 
 
+def sources(spec: ScalingSweepSpec) -> dict[str, str]:
+    """URIs of everything that a sweep reads from outside its store, by the field that names them."""
+    domains = {
+        f"spec.data.domains[{index}].uri": domain.uri
+        for index, domain in enumerate(spec.data.domains)
+    }
+    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **like_checkpoints(spec)}
+
+
 def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
     """URIs of the checkpoints that proxies are derived from, by the field that names them."""
     return {

@@ -172,6 +172,7 @@ class Elector:
             if not self.is_leader:
                 return
             self.is_leader = False
+        self._stop.set()  # a renewal that succeeds after all must not keep others from the lease
         on_lost()
 
     def _try_once(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from isoloss_contract.store import StoreError, WriteConflict
+from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.cluster.client import JOB, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
@@ -29,6 +29,9 @@ from isoloss_operator.reconcile.services import Services
 logger = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
+SOON_SECONDS = 1.0
+STORE_SECONDS = 60.0
+"""For all that a pass reads from the store, and for all that it writes there."""
 
 
 @dataclass
@@ -55,9 +58,6 @@ class Memory:
     """Whether that refusal may end by itself."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
-    stored: frozenset[str] = frozenset()
-    """Names under points/ in the store, when they were last listed."""
-    listed_at: float = -math.inf
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
     written_at: float = -math.inf
@@ -109,7 +109,8 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
     """
     memory.write_error = memory.publish_error = ""
     try:
-        writes()
+        with time_limit(STORE_SECONDS):
+            writes()
     except CreateRefused as error:
         memory.create_error, memory.generation = str(error), generation
         memory.refusal_may_pass = error.may_pass
@@ -139,6 +140,14 @@ def had_trouble(memory: Memory) -> bool:
         or memory.write_error
         or memory.publish_error
     )
+
+
+def after_trouble(memory: Memory) -> float:
+    """Seconds until the next look at a resource that was in trouble before this pass.
+
+    Once nothing is refused any more the conditions, which were decided before, should soon say so.
+    """
+    return math.inf if had_trouble(memory) else SOON_SECONDS
 
 
 def create_error(memory: Memory, generation: int) -> str:

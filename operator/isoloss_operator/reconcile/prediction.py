@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isoloss_contract.reading import ABSENT, Read
-from isoloss_contract.store import StoreError
+from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP, Refused
+from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.jobs import FORBIDDEN
-from isoloss_operator.cluster.manifests import Owner, config_map_manifest
+from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome
@@ -23,13 +24,15 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
-from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
+    STORE_SECONDS,
     Memories,
     Memory,
     Object,
     StatusChanged,
+    after_trouble,
     carry_out,
     create_error,
     had_trouble,
@@ -90,7 +93,8 @@ class PredictionReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
-        return min(again, next_look(plan.requeue_after, services.settings))
+        look = next_look(plan.requeue_after, services.settings)
+        return min(again, look, after_trouble(memory) if was_in_trouble else look)
 
     # --------------------------------------------------------------------------------- observe
 
@@ -123,14 +127,19 @@ class PredictionReconciler:
             publish_error=memory.publish_error,
             publish_error_may_pass=memory.publish_error_may_pass,
         )
+        settings, spec = self._services.settings, observed.spec
+        if not isinstance(spec, InvalidSpec) and spec.checkpoint is not None:
+            checkpoint = {"spec.checkpoint.uri": spec.checkpoint.uri}
+            if refusal := settings.refused_sources(owner.namespace, checkpoint):
+                return replace(observed, storage_refusal=refusal)
         reads = prediction_reads(observed)
         if reads is None:
             return observed
-        settings = self._services.settings
         if not settings.allows_storage(owner.namespace, reads.store_uri):
             return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
         try:
-            return self._read_store(observed, memory, reads)
+            with time_limit(STORE_SECONDS):
+                return self._read_store(observed, memory, reads)
         except StoreError as error:
             return replace(observed, store_error=str(error))
 
@@ -210,11 +219,8 @@ class PredictionReconciler:
         self, memory: Memory, owner: Owner, wanted: ConfigMapRequest, found: Object | None
     ) -> bool:
         """Whether the ConfigMap says what it should."""
-        body = config_map_manifest(wanted, owner)
-        if _says(found, body):
-            return True
         try:
-            self._services.cluster.apply(CONFIG_MAP, owner.namespace, wanted.name, body)
+            publish_config_map(self._services.cluster, owner, wanted, found)
         except Refused as error:
             memory.publish_error = str(error)
             memory.publish_error_may_pass = error.status == FORBIDDEN
@@ -231,11 +237,3 @@ class PredictionReconciler:
         self._services.watchdog.forget((key, "Job"))
         if memory := self._memories.forget(key):
             self._services.job_reader.forget(memory.uid)
-
-
-def _says(config_map: Object | None, wanted: Object) -> bool:
-    """Whether it has the data, and the label by which it is found again under a former name."""
-    if config_map is None or config_map.get("data", {}) != wanted["data"]:
-        return False
-    labels = config_map["metadata"].get("labels") or {}
-    return bool(wanted["metadata"]["labels"].items() <= labels.items())

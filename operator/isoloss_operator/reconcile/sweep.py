@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
-from isoloss_contract.store import StoreError
+from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
@@ -25,10 +25,12 @@ from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
+    STORE_SECONDS,
     Memories,
     Memory,
     Object,
     StatusChanged,
+    after_trouble,
     carry_out,
     create_error,
     had_trouble,
@@ -79,7 +81,8 @@ class SweepReconciler:
         except StatusChanged:
             return 0.0
         services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
-        return min(again, next_look(plan.requeue_after, services.settings))
+        look = next_look(plan.requeue_after, services.settings)
+        return min(again, look, after_trouble(memory) if was_in_trouble else look)
 
     # --------------------------------------------------------------------------------- observe
 
@@ -109,12 +112,11 @@ class SweepReconciler:
         settings = self._services.settings
         if not settings.allows_storage(owner.namespace, first.store_uri):
             return replace(observed, storage_refusal=settings.storage_refusal(owner.namespace))
-        for field, checkpoint in first.like_checkpoints.items():
-            if not settings.allows_storage(owner.namespace, checkpoint):
-                refusal = f"{field}: {settings.storage_refusal(owner.namespace)}"
-                return replace(observed, storage_refusal=refusal)
+        if refusal := settings.refused_sources(owner.namespace, first.sources):
+            return replace(observed, storage_refusal=refusal)
         try:
-            return self._read_store(observed, owner, memory, first)
+            with time_limit(STORE_SECONDS):
+                return self._read_store(observed, owner, memory, first)
         except StoreError as error:
             return replace(observed, store_error=str(error))
 
@@ -133,7 +135,7 @@ class SweepReconciler:
         if isinstance(fit, Unanswered):
             return replace(observed, store_error=fit.message)
         observed = replace(observed, fit=value_of(fit))
-        reads = sweep_reads(observed, self._stored_points(observed, memory, uri))
+        reads = sweep_reads(observed, self._stored_points(observed, uri))
         progress = storage.progress(uri, reads.progress)
         memory.marks = progress_marks(observed.jobs, progress, memory.marks, observed.now)
         return replace(
@@ -143,19 +145,23 @@ class SweepReconciler:
             unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
         )
 
-    def _stored_points(self, observed: ObservedSweep, memory: Memory, uri: str) -> frozenset[str]:
+    def _stored_points(self, observed: ObservedSweep, uri: str) -> frozenset[str]:
         """Names under points/, up to a resync old: for results that others wrote into this store."""
-        is_due = time.monotonic() - memory.listed_at >= self._services.settings.resync_seconds
-        if value_of(observed.manifest) is not None and is_due:
-            memory.stored = self._services.storage.point_names(uri)
-            memory.listed_at = time.monotonic()
-        return memory.stored
+        if value_of(observed.manifest) is None:
+            return frozenset()
+        return self._services.storage.point_names(uri, self._services.settings.resync_seconds)
 
     def _newest_fit(self, owner: Owner, memory: Memory, uri: str) -> Read[FitOutcome]:
         """This process' newest fit, or the one that an earlier process left in the store."""
         storage, fitter = self._services.storage, self._services.fitter
+        path, known = layout.sweep_laws(owner.name, owner.uid), fitter.outcome(owner.uid)
+        digest = known.laws_sha256 if known is not None and known.laws is not None else ""
+        is_idle = digest and not fitter.running(owner.uid)
+        interval = self._services.settings.resync_seconds
+        if is_idle and storage.laws_are_lost(uri, path, digest, interval):
+            fitter.forget(owner.uid)
+            memory.laws_looked_for = False
         if not memory.laws_looked_for:
-            path = layout.sweep_laws(owner.name, owner.uid)
             found = storage.fit_outcome(uri, path)
             if isinstance(found, Unanswered):
                 return found

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -19,18 +22,24 @@ from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
+    Circuit,
+    NewerRecord,
     NotFound,
     Patience,
     Store,
     StoreUnavailable,
+    WriteConflict,
     parse_record,
+    time_limit,
 )
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
-from isoloss_operator.store.fit_files import read_outcome
+from isoloss_operator.store.fit_files import FitRecord, fit_path, read_outcome
+from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
+from isoloss_operator.store.shared import Shared
 
 MAX_PROGRESS_BYTES = 64 * 2**10
 MAX_RESULT_BYTES = 2**20
@@ -42,8 +51,22 @@ MODEL_CONFIG_SECONDS = 60.0
 PROGRESS_SECONDS = 5.0
 """How long progress is kept: trainers write it no more often."""
 
+RESULTS_SECONDS = 45.0
+"""For all results of a pass. What is not read by then is read in the next."""
+PROGRESS_SECONDS_FOR_ALL = 10.0
+PATIENCE = Patience(
+    attempts=3,
+    longest_pause_seconds=1.0,
+    retry_timeouts=False,
+    connect_seconds=5.0,
+    silence_seconds=15.0,
+    attempt_seconds=60.0,
+)
+"""The next pass tries again: more patience would only delay the report."""
+
 Record = TypeVar("Record", bound=BaseModel)
 Value = TypeVar("Value")
+Item = TypeVar("Item")
 
 
 class Storage:
@@ -54,6 +77,7 @@ class Storage:
         *,
         readers: int = 16,
         prefixes: Iterable[str] = (),
+        patience: Patience = PATIENCE,
         on_call: Callable[[str, float, bool], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -63,8 +87,15 @@ class Storage:
         """
         self._prefixes = sorted((prefix.rstrip("/") for prefix in prefixes), key=len)
         self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
+        self._patience = patience
         self._on_call = on_call
         self._clock = clock
+        self._making = threading.Lock()
+        self._circuits: Recent[str, Circuit] = Recent(256)
+        self._suspects: Recent[str, bool] = Recent(256)
+        """Stores of which a result was not read in the last pass."""
+        self._names: Shared[str, frozenset[str]] = Shared(64, clock)
+        self._laws_check = LawsCheck(self._named_laws, self._laws_stamp, self.fit_outcome, clock)
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
@@ -94,27 +125,39 @@ class Storage:
             self._model_configs.put(checkpoint, (self._clock(), found))
         return found
 
-    def point_names(self, uri: str) -> frozenset[str]:
-        """Keys of the points that any sweep has started in this store. Raises StoreUnavailable."""
-        return frozenset(self.timed("list", lambda: self.store(uri).names(layout.POINTS)))
+    def point_names(self, uri: str, max_age_seconds: float = 0.0) -> frozenset[str]:
+        """Keys of the points that any sweep has started in this store, read once for all sweeps in it.
+
+        Raises StoreUnavailable.
+        """
+        store = self.store(uri)
+        return self._names.get(
+            uri,
+            max_age_seconds,
+            lambda: frozenset(self.timed("list", lambda: store.names(layout.POINTS))),
+        )
 
     def results(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointResult]]:
-        """Results by point key; absent ones are left out."""
-        wanted = list(dict.fromkeys(keys))
-        down = threading.Event()
+        """Results by point key; absent ones are left out. One that cannot be read holds up no other."""
 
         def read_one(key: str) -> Read[PointResult]:
-            if down.is_set():
-                # One timeout is enough: thousands of them would take hours.
-                return Unanswered(f"{uri}: another read has failed")
             path = layout.point_result(key)
-            found = self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
-            if isinstance(found, Unanswered):
-                down.set()
-            return found
+            return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
 
-        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
-        return {key: found for key, found in answers if found != ABSENT}
+        began = self._clock()
+        if self._suspects.get(uri):
+            # The one result that is left may be the one that the store does not give out.
+            control = layout.point_claim("none")
+            read_of(lambda: self.timed("control", lambda: self.store(uri).stamp(control)))
+        answers = self._each(list(dict.fromkeys(keys)), read_one, RESULTS_SECONDS)
+        found = {key: read for key, read in answers.items() if read != ABSENT}
+        lacking = {key: read for key, read in found.items() if isinstance(read, Unanswered)}
+        self._suspects.put(uri, bool(lacking))
+        circuit = self._circuit(uri)
+        if lacking and circuit.has_answered_since(began):
+            circuit.trust()
+            found |= {key: replace(read, alone=True) for key, read in lacking.items()}
+        return found
 
     def progress(self, uri: str, keys: Iterable[str]) -> dict[str, PointProgress]:
         """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
@@ -133,9 +176,16 @@ class Storage:
             self._progress.put((uri, key), (self._clock(), progress))
             return progress
 
-        wanted = list(dict.fromkeys(keys))
-        answers = zip(wanted, self._pool.map(read_one, wanted), strict=True)
-        return {key: found for key, found in answers if found is not None}
+        answers = self._each(list(dict.fromkeys(keys)), read_one, PROGRESS_SECONDS_FOR_ALL)
+        return {key: found for key, found in answers.items() if found is not None}
+
+    def _each(
+        self, items: Sequence[Item], read: Callable[[Item], Value], seconds: float
+    ) -> dict[Item, Value]:
+        """Read in parallel; nothing is begun after `seconds`."""
+        with time_limit(seconds):
+            calls = [self._pool.submit(copy_context().run, read, item) for item in items]
+        return {item: call.result() for item, call in zip(items, calls, strict=True)}
 
     def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
         """A checkpoint's initial loss."""
@@ -158,6 +208,20 @@ class Storage:
         if isinstance(outcome, FitOutcome) and outcome.laws is not None:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
+
+    def laws_are_lost(
+        self, uri: str, laws_path: str, laws_sha256: str, interval_seconds: float
+    ) -> bool:
+        """Whether the files of a fit were removed or damaged since; asked once per interval."""
+        return self._laws_check.are_lost(uri, laws_path, laws_sha256, interval_seconds)
+
+    def _named_laws(self, uri: str, laws_path: str) -> Read[str]:
+        found = self._read_record(uri, fit_path(laws_path), FitRecord, "fit", MAX_RESULT_BYTES)
+        return found.laws_sha256 if isinstance(found, FitRecord) else found
+
+    def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
+        store = self.store(uri)
+        return read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
 
     # --------------------------------------------------------------------------------- writing
 
@@ -189,10 +253,21 @@ class Storage:
         """The store at a URI, opened once."""
         store = self._stores.get(uri)
         if store is None:
-            # The library retries by itself, and so does the pass: more would only delay the report.
-            store = Store(uri, Patience(attempts=1), anchor=self.anchor(uri))
+            circuit = self._circuit(uri)
+            store = Store(uri, self._patience, anchor=self.anchor(uri), circuit=circuit)
             self._stores.put(uri, store)
         return store
+
+    def _circuit(self, uri: str) -> Circuit:
+        """One for all folders of a bucket: they are up or down together."""
+        parts = urlsplit(uri)
+        name = uri if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
+        with self._making:
+            circuit = self._circuits.get(name)
+            if circuit is None:
+                circuit = Circuit(self._clock)
+                self._circuits.put(name, circuit)
+            return circuit
 
     def _read_record(
         self,
@@ -224,7 +299,7 @@ class Storage:
         try:
             value = call()
             answered = True
-        except (NotFound, BadRecord):
+        except (NotFound, BadRecord, NewerRecord, WriteConflict):
             answered = True
             raise
         finally:

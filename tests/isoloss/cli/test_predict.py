@@ -205,3 +205,25 @@ def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
     assert ended.code in (0, 2, 3)
     expected = {0: "learning_rate", 2: "error", 3: "refused"}[ended.code]
     assert expected in document
+
+
+def test_an_error_of_the_composition_widens_the_answer_and_says_so(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    question = ("predict", planted_laws, "--initial-loss", "2.75", "--cpt-flops", "3e19", "--json")
+    bare, wide = isoloss(*question), isoloss(*question, "--composition-error", "0.3", "0.2")
+    assert bare.code == wide.code == 0
+    assert wide.document["learning_rate"]["high"] > 1.2 * bare.document["learning_rate"]["high"]
+    assert wide.document["learning_rate"]["value"] == bare.document["learning_rate"]["value"]
+    assert any("one from scratch" in warning for warning in wide.document["warnings"])
+
+
+def test_an_impossible_error_of_the_composition_is_bad_input(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    ended = isoloss(
+        *("predict", planted_laws, "--initial-loss", "2.75", "--cpt-flops", "3e19", "--json"),
+        *("--composition-error", "-0.3", "0.2"),
+    )
+    assert ended.code == 2
+    assert "--composition-error" in ended.document["error"]["message"]

@@ -8,7 +8,6 @@ import pytest
 from isoloss import formatting
 from isoloss.report.content import Table
 from isoloss.report.contour_figure import ellipse, quadratic, quadratic_minimum
-from isoloss.report.drawing import plain_text
 
 
 def test_an_absent_number_is_a_dash_in_a_table_and_absent_text_is_empty() -> None:
@@ -37,8 +36,3 @@ def test_the_minimum_of_a_quadratic_is_its_lowest_value() -> None:
     x, y = np.meshgrid(np.linspace(-9, -5, 801), np.linspace(2, 6, 801))
     lowest = quadratic(coefficients, centre, x, y).min()
     assert quadratic_minimum(coefficients) == pytest.approx(lowest, abs=1e-4)
-
-
-def test_text_in_figures_starts_no_mathematics() -> None:
-    assert "$" not in plain_text("a $x$ b")
-    assert len(plain_text("y" * 100)) == 60

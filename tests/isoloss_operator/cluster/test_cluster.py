@@ -28,12 +28,21 @@ from isoloss_operator.cluster.client import (
     Refused,
     Unavailable,
 )
+from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
 from isoloss_operator.cluster.manifests import Owner, PodDefaults
+from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.rbac import NAME
-from isoloss_operator.decide.plans import Event, JobDeletion, JobExpiry, JobRequest
+from isoloss_operator.decide.plans import (
+    ConfigMapRequest,
+    Event,
+    JobDeletion,
+    JobExpiry,
+    JobRequest,
+)
 from isoloss_operator.process.leader import Elector, Terms
+from tests.support.cluster import wait_until
 from tests.support.operator_process import User, sweep_manifest
 
 pytestmark = pytest.mark.cluster
@@ -77,6 +86,11 @@ def request(name: str, **changes: Any) -> JobRequest:
         "labels": {"isoloss.dev/task": "prepare"},
     }
     return JobRequest(**{**values, **changes})
+
+
+def job_named(cluster: Cluster, owner: Owner, name: str) -> dict[str, Any] | None:
+    """Found by LIST: the operator has no right to GET a Job."""
+    return next(cluster.list(JOB, owner.namespace, fields=f"metadata.name={name}"), None)
 
 
 def names(cluster: Cluster, namespace: str) -> list[str]:
@@ -173,12 +187,12 @@ def test_fields_that_the_client_library_does_not_know_reach_the_api_server(
 
 def test_a_deletion_is_of_one_uid_only(cluster: Cluster, owner: Owner, writer: JobWriter) -> None:
     writer.create(owner, [request("job")])
-    job = cluster.get(JOB, owner.namespace, "job")
+    job = job_named(cluster, owner, "job")
     assert job is not None
     writer.delete(owner, [JobDeletion("job", "22222222-0000-4000-8000-000000000000", "test")])
-    assert "deletionTimestamp" not in (cluster.get(JOB, owner.namespace, "job") or {})["metadata"]
+    assert "deletionTimestamp" not in (job_named(cluster, owner, "job") or {})["metadata"]
     writer.delete(owner, [JobDeletion("job", job["metadata"]["uid"], "test")])
-    after = cluster.get(JOB, owner.namespace, "job")
+    after = job_named(cluster, owner, "job")
     assert after is None or "deletionTimestamp" in after["metadata"]
     writer.delete(owner, [JobDeletion("never", "x", "test")])
 
@@ -188,7 +202,7 @@ def test_an_expiry_sets_only_the_time_to_live(
 ) -> None:
     writer.create(owner, [request("job")])
     writer.expire(owner, [JobExpiry("job", 600), JobExpiry("gone", 600)])
-    job = cluster.get(JOB, owner.namespace, "job")
+    job = job_named(cluster, owner, "job")
     assert job is not None
     assert job["spec"]["ttlSecondsAfterFinished"] == 600
 
@@ -235,13 +249,86 @@ def test_a_status_never_lands_on_a_namesake_or_makes_a_new_object(
         cluster.apply_status(SWEEP, before, {"progress": "x"})
 
 
-def test_a_config_map_is_applied_and_owned(cluster: Cluster, owner: Owner) -> None:
-    body = {"data": {"a": "1"}, "metadata": {"ownerReferences": [owner.reference()]}}
-    cluster.apply(CONFIG_MAP, owner.namespace, "answer", body)
-    cluster.apply(CONFIG_MAP, owner.namespace, "answer", {**body, "data": {"b": "2"}})
-    found = cluster.get(CONFIG_MAP, owner.namespace, "answer")
-    assert found is not None
-    assert found["data"] == {"b": "2"}
+ANSWER = ConfigMapRequest("answer", {"ready": "true", "batchSize": "512"})
+WITHDRAWN = ConfigMapRequest("answer", {"ready": "false"})
+
+
+def published(cluster: Cluster, owner: Owner) -> Any:
+    return cluster.get(CONFIG_MAP, owner.namespace, "answer")
+
+
+def test_an_answer_is_published_owned_and_replaced_whole(cluster: Cluster, owner: Owner) -> None:
+    """A step that reads a number cannot continue with a withdrawn one."""
+    publish_config_map(cluster, owner, ANSWER, None)
+    first = published(cluster, owner)
+    assert first["data"] == ANSWER.data
+    assert is_owned_by(first, owner.uid)
+    publish_config_map(cluster, owner, WITHDRAWN, first)
+    second = published(cluster, owner)
+    assert second["data"] == WITHDRAWN.data
+    publish_config_map(cluster, owner, WITHDRAWN, second)
+    assert published(cluster, owner)["metadata"] == second["metadata"], "nothing to write"
+
+
+def test_a_config_map_that_another_made_since_it_was_looked_for_is_left_alone(
+    cluster: Cluster, owner: Owner, user: User
+) -> None:
+    body: Any = {"metadata": {"name": "answer"}, "data": {"theirs": "1"}}
+    client.CoreV1Api(user.api_client).create_namespaced_config_map(user.namespace, body)
+    with pytest.raises(Conflict):
+        publish_config_map(cluster, owner, ANSWER, None)
+    assert published(cluster, owner)["data"] == {"theirs": "1"}
+
+
+@pytest.mark.parametrize("same_name_again", [False, True])
+def test_a_config_map_that_changed_since_it_was_read_is_left_alone(
+    cluster: Cluster, owner: Owner, user: User, same_name_again: bool
+) -> None:
+    core = client.CoreV1Api(user.api_client)
+    publish_config_map(cluster, owner, ANSWER, None)
+    read = published(cluster, owner)
+    body: Any = {"metadata": {"name": "answer"}, "data": {"theirs": "1"}}
+    if same_name_again:
+        core.delete_namespaced_config_map("answer", user.namespace)
+        core.create_namespaced_config_map(user.namespace, body)
+    else:
+        core.patch_namespaced_config_map("answer", user.namespace, body)
+    with pytest.raises(Conflict):
+        publish_config_map(cluster, owner, WITHDRAWN, read)
+    assert published(cluster, owner)["data"]["theirs"] == "1"
+
+
+def test_a_config_map_deleted_since_it_was_read_is_not_made_again_unseen(
+    cluster: Cluster, owner: Owner, user: User
+) -> None:
+    publish_config_map(cluster, owner, ANSWER, None)
+    read = published(cluster, owner)
+    client.CoreV1Api(user.api_client).delete_namespaced_config_map("answer", user.namespace)
+    with pytest.raises(NotFound):
+        publish_config_map(cluster, owner, WITHDRAWN, read)
+
+
+def test_a_config_map_that_is_refused_says_so_in_one_kind_of_error(
+    cluster: Cluster, owner: Owner, user: User
+) -> None:
+    """A full quota, a name that the CRD's pattern lets through, no right to write there."""
+    with pytest.raises(Refused, match="Invalid value"):
+        publish_config_map(cluster, owner, ConfigMapRequest("a..b", {}), None)
+    with pytest.raises(Refused, match="forbidden"):
+        publish_config_map(cluster, replace(owner, namespace="default"), ANSWER, None)
+    quota: Any = {"metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "0"}}}
+    core = client.CoreV1Api(user.api_client)
+    core.create_namespaced_resource_quota(user.namespace, quota)
+
+    def is_full() -> bool:
+        try:
+            publish_config_map(cluster, owner, ANSWER, None)
+        except Refused as error:
+            return error.status == 403 and "quota" in str(error)
+        core.delete_namespaced_config_map("answer", user.namespace)
+        return False
+
+    wait_until(is_full, "the quota to count")
 
 
 def test_events_are_sent_and_repetitions_are_one(

@@ -1,11 +1,14 @@
 """A JobRequest becomes one exact Job; templates merge in order; nothing unsafe gets through."""
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isoloss_contract.records import (
     Claimant,
@@ -26,7 +29,9 @@ from isoloss_operator.cluster.manifests import (
     config_map_manifest,
     job_manifest,
 )
-from isoloss_operator.cluster.pod_templates import BadPodTemplate
+from isoloss_operator.cluster.pod_security import CONTAINER_LISTS, HOST_FIELDS, PROBES
+from isoloss_operator.cluster.pod_templates import MERGE_KEYS
+from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_KEY,
@@ -241,42 +246,8 @@ def test_merging_leaves_the_templates_as_they_were() -> None:
     assert json.dumps(template) == before
 
 
-TRAINER = {"name": "trainer"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"hostNetwork": True}, "hostNetwork"),
-        ({"hostPID": True}, "hostPID"),
-        ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "hostPath"),
-        ({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}, "nfs"),
-        ({"securityContext": {"runAsUser": 0}}, "runAsUser"),
-        ({"securityContext": {"runAsNonRoot": False}}, "runAsNonRoot"),
-        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile"),
-        ({"containers": [{**TRAINER, "securityContext": {"privileged": True}}]}, "privileged"),
-        (
-            {"containers": [{**TRAINER, "securityContext": {"allowPrivilegeEscalation": True}}]},
-            "allowPrivilegeEscalation",
-        ),
-        (
-            {
-                "containers": [
-                    {**TRAINER, "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}
-                ]
-            },
-            "capabilities.add",
-        ),
-        (
-            {"containers": [{**TRAINER, "ports": [{"hostPort": 80, "containerPort": 80}]}]},
-            "hostPort",
-        ),
-        ({"initContainers": [{"name": "init", "image": "x"}]}, "allowPrivilegeEscalation"),
-    ],
-)
-def test_what_leaves_the_restricted_standard_is_refused_by_field(spec: Any, field: str) -> None:
-    with pytest.raises(BadPodTemplate, match=field.replace(".", r"\.")):
-        job_manifest(request(pod_templates=({"spec": spec},)), OWNER, DEFAULTS)
+def trainer_template(**container: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "trainer", **container}]}}
 
 
 def test_an_operator_may_leave_that_to_the_cluster() -> None:
@@ -293,11 +264,64 @@ def test_an_operator_may_leave_that_to_the_cluster() -> None:
         ({"spec": {"containers": [{}]}}, r"containers\[0\]: needs name"),
         ({"spec": {"containers": ["trainer"]}}, r"containers\[0\]: needs name"),
         ({"spec": {"securityContext": "none"}}, r"securityContext: must be an object"),
+        ({"spec": {"securityContext": {"sysctls": ["x"]}}}, r"sysctls\[0\]: must be an object"),
+        ({"spec": {"securityContext": {"runAsUser": [0]}}}, r"runAsUser: must be a single value"),
+        ({"spec": {"volumes": ["x"]}}, r"volumes\[0\]: needs name"),
+        (trainer_template(ports=[1]), r"ports\[0\]: must be an object"),
+        (trainer_template(envFrom=5), r"envFrom: must be a list"),
+        (
+            trainer_template(securityContext={"capabilities": {"drop": 5}}),
+            r"containers\[trainer\]\.securityContext\.capabilities\.drop: must be a list",
+        ),
+        ({"metadata": {"labels": "x"}}, r"metadata\.labels: must be an object"),
     ],
 )
 def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str) -> None:
     with pytest.raises(BadPodTemplate, match=message):
         job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+
+
+def test_a_template_of_the_wrong_shape_over_another_of_the_wrong_shape_is_no_crash() -> None:
+    """The first is taken as it is: there is nothing to merge it with yet."""
+    first = trainer_template(lifecycle={"env": 5})
+    with pytest.raises(BadPodTemplate, match="must be a list"):
+        job_manifest(
+            request(pod_templates=(first, trainer_template(lifecycle={"env": []}))),
+            OWNER,
+            DEFAULTS,
+        )
+
+
+def test_a_label_may_have_the_name_of_a_list() -> None:
+    template = {"metadata": {"labels": {"env": "prod"}}, "spec": {"nodeSelector": {"env": "gpu"}}}
+    twice = (template, template)
+    job = job_manifest(request(pod_templates=twice), OWNER, DEFAULTS)
+    assert job["spec"]["template"]["metadata"]["labels"]["env"] == "prod"
+    assert pod_spec(job)["nodeSelector"] == {"env": "gpu"}
+
+
+NAMES = {
+    *(*MERGE_KEYS, *MERGE_KEYS.values(), *CONTAINER_LISTS, *PROBES, *HOST_FIELDS),
+    *("securityContext", "capabilities", "drop", "add", "ports", "hostPort", "sysctls", "type"),
+    *("seccompProfile", "appArmorProfile", "seLinuxOptions", "windowsOptions", "lifecycle"),
+    *("httpGet", "host", "labels", "annotations", "nodeSelector", "runAsUser", "envFrom"),
+}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from(["", "x", "ALL", "trainer"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(sorted(NAMES)), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.fixed_dictionaries({"spec": JSON, "metadata": JSON}), max_size=2))
+def test_whatever_a_template_holds_it_is_refused_by_field_or_makes_a_job(templates: Any) -> None:
+    with contextlib.suppress(BadPodTemplate):
+        job_manifest(request(pod_templates=tuple(templates)), OWNER, DEFAULTS)
 
 
 def test_null_removes_a_default() -> None:

@@ -18,7 +18,7 @@ from isoloss_contract.records import ExitCode, Outcome
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.observation import ObservedPod, ObservedSweep
+from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
@@ -89,6 +89,12 @@ def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
 def ready() -> ObservedSweep:
     """Its final laws are in the status."""
     return known(with_fit(all_done(), fitted_laws()))
+
+
+def queued(workload: ObservedWorkload) -> ObservedSweep:
+    """Three Jobs wait for Kueue, which says why."""
+    waiting = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": workload}
+    return training(jobs=tuple(job(p, **waiting) for p in POINTS[:3]))
 
 
 def spec_of(world: ObservedSweep) -> ScalingSweepSpec:
@@ -402,6 +408,17 @@ ROWS: dict[str, Row] = {
             jobs=tuple(job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:3])
         ),
         ("False", "Queued"),
+    ),
+    "Jobs whose Workloads are deactivated stall the sweep": Row(
+        lambda: queued(ObservedWorkload("w", active=False)),
+        ("False", "WorkloadDeactivated"),
+        stalled=True,
+        says="Kueue's Workload w is deactivated",
+    ),
+    "an evicted Job waits in its queue again": Row(
+        lambda: queued(ObservedWorkload("w", evicted="Preempted", message="to make room")),
+        ("False", "Queued"),
+        says="evicted by Kueue (Preempted): to make room",
     ),
     "with nothing to do but wait for a retry the sweep says so": Row(
         lambda: replace(
@@ -1088,3 +1105,21 @@ def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:
     assert four.fit is not None
     assert four.fit.provisional
     assert len(four.fit.points) == 4
+
+
+def test_queued_jobs_do_not_count_as_training() -> None:
+    """Neither those that Kueue has not admitted nor those that are about to be created suspended."""
+    spec = sweep_spec(queue={"localQueueName": "research"})
+    suspended = job(POINTS[1], suspended=True, pod=None, unfinished_pods=0)
+    world = replace(training(jobs=(job(FIRST), suspended)), spec=parsed(spec))
+    ready = condition(decide_sweep(world), "Ready")
+    assert "1 are training, 2 are queued" in ready[2]
+
+
+def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:
+    """Its pods cannot be seen: they are not lost for that."""
+    there = {"pod": None, "managed_elsewhere": True, "message": "exit code 1"}
+    plan = decide_sweep(training(jobs=(failed(FIRST, **there),)))
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].attempts.charged == {"Crashed": 1}
+    assert "exit code 1" in plan.ledger.points[0].attempts.failures[0].message

@@ -58,6 +58,7 @@ class Bench:
             timeout_seconds=1,
             on_done=lambda key, _seconds, final: self.told.append((key, final)),
             run=self.run,
+            group_of=lambda key: key.partition("/")[0],
             clock=lambda: self.now,
         )
 
@@ -151,6 +152,79 @@ def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench)
     assert "store is down" in outcome.error
     bench.now += 61
     assert bench.fitter.outcome("uid") is None
+
+
+def test_a_fit_that_still_can_not_run_is_asked_for_ever_more_seldom(bench: Bench) -> None:
+    bench.answer = NotFitted("too large")
+    bench.go_on.set()
+    pauses = []
+    for attempt in range(1, 9):
+        bench.fitter.start("uid", "key", job())
+        eventually(lambda n=attempt: len(bench.told) == n)  # type: ignore[misc]
+        start = bench.now
+        while bench.fitter.outcome("uid") is not None:
+            bench.now += 20
+        pauses.append(bench.now - start)
+    assert pauses[:3] == [60, 120, 240]
+    assert pauses[-1] == 3600
+    bench.answer = None
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: len(bench.told) == 9)
+    bench.answer = NotFitted("again")
+    bench.fitter.start("uid", "key", job("second"))
+    eventually(lambda: len(bench.told) == 10)
+    bench.now += 61
+    assert bench.fitter.outcome("uid") is None, "what could run once starts anew"
+
+
+def test_fits_of_one_namespace_do_not_hold_up_those_of_another(bench: Bench) -> None:
+    """Fifty sweeps of one team, then one of another."""
+    bench.fitter.start("a-first", "a/first", job("a-first"))
+    eventually(lambda: bench.began)
+    for number in range(50):
+        bench.fitter.start(f"a{number}", f"a/{number}", job(f"a{number}"))
+    for name in ("b", "c", "b2"):
+        bench.fitter.start(name, f"{name[0]}/{name}", job(name))
+    bench.go_on.set()
+    eventually(lambda: len(bench.told) == 54)
+    assert bench.began[:6] == ["a-first", "b", "c", "a0", "b2", "a1"]
+    assert bench.began[6:] == [f"a{number}" for number in range(2, 50)]
+
+
+def test_within_a_namespace_who_was_fitted_longest_ago_comes_next(bench: Bench) -> None:
+    bench.fitter.start("busy", "a/busy", job("first"))
+    eventually(lambda: bench.began)
+    bench.fitter.start("busy", "a/busy", job("second"))
+    for name in ("x", "y"):
+        bench.fitter.start(name, f"a/{name}", job(name))
+    bench.go_on.set()
+    eventually(lambda: len(bench.told) == 3)
+    assert bench.began == ["first", "x", "y", "second"]
+
+
+def test_a_fit_that_needs_too_much_memory_ends_alone_and_says_so() -> None:
+    """Its libraries alone are larger; they end the process in ways of their own."""
+    answer = run_in_process(job(), 60, threading.Event(), memory_mib=64)
+    assert isinstance(answer, NotFitted)
+    assert "64 MiB" in answer.message
+    assert "fitMemoryMiB" in answer.message
+    assert not multiprocessing.active_children()
+
+
+def test_the_process_of_a_fit_fails_at_its_limit_and_dies_before_the_operator_does() -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from isoloss_operator.fitting.fitter import _limit_memory\n"
+        "_limit_memory(300)\n"
+        "assert Path('/proc/self/oom_score_adj').read_text().strip() == '1000'\n"
+        "held = bytearray(100 * 2**20)\n"
+        "try:\n    bytearray(300 * 2**20)\n"
+        "except MemoryError:\n    print('refused')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert ended.stdout == "refused\n"
 
 
 def test_a_fit_that_takes_too_long_is_given_up() -> None:

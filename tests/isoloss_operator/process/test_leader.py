@@ -179,6 +179,10 @@ def test_a_lost_lease_is_told_once(leases: Leases) -> None:
     leases.down = True
     time.sleep(0.3)
     assert told == [1]
+    leases.down = False
+    before = copy.deepcopy(leases.lease)
+    time.sleep(0.2)
+    assert leases.lease == before, "it does not renew what it has given up"
 
 
 def epoch_after(leases: Leases, name: str) -> int:

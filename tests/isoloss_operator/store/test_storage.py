@@ -21,13 +21,14 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, StoreError, StoreUnavailable
+from isoloss_contract.store import BadRecord, StoreError
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit
 from isoloss_operator.fitting.fitter import run_in_process
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
+from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.storage import Storage
 from tests.support.planted_trainer import planted_loss
 
@@ -62,25 +63,6 @@ def test_rubbish_is_unreadable_and_names_the_file(
     found = storage.manifest(uri, "manifest.json")
     assert isinstance(found, Unreadable)
     assert "manifest.json" in found.message
-
-
-def test_a_store_that_is_down_has_not_answered_and_is_asked_only_once_for_many_results(
-    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def time_out(_: object, path: str, **__: object) -> bytes:
-        asked.append(path)
-        raise StoreUnavailable("timeout")
-
-    monkeypatch.setattr("isoloss_contract.store.Store.read", time_out)
-    assert storage.manifest(uri, "manifest.json") == Unanswered("timeout")
-    assert storage.fit_outcome(uri, LAWS) == Unanswered("timeout")
-    asked.clear()
-    found = storage.results(uri, [f"{n:032x}" for n in range(100)])
-    assert len(found) == 100
-    assert all(isinstance(read, Unanswered) for read in found.values())
-    assert len(asked) < 20, "those already under way, no more"
 
 
 def test_setting_aside_moves_and_may_be_done_twice(
@@ -218,6 +200,36 @@ def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
     assert outcome.laws is not None
     assert len(found.laws.contours) == len(outcome.laws.contours) > 0
     assert hashlib.sha256((tmp_path / LAWS).read_bytes()).hexdigest() == outcome.laws_sha256
+
+
+@pytest.mark.parametrize("file", ["laws.json", "fit.json"])
+@pytest.mark.parametrize("damage", ["removed", "truncated", "replaced"])
+def test_a_loss_of_a_fits_files_is_noticed_without_reading_them_in_every_pass(
+    uri: str, tmp_path: Path, file: str, damage: str
+) -> None:
+    now, calls = [0.0], list[str]()
+    storage = Storage(on_call=lambda name, *_: calls.append(name), clock=lambda: now[0])
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+
+    def are_lost() -> bool:
+        return storage.laws_are_lost(uri, LAWS, outcome.laws_sha256, 60)
+
+    for _ in range(5):
+        assert not are_lost()
+        now[0] += 61
+    assert set(calls) == {"fit", "stamp"}, "laws.json was not read"
+    path = tmp_path / fit_path(LAWS).replace("fit.json", file)
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "removed":
+        path.write_bytes(content[:-9] if damage == "truncated" else content)
+    assert are_lost() is (damage != "replaced"), "the same content again is no loss"
+
+
+def test_a_store_that_does_not_answer_has_lost_no_laws() -> None:
+    check = LawsCheck(lambda *_: Unanswered("down"), lambda *_: ABSENT, lambda *_: ABSENT)
+    assert not check.are_lost("s3://bucket", LAWS, "a" * 64, 60)
 
 
 def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:

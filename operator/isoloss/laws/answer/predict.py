@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.answer.composition import (
+    composition_error,
+    composition_sentence,
+    with_composition_error,
+)
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
 from isoloss.laws.answer.limits import implausible, refuse_distance
@@ -122,11 +127,19 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     doubt = implausible(laws, chosen) or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
+    errors, level = composition_error(query), laws.options.interval
+    composed = {name: with_composition_error(p, errors, level) for name, p in routes.items()}
+    chosen = composed[route]
     raw = chosen.batch_size.value
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
-    level = laws.options.interval
-    warnings = (*foundation(laws, route), *laws.warnings, *_warnings(laws, query, routes, route))
+    sentence = composition_sentence(errors)
+    warnings = (
+        *foundation(laws, route),
+        *laws.warnings,
+        *_warnings(laws, query, routes, route),
+        *([sentence] if sentence else []),
+    )
     return Prediction(
         learning_rate=chosen.learning_rate,
         batch_size=batch,
@@ -140,7 +153,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         total_flops=exponential(compute.total, level),
         extrapolation=_extrapolation(laws, query, compute),
         route=route,
-        routes=routes,
+        routes=composed,
         variants=_variants(laws, query, compute, route),
         interval_level=level,
         provisional=laws.status == "provisional",
@@ -182,7 +195,8 @@ def _variants(
     for name, flops in budgets.items():
         point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
-            variants[name] = point
+            errors = composition_error(query)
+            variants[name] = with_composition_error(point, errors, laws.options.interval)
     return variants
 
 

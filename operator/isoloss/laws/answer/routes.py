@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import stdtrit
 
 from isoloss.laws.answer.form_error import form_error, form_freedom
 from isoloss.laws.answer.prediction import Point, PredictionQuery
@@ -13,6 +12,7 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate
 from isoloss.laws.model import Interval, Route
+from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.results import Laws
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 
@@ -98,7 +98,7 @@ def _widened(laws: Laws, route: Route, answer: OptimumDraws) -> list[Array]:
     What the coefficients do not know grows with the distance from the data by itself; this does not.
     """
     errors = form_error(laws, route)
-    quantiles = stdtrit(form_freedom(laws, route), _levels(STUDENT_LEVELS))
+    quantiles = student_quantiles(form_freedom(laws, route), _levels(STUDENT_LEVELS))
     widened = []
     for draws, error in zip(answer, errors, strict=True):
         # Every draw meets every error: the errors add no luck of their own to the interval.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
@@ -40,7 +39,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     inside = (log_losses <= y[0] + SAME_LOSS) & (log_losses >= y[-1] - SAME_LOSS)
     wanted = -np.clip(log_losses, y[-1], y[0])
     # Few points far apart need a curve between them; many do not.
-    between = PchipInterpolator(-y, x)(wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
+    between = _curve(-y, x, wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
     log_tokens = np.where(inside, between, np.nan)
     right = np.clip(np.searchsorted(x, np.nan_to_num(log_tokens, nan=x[0])), 1, len(x) - 1)
     left = right - 1
@@ -63,6 +62,14 @@ def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
         np.where(on, -USUAL_SLOPE, np.nan),
         weights,
     )
+
+
+def _curve(x: Array, y: Array, wanted: Array) -> Array:
+    """Monotone cubic interpolation."""
+    # Not above: scipy.interpolate takes longer to import than a prediction takes in all.
+    from scipy.interpolate import PchipInterpolator
+
+    return np.asarray(PchipInterpolator(x, y)(wanted))
 
 
 def _strictly_decreasing(smooth: Array) -> Indices:

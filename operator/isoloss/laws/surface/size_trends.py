@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from itertools import chain, combinations
 
 import numpy as np
-from scipy.special import stdtrit
 
 from isoloss.laws.arrays import Array
 from isoloss.laws.curves import Quantity
@@ -21,6 +20,7 @@ from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
 from isoloss.laws.model import Refusal
+from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.surface.form_error import scatter_freedom
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, optimum_law, planes
@@ -53,7 +53,8 @@ def _doubtful(known: Uncertainty) -> list[Quantity]:
     if not fit.is_convex:
         return []
     errors = np.sqrt(np.diag(known.law_covariance))
-    widest = float(stdtrit(scatter_freedom(len(set(fit.sizes))), SURE))
+    freedom = scatter_freedom(len(set(fit.sizes)))
+    widest = float(student_quantiles(freedom, np.array([SURE]))[0])
     law = _law(fit)
     return [name for name, at in TRENDS.items() if abs(law[at]) < widest * errors[at]]
 

@@ -150,7 +150,8 @@ def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
     if job.reason == "DeadlineExceeded":
         return FailureClass.DEADLINE
     if pod is None:
-        return FailureClass.POD_VANISHED
+        # Of a Job that another cluster ran, its own conditions are all there is to see.
+        return FailureClass.CRASHED if job.managed_elsewhere else FailureClass.POD_VANISHED
     # The cause before the symptom: a preempted trainer may exit with any code.
     if pod.disruption or pod.reason in _INTERRUPTING_POD_REASONS:
         return FailureClass.INTERRUPTED
@@ -171,6 +172,8 @@ def _exit_code_class(pod: ObservedPod) -> FailureClass:
 
 
 def _describe(job: ObservedJob, pod: ObservedPod | None) -> str:
+    if pod is None and job.managed_elsewhere:
+        return f"the Job failed elsewhere ({job.reason or 'no reason given'}): {job.message}"
     if pod is None:
         return f"the Job failed ({job.reason or 'no reason given'}) and its pod is gone"
     parts = [

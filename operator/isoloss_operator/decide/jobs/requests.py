@@ -125,5 +125,6 @@ def _request(
         secret_names=tuple(name for name in (spec.storage.secret_name, own_secret) if name),
         local_queue=queue.local_queue_name if queue else "",
         priority_class=(queue.workload_priority_class_name or "") if queue else "",
+        managed_by=(queue.managed_by or "") if queue else "",
         deadline_seconds=spec.failure_policy.attempt_deadline_seconds,
     )

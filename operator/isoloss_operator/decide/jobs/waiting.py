@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import ObservedJob, ObservedWorkload
 from isoloss_operator.decide.reasons import Reason
 
 _CONFIG_ERRORS = frozenset({"CreateContainerConfigError"})
@@ -28,7 +28,7 @@ def waits_for(job: ObservedJob) -> Wait | None:
     if job.is_finished:
         return None
     if job.suspended:
-        return Wait(Reason.QUEUED, "waiting for Kueue to admit it")
+        return _waits_for_its_queue(job.workload)
     if pod is None or pod.deleting:
         return None
     if pod.waiting_reason in _CONFIG_ERRORS:
@@ -40,3 +40,15 @@ def waits_for(job: ObservedJob) -> Wait | None:
     if pod.unschedulable:
         return Wait(Reason.UNSCHEDULABLE, pod.unschedulable)
     return None
+
+
+def _waits_for_its_queue(workload: ObservedWorkload | None) -> Wait:
+    if workload is None:
+        return Wait(Reason.QUEUED, "waiting for Kueue to admit it")
+    if not workload.active:
+        message = f"Kueue's Workload {workload.name} is deactivated: set its spec.active to true"
+        return Wait(Reason.WORKLOAD_DEACTIVATED, message)
+    if workload.evicted:
+        message = f"evicted by Kueue ({workload.evicted}): {workload.message}"
+        return Wait(Reason.QUEUED, message)
+    return Wait(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")

@@ -1,0 +1,85 @@
+"""Forwards TCP connections to a local port and counts the bytes of both directions.
+
+    python -m benchmarks.byte_meter PORT
+
+A process of its own, so that it takes no time of what it measures. Prints its port; then, for every
+line on its standard input, a JSON object of what was sent to PORT and received from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+CHUNK = 2**18
+
+
+@dataclass
+class Traffic:
+    """Bytes through a meter so far."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class Meter:
+    """A meter's process, seen from the benchmark."""
+
+    def __init__(self, port: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.byte_meter", str(port)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.port = int(self._line())
+
+    def read(self) -> Traffic:
+        """What went through since it started."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return Traffic(**json.loads(self._line()))
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+
+async def serve(port: int) -> None:
+    """Forward until standard input ends."""
+    traffic = Traffic()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK)
+
+        async def send() -> None:
+            while data := await reader.read(CHUNK):
+                traffic.sent += len(data)
+                ours.write(data)
+                await ours.drain()
+            ours.close()
+
+        async def receive() -> None:
+            while data := await theirs.read(CHUNK):
+                traffic.received += len(data)
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+
+        await asyncio.gather(send(), receive(), return_exceptions=True)
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, limit=CHUNK)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(json.dumps({"sent": traffic.sent, "received": traffic.received}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1])))

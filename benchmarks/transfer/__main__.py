@@ -1,0 +1,61 @@
+"""Measures continued runs against the laws' answers and prints the table.
+
+    python -m benchmarks.transfer [--brief] [--folder .bench/transfer] [--markdown FILE]
+
+Everything is trained with the trainer, one run after another on one core, and saved in the folder: a
+second call continues where the first one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+from benchmarks.transfer.design import BRIEF, FULL
+from benchmarks.transfer.measuring import measure
+from benchmarks.transfer.table import tables
+from benchmarks.transfer.texts import provide_texts
+from benchmarks.transfer.training import Workshop
+from isoloss_contract.records import ExitCode
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interrupted
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--brief", action="store_true", help="fewer checkpoints, shorter runs")
+    parser.add_argument("--folder", type=Path, default=Path(".bench/transfer"))
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started, cpu = time.monotonic(), time.process_time()
+
+    def say(line: str) -> None:
+        passed = time.monotonic() - started
+        print(f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU: {line}", flush=True)
+
+    design = BRIEF if options.brief else FULL
+    try:
+        corpus = provide_texts(options.folder / "texts")
+        workshop = Workshop(design, options.folder, corpus, Interruption().listen())
+        say("texts ready")
+        measured = measure(workshop, say)
+    except Interrupted:
+        say("stopped; the same command continues from here")
+        return ExitCode.INTERRUPTED
+    text = "\n".join(tables(measured))
+    print(text)
+    if options.markdown is not None:
+        options.markdown.write_text(text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

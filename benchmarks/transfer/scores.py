@@ -1,0 +1,227 @@
+"""Every rule on every case: how far off, what it costs, and whether the interval held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.transfer.judging import FEWEST, Optimum, losses_at, optimum
+from benchmarks.transfer.measuring import Continued, Measured
+from benchmarks.transfer.rules import (
+    RULES,
+    Case,
+    Rule,
+    answers_at,
+    equivalent_flops,
+    log_optimum,
+)
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Point,
+    PredictionQuery,
+    Refused,
+    Route,
+    fit_laws,
+    predict,
+)
+
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
+"""Of C_pre, tried by the weighted rule."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One answer against one measured optimum."""
+
+    case: Case
+    log_errors: tuple[float, float]
+    """ln(answer / measured) of learning rate and batch size."""
+    held: tuple[bool, bool]
+    """Whether the 80 % intervals hold the measured values."""
+    regret: float
+    """Nats."""
+    total_flops: float
+
+
+def fit(measured: Measured) -> Laws:
+    """The laws of the runs from scratch of all sizes."""
+    runs = [run for runs in measured.scratch.values() for run in runs.values()]
+    return fit_laws(runs, FitOptions())
+
+
+def cases(measured: Measured) -> list[Case]:
+    """Checkpoints and budgets whose optimum lies inside its grid."""
+    found = (
+        case(continued, tokens)
+        for continued in measured.continued
+        for tokens in measured.design.budgets
+    )
+    return [case for case in found if case is not None and case.measured.inside]
+
+
+def case(continued: Continued, tokens: int) -> Case | None:
+    """One checkpoint at one budget; None where too few runs reached it."""
+    losses = losses_at(continued.runs, tokens)
+    if len(losses) < FEWEST:
+        return None
+    return Case(
+        checkpoint=continued.checkpoint,
+        params=next(iter(continued.runs.values())).params,
+        tokens=float(tokens),
+        initial_loss=continued.initial_loss,
+        initial_loss_error=continued.initial_loss_error,
+        trajectories={
+            place: dict(zip(run.tokens.tolist(), run.losses.tolist(), strict=True))
+            for place, run in continued.runs.items()
+        },
+        measured=optimum(losses),
+        reached=min(losses.values()),
+    )
+
+
+def control(measured: Measured, case: Case, total_flops: float) -> Optimum | None:
+    """The measured optimum of the same model from scratch for a total compute; None beyond its runs."""
+    runs = measured.scratch[case.checkpoint.size.name]
+    losses = losses_at(runs, total_flops / case.flops_per_token)
+    found = optimum(losses) if len(losses) >= FEWEST else None
+    return found if found is not None and found.inside else None
+
+
+def score(case: Case, judge: Optimum, answer: Point, total_flops: float) -> Score:
+    """Compare one answer with a measured optimum."""
+    rate, batch = log_optimum(answer)
+    truth = np.exp(judge.vertex)
+    held = tuple(
+        bool(interval.low <= value <= interval.high)
+        for interval, value in zip((answer.learning_rate, answer.batch_size), truth, strict=True)
+    )
+    errors = (rate - float(judge.vertex[0]), batch - float(judge.vertex[1]))
+    return Score(case, errors, (held[0], held[1]), judge.regret(rate, batch), total_flops)
+
+
+def score_rule(laws: Laws, cases: Sequence[Case], rule: Rule, route: Route) -> list[Score]:
+    """A rule on the cases that it answers."""
+    return [
+        found
+        for case in cases
+        if (found := _scored(laws, case, rule(laws, case), route)) is not None
+    ]
+
+
+def _scored(laws: Laws, case: Case, flops: float | None, route: Route) -> Score | None:
+    answer = None if flops is None else answers_at(laws, flops, case.params).get(route)
+    if answer is None or flops is None:
+        return None
+    return score(case, case.measured, answer, flops)
+
+
+def score_engine(laws: Laws, cases: Sequence[Case], route: Route) -> list[Score]:
+    """The engine's own answer from the initial loss, with the interval that it really gives."""
+    found = []
+    for case in cases:
+        answer = predict(laws, engine_query(case))
+        if not isinstance(answer, Refused) and route in answer.routes:
+            point = answer.routes[route]
+            found.append(score(case, case.measured, point, answer.total_flops.value))
+    return found
+
+
+def engine_query(case: Case) -> PredictionQuery:
+    """What a user asks."""
+    return PredictionQuery(
+        initial_loss=case.initial_loss,
+        initial_loss_standard_error=case.initial_loss_error,
+        cpt_tokens=case.tokens,
+        params=case.params,
+        pretraining_tokens=float(case.checkpoint.tokens),
+    )
+
+
+def score_controls(
+    laws: Laws, measured: Measured, cases: Sequence[Case], route: Route
+) -> list[Score]:
+    """The laws at the paper's total compute against runs from scratch of that compute."""
+    found = []
+    for case in cases:
+        flops = RULES["paper"](laws, case)
+        answer = None if flops is None else answers_at(laws, flops, case.params).get(route)
+        judge = None if flops is None else control(measured, case, flops)
+        if answer is not None and judge is not None and flops is not None:
+            found.append(score(case, judge, answer, flops))
+    return found
+
+
+# ------------------------------------------------------------------------------ out of sample
+
+Group = Callable[[Case], object]
+"""What is left out together."""
+
+
+def by_checkpoint(case: Case) -> object:
+    """Both budgets of one checkpoint."""
+    return case.checkpoint.name
+
+
+def by_text(case: Case) -> object:
+    """All checkpoints of one text."""
+    return case.checkpoint.text
+
+
+def folds(cases: Sequence[Case], group: Group) -> Iterator[tuple[list[Case], list[Case]]]:
+    """(others, left out) for every group."""
+    for left_out in sorted({str(group(case)) for case in cases}):
+        inside = [case for case in cases if str(group(case)) == left_out]
+        yield [case for case in cases if str(group(case)) != left_out], inside
+
+
+def shifted(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> list[Score]:
+    """The paper's answer times the mean factor that it missed on the other checkpoints."""
+    found = []
+    for others, inside in folds(cases, group):
+        known = score_rule(laws, others, RULES["paper"], route)
+        if not known:
+            continue
+        shift = np.mean([s.log_errors for s in known], axis=0)
+        for s in score_rule(laws, inside, RULES["paper"], route):
+            errors = (s.log_errors[0] - float(shift[0]), s.log_errors[1] - float(shift[1]))
+            judge = s.case.measured
+            regret = judge.regret(judge.vertex[0] + errors[0], judge.vertex[1] + errors[1])
+            found.append(Score(s.case, errors, s.held, regret, s.total_flops))
+    return found
+
+
+def weighted(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> list[Score]:
+    """C_cpt + w C_pre, with the w that cost least on the other checkpoints."""
+    found = []
+    for others, inside in folds(cases, group):
+        costs = {w: score_rule(laws, others, _weighted(w), route) for w in WEIGHTS}
+        complete = {w: s for w, s in costs.items() if len(s) == len(others)}
+        if complete:
+            best = min(complete, key=lambda w: float(np.mean([s.regret for s in complete[w]])))
+            found += score_rule(laws, inside, _weighted(best), route)
+    return found
+
+
+def _weighted(weight: float) -> Rule:
+    def rule(laws: Laws, case: Case) -> float | None:
+        before = equivalent_flops(laws, case.initial_loss)
+        return None if before is None else weight * before + case.cpt_flops
+
+    return rule
+
+
+def composition_error(
+    continued: Sequence[Score], controls: Sequence[Score]
+) -> tuple[float, float]:
+    """What the composition adds to the laws' own error, of ln LR and ln B.
+
+    Root mean square error of the answers for continued runs, less that of the same laws for runs from
+    scratch; measured optima are equally uncertain in both.
+    """
+    ours = np.mean(np.square([s.log_errors for s in continued]), axis=0)
+    own = np.mean(np.square([s.log_errors for s in controls]), axis=0) if controls else 0.0
+    rate, batch = np.sqrt(np.maximum(ours - own, 0.0))
+    return float(rate), float(batch)

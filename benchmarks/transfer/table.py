@@ -1,0 +1,154 @@
+"""The results as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.transfer.measuring import Measured
+from benchmarks.transfer.rules import RULES, Case, log_optimum
+from benchmarks.transfer.scores import (
+    Score,
+    by_checkpoint,
+    by_text,
+    cases,
+    composition_error,
+    control,
+    engine_query,
+    fit,
+    score_controls,
+    score_engine,
+    score_rule,
+    shifted,
+    weighted,
+)
+from isoloss.laws import Array, Laws, Refused, Route, predict
+
+ROUTES: tuple[Route, ...] = ("surface", "iso-loss")
+
+
+def tables(measured: Measured) -> Iterator[str]:
+    """All lines, in Markdown."""
+    laws = fit(measured)
+    found = cases(measured)
+    yield from _sweep(laws, measured)
+    yield from _every_case(laws, measured, found)
+    for route in ROUTES:
+        yield from _rules(laws, measured, found, route)
+    yield from _equivalents(laws, found)
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _head(*cells: str) -> Iterator[str]:
+    yield ""
+    yield _row(*cells)
+    yield _row(*("---" for _ in cells))
+
+
+def _sweep(laws: Laws, measured: Measured) -> Iterator[str]:
+    count = sum(len(runs) for runs in measured.scratch.values())
+    continued = sum(len(item.runs) for item in measured.continued)
+    yield f"{count} runs from scratch, {continued} continued runs of {len(measured.continued)} checkpoints."
+    for name, runs in measured.scratch.items():
+        params = next(iter(runs.values())).params
+        yield f"{name}: {params:,.0f} active parameters, {measured.design.scratch_tokens:,} tokens."
+    for refusal in laws.refusals:
+        yield f"Refused: {refusal.reason.value}: {refusal.message}"
+
+
+def _every_case(laws: Laws, measured: Measured, found: Sequence[Case]) -> Iterator[str]:
+    yield from _head(
+        *("size", "text", "before", "budget", "L_init", "loss reached"),
+        *("measured LR, B", "paper LR, B", "regret", "control LR, B", "its regret"),
+    )
+    for case in found:
+        yield _case_row(laws, measured, case)
+    total = len(measured.continued) * len(measured.design.budgets)
+    yield ""
+    yield f"{total - len(found)} of {total} cases are left out: no optimum inside the grid."
+
+
+def _case_row(laws: Laws, measured: Measured, case: Case) -> str:
+    point = case.checkpoint
+    head = (
+        *(point.size.name, point.text, f"{point.tokens / 1e3:.0f}k"),
+        *(f"{case.tokens / 1e3:.0f}k", f"{case.initial_loss:.2f}", f"{case.reached:.3f}"),
+    )
+    answer = predict(laws, engine_query(case))
+    truth = _pair(case.measured.vertex)
+    if isinstance(answer, Refused):
+        return _row(*head, truth, answer.refusals[0].reason.value, "", "", "")
+    chosen = log_optimum(answer.routes[answer.route])
+    judge = control(measured, case, answer.total_flops.value)
+    beside = ("", "") if judge is None else (_pair(judge.vertex), f"{judge.regret(*chosen):.4f}")
+    return _row(*head, truth, _pair(chosen), f"{case.measured.regret(*chosen):.4f}", *beside)
+
+
+def _pair(log_optimum: Sequence[float] | Array) -> str:
+    rate, batch = np.exp(log_optimum[0]), np.exp(log_optimum[1])
+    return f"{rate * 1e3:.2f}e-3, {batch:.1f}"
+
+
+def _rules(laws: Laws, measured: Measured, found: Sequence[Case], route: Route) -> Iterator[str]:
+    controls = score_controls(laws, measured, found, route)
+    engine = score_engine(laws, found, route)
+    yield ""
+    yield f"Route: {route}."
+    yield from _head(
+        *("rule", "answered", "LR off by", "B off by", "regret, mean", "worst", "inside LR, B")
+    )
+    yield _score_row("control: from scratch", controls, len(found))
+    yield _score_row("paper, as the engine answers", engine, len(found))
+    for name, rule in RULES.items():
+        yield _score_row(name, score_rule(laws, found, rule, route), len(found))
+    for name, learned in (("shifted", shifted), ("weighted", weighted)):
+        for words, group in (("checkpoint", by_checkpoint), ("text", by_text)):
+            scores = learned(laws, found, route, group)
+            yield _score_row(f"{name}, {words} left out", scores, len(found))
+    if engine:
+        rate, batch = composition_error(engine, controls)
+        yield ""
+        yield f"Error of the composition: {rate:.3f} of ln LR, {batch:.3f} of ln B."
+
+
+def _score_row(name: str, scores: Sequence[Score], count: int) -> str:
+    if not scores:
+        return _row(name, f"0 of {count}", *("",) * 5)
+    errors = np.array([s.log_errors for s in scores])
+    regrets = [s.regret for s in scores]
+    held = np.mean([s.held for s in scores], axis=0)
+    return _row(
+        name,
+        f"{len(scores)} of {count}",
+        *(_off(errors[:, k]) for k in range(2)),
+        f"{np.mean(regrets):.4f}",
+        f"{np.max(regrets):.4f}",
+        f"{held[0]:.0%}, {held[1]:.0%}",
+    )
+
+
+def _off(errors: np.ndarray) -> str:
+    """Factor on the geometric mean, and root mean square of the logarithm."""
+    return f"x {np.exp(np.mean(errors)):.2f} (rms {np.sqrt(np.mean(errors**2)):.2f})"
+
+
+def _equivalents(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
+    yield ""
+    yield "C_pre as a share of the compute really spent on pre-training:"
+    yield from _head(
+        "size", "text", "before", "from L_init", "after a third", "from the loss reached"
+    )
+    for case in found:
+        if case.tokens != max(c.tokens for c in found):
+            continue
+        spent = case.flops_per_token * case.checkpoint.tokens
+        shares = []
+        for name in ("paper", "adapted, third", "loss reached"):
+            flops = RULES[name](laws, case)
+            shares.append("" if flops is None else f"{(flops - case.cpt_flops) / spent:.2f}")
+        point = case.checkpoint
+        yield _row(point.size.name, point.text, f"{point.tokens / 1e3:.0f}k", *shares)

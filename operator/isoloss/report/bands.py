@@ -1,0 +1,44 @@
+"""The laws along a line, with the bands that the bootstrap gives them. Numbers only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoloss.laws import Array, HyperparameterCurve, HyperparameterLaw, Laws, Prediction
+
+
+def hyperparameter_band(
+    laws: Laws, law: HyperparameterCurve, x: Array
+) -> tuple[Array, tuple[Array, Array] | None]:
+    """The law along x (loss or FLOPs, by its form), and its band from the bootstrap draws."""
+    log_compute = np.log(x)
+    curve = law.value(x, log_compute)
+    draws = laws.draws.learning_rate if law.quantity == "learning_rate" else laws.draws.batch_size
+    if draws is None or draws.count < 2:
+        return curve, None
+    sampled = draws.column().value(x, log_compute)
+    return curve, _band(sampled, laws.options.interval)
+
+
+def loss_band(laws: Laws, x: Array) -> tuple[Array, Array] | None:
+    """The band of L(C) along x, FLOPs."""
+    draws = laws.draws.loss_compute
+    if draws is None or draws.count < 2:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        sampled = draws.column().loss(np.log(x))
+    return _band(np.where(np.isfinite(sampled), sampled, np.nan), laws.options.interval)
+
+
+def _band(sampled: Array, level: float) -> tuple[Array, Array]:
+    low, high = np.nanquantile(sampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def band_at(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> tuple[float, float] | None:
+    """(low, high) of a law's band where an answer is drawn; None where there is neither law nor band."""
+    place = answer.target_loss if law.form == "PowerLawOfLoss" else answer.total_flops
+    if law.curve is None or place is None:
+        return None
+    _, band = hyperparameter_band(laws, law.curve, np.array([place.value]))
+    return None if band is None else (float(band[0][0]), float(band[1][0]))

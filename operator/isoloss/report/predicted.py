@@ -1,0 +1,159 @@
+"""The words and tables about a prediction: its chain, the alternatives, what its uncertainty costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from isoloss import formatting
+from isoloss.laws import Interval, Laws, Point, Prediction
+from isoloss.published import PublishedOptimum
+from isoloss.report.bands import band_at
+from isoloss.report.content import Cells, Table
+
+
+def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Cells, ...]:
+    """(name, value) pairs of the answer, in order of computation."""
+    rows: list[Cells] = []
+    if initial_loss is not None:
+        rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
+    if answer.equivalent_flops is not None:
+        rows.append(
+            (
+                "equivalent pre-training compute C_pre (FLOPs)",
+                formatting.interval(answer.equivalent_flops, formatting.flops),
+            )
+        )
+    if answer.cpt_flops is not None:
+        rows.append(("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)))
+    rows.append(
+        (
+            "total effective compute C_total (FLOPs)",
+            formatting.interval(answer.total_flops, formatting.flops),
+        )
+    )
+    if answer.target_loss is not None:
+        rows.append(
+            (
+                "target loss (nats per token)",
+                formatting.interval(answer.target_loss, formatting.loss),
+            )
+        )
+    rows.append(
+        ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
+    )
+    rows.append(
+        ("batch size before rounding (sequences)", formatting.number(answer.batch_size_raw, 4))
+    )
+    rows.append(("estimate", ROUTES[answer.route]))
+    far = answer.extrapolation
+    rows.append(
+        (
+            "extrapolation",
+            f"{formatting.number(far.compute_factor, 2)} × the largest compute of the sweep",
+        )
+    )
+    return tuple(rows)
+
+
+def alternatives_table(
+    answer: Prediction, opinions: Sequence[PublishedOptimum], sequence_length: int | None
+) -> Table:
+    """Both estimates, the variants and the published laws, to compare with the answer."""
+    points: Mapping[str, Point] = {
+        **{ROUTES[name]: point for name, point in answer.routes.items()},
+        **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
+    }
+    rows = [
+        (
+            name,
+            formatting.interval(point.learning_rate, formatting.learning_rate),
+            formatting.interval(point.batch_size, formatting.batch_size),
+            formatting.flops(point.total_flops),
+            "",
+        )
+        for name, point in points.items()
+    ]
+    rows += [
+        (
+            f"published law {item.name}",
+            formatting.learning_rate(item.learning_rate),
+            formatting.batch_size(item.batch_size(sequence_length)) if sequence_length else "",
+            formatting.flops(answer.total_flops.value),
+            "; ".join(warning.removeprefix(f"{item.name}: ") for warning in item.warnings),
+        )
+        for item in opinions
+    ]
+    heads = ("estimate", "learning rate", "batch size (sequences)", "at C_total (FLOPs)", "note")
+    return Table(heads, tuple(rows), frozenset({1, 2, 3}))
+
+
+ROUTES = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
+_VARIANTS = {
+    "A": "without the checkpoint's past",
+    "B": "C_pre from the raw pre-training tokens",
+}
+
+
+# --------------------------------------------------------------------------------- uncertainty
+
+
+def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
+    """What training at an end of an interval would cost, were the answer the optimum.
+
+    By the curvature H of the joint surface: 0.5 d' H d of the tokens' logarithm, d the distance in
+    (ln LR, ln B); in nats with the slope of L(C). None without a joint surface.
+    """
+    curvature = laws.surface.curvature
+    if curvature is None:
+        return None
+    log_flops = float(np.log(answer.total_flops.value))
+    curve = laws.loss_compute.curve
+    # Along the frontier a share more tokens is worth a share more compute: dL/dlnD = dL/dlnC.
+    slope = None if curve is None else float(curve.steepness(log_flops) * curve.loss(log_flops))
+    rows = []
+    for k, (name, interval, write) in enumerate(
+        (
+            ("learning rate", answer.learning_rate, formatting.learning_rate),
+            ("batch size", _not_rounded(answer), formatting.batch_size),
+        )
+    ):
+        for end in (interval.low, interval.high):
+            wasted = 0.5 * float(curvature[k, k]) * float(np.log(end / interval.value)) ** 2
+            rows.append(_cost_row(f"{name} {write(end)}", wasted, slope, answer))
+    heads = ("at", "more tokens", "more compute (FLOPs)", "more loss (nats per token)")
+    return Table(heads, tuple(rows), frozenset({1, 2, 3}))
+
+
+def _not_rounded(answer: Prediction) -> Interval:
+    return Interval(answer.batch_size_raw, answer.batch_size.low, answer.batch_size.high)
+
+
+def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction) -> Cells:
+    share = float(np.expm1(wasted))
+    return (
+        name,
+        f"{100 * share:.2g}%",
+        formatting.flops(share * answer.total_flops.value),
+        "" if slope is None else formatting.number(slope * wasted, 2),
+    )
+
+
+def outside_band(laws: Laws, answer: Prediction) -> tuple[str, ...]:
+    """Sentences about what was predicted outside the band that the figure of the laws shows."""
+    found = []
+    for law, write in (
+        (laws.learning_rate, formatting.learning_rate),
+        (laws.batch_size, formatting.batch_size),
+    ):
+        band = band_at(laws, law, answer)
+        value = getattr(answer, law.quantity).value
+        if band is None or band[0] <= value <= band[1]:
+            continue
+        words = law.quantity.replace("_", " ")
+        found.append(
+            f"The predicted {words}, {write(value)}, is outside the band of the iso-loss law there, "
+            f"{write(band[0])} to {write(band[1])}: it comes from the {ROUTES[answer.route]}."
+        )
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""Whether a store is asked at all, and until when.
+
+A store that is down answers none of a thousand reads, each after its timeout. After the first it is left
+alone for a moment, then asked once; when it answers, everything goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 8.0
+FAILURES = 3
+"""So many errors in a row, none of them a timeout, and the store is taken to be down."""
+PROBE_SECONDS = 120.0
+"""After this time a probe is taken to be lost, and another may be made."""
+
+_deadline: ContextVar[float | None] = ContextVar("store deadline", default=None)
+
+
+class NotAsked(Exception):
+    """The store was not asked, for the reason in the message."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """In this context no call to any store begins after `seconds`; an outer limit stays in force."""
+    until, outer = time.monotonic() + seconds, _deadline.get()
+    token = _deadline.set(until if outer is None else min(until, outer))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def check_time() -> None:
+    """Raises NotAsked where the limit of this context is over."""
+    deadline = _deadline.get()
+    if deadline is not None and time.monotonic() > deadline:
+        raise NotAsked("not asked: the time for reading the store is used up")
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether an error means that nothing was heard; the libraries' timeouts share no base class."""
+    return any("Timeout" in base.__name__ for base in type(error).__mro__)
+
+
+class Circuit:
+    """What is known of whether one store answers. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answered_at = -1.0
+        self._failures = 0
+        self._opened_at = -1.0
+        self._open_until = -1.0
+        self._probe_since: float | None = None
+        self._pause = FIRST_PAUSE_SECONDS
+        self._message = ""
+
+    @contextmanager
+    def call(self, answers: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Around one call. Raises NotAsked while the store is left alone; `answers` are no failures."""
+        began = self._enter()
+        try:
+            yield
+        except answers:
+            self._answered()
+            raise
+        except Exception as error:
+            self._failed(began, error)
+            raise
+        self._answered()
+
+    def has_answered_since(self, moment: float) -> bool:
+        """Whether any call was answered after `moment` of the clock."""
+        with self._lock:
+            return self._answered_at >= moment
+
+    def trust(self) -> None:
+        """Ask the store again at once: what failed is known to be one object's own fault."""
+        self._answered()
+
+    def _enter(self) -> float:
+        with self._lock:
+            now = self._clock()
+            if not self._message:
+                return now
+            is_probed = self._probe_since is not None and now - self._probe_since < PROBE_SECONDS
+            if now < self._open_until or is_probed:
+                raise NotAsked(f"not asked again so soon after: {self._message}")
+            self._probe_since = now
+            return now
+
+    def _answered(self) -> None:
+        with self._lock:
+            self._answered_at = self._clock()
+            self._failures, self._message, self._probe_since = 0, "", None
+            self._pause = FIRST_PAUSE_SECONDS
+
+    def _failed(self, began: float, error: BaseException) -> None:
+        with self._lock:
+            if began < max(self._answered_at, self._opened_at):
+                # Others were answered meanwhile: it is this object. Or the store is known to be down.
+                return
+            self._failures += 1
+            if not self._message and not is_timeout(error) and self._failures < FAILURES:
+                return
+            now = self._clock()
+            self._opened_at, self._open_until = now, now + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._message, self._probe_since = str(error)[:400] or type(error).__name__, None

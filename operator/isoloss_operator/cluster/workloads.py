@@ -1,0 +1,73 @@
+"""Kueue's Workloads of our Jobs: why a suspended Job is not admitted, or no longer.
+
+Kueue is optional and its version is not ours to choose: a cluster without it, or that does not let us
+read its objects, says nothing, and suspended Jobs are then just waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from isoloss_operator.cluster.client import Cluster, Kind, NotFound, Refused
+from isoloss_operator.decide.observation import ObservedWorkload
+
+GROUP: Final = "kueue.x-k8s.io"
+VERSIONS: Final = ("v1beta2", "v1beta1")
+"""Newest first. What is read here is the same in both."""
+PLURAL: Final = "workloads"
+JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+"""Kueue puts it on the Workload of a Job."""
+_NOT_YET: Final = ("QuotaReserved", "Admitted")
+"""Conditions whose message says, while they are False, what a Workload waits for."""
+
+logger = logging.getLogger(__name__)
+
+
+class WorkloadReader:
+    """Reads the Workloads of Jobs. Thread-safe."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def of_jobs(self, namespace: str, job_uids: frozenset[str]) -> dict[str, ObservedWorkload]:
+        """By Job uid, for those of `job_uids` that have a Workload. Raises Unavailable."""
+        for version in VERSIONS:
+            kind = Kind(GROUP, version, PLURAL, "Workload")
+            listed = self._cluster.list(kind, namespace, labels=JOB_UID_LABEL)
+            try:
+                return dict(_observed(listed, job_uids))
+            except NotFound:
+                continue
+            except Refused as error:
+                logger.warning("Kueue's Workloads cannot be read: %s", error)
+                return {}
+        return {}
+
+
+def _observed(
+    listed: Iterable[Mapping[str, Any]], job_uids: frozenset[str]
+) -> Iterator[tuple[str, ObservedWorkload]]:
+    for workload in listed:
+        uid = (workload["metadata"].get("labels") or {}).get(JOB_UID_LABEL, "")
+        if uid in job_uids:
+            yield uid, observe_workload(workload)
+
+
+def observe_workload(workload: Mapping[str, Any]) -> ObservedWorkload:
+    """What decisions need of a Workload."""
+    conditions = {
+        each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()
+    }
+    evicted = conditions.get("Evicted") or {}
+    is_evicted = evicted.get("status") == "True"
+    waits = (conditions.get(kind) or {} for kind in _NOT_YET)
+    return ObservedWorkload(
+        name=workload["metadata"]["name"],
+        active=(workload.get("spec") or {}).get("active") is not False,
+        evicted=(evicted.get("reason") or "Evicted") if is_evicted else "",
+        message=(evicted.get("message") or "")
+        if is_evicted
+        else next((c.get("message") or "" for c in waits if c.get("status") == "False"), ""),
+    )

@@ -1,0 +1,143 @@
+"""The fault matrix: every row is played against a real control plane and a real S3 server.
+
+    python -m tests.faults [--only PATTERN] [--again] [--full] [--at-once 2] [--list]
+
+Verdicts are kept in a file and the table is written from it, so that a run can be ended and resumed:
+rows that held are not played again unless asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import itertools
+import signal
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.faults.kills import BATCH, WIDE, kill_name, play_kills, was_killed
+from tests.faults.matrix import all_rows
+from tests.faults.rows import Row, play_row, undisturbed
+from tests.faults.scene import RUN_ENDED, RunEnded
+from tests.faults.stage import Stage, own_stage
+from tests.faults.table import TABLE, Results, write_table
+from tests.faults.verdict import Verdict
+
+RESULTS = Path(".faults") / "results.json"
+
+
+def report(results: Results, verdict: Verdict) -> None:
+    """Keep a verdict and show it."""
+    results.keep(verdict)
+    state = "held" if verdict.held else "FAILED"
+    said = f"; said {', '.join(verdict.said)}" if verdict.said else ""
+    print(f"{state:6} {verdict.row} ({verdict.seconds:.0f} s{said})", flush=True)
+    for problem in verdict.problems:
+        print(f"       {problem}", flush=True)
+
+
+def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> None:
+    """Play rows, a few at a time."""
+    references = results.references
+
+    def play(row: Row) -> None:
+        if row.skip:
+            results.skip(row.name, row.skip)
+            print(f"skip   {row.name}: {row.skip}", flush=True)
+            return
+        if RUN_ENDED.is_set():
+            return
+        try:
+            reference = references["kills" if row.is_wide else "rows"]
+            report(results, play_row(stage, row, reference))
+        except RunEnded:
+            return
+        except Exception as error:  # noqa: BLE001 (one row must not end the others)
+            report(results, _harness_failed(row.name, error))
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(play, rows))
+
+
+def _harness_failed(row: str, error: Exception) -> Verdict:
+    problem = f"the harness failed: {type(error).__name__}: {error}"[:600]
+    return Verdict(row, problems=(problem,), converged=False)
+
+
+def find_references(stage: Stage, results: Results) -> None:
+    """Play the sweeps that all others are compared with."""
+    for name, spec in {"rows": {}, "kills": WIDE}.items():
+        reference = undisturbed(stage, **spec)
+        results.keep_reference(name, reference)
+        print(
+            f"undisturbed: {len(reference.points)} points, {reference.writes} writes", flush=True
+        )
+
+
+def play_every_kill(stage: Stage, wanted: str, results: Results, again: bool) -> None:
+    """Batches of kills, until all sweeps of one had ended before their kill."""
+    reference = results.references["kills"]
+    for first in itertools.count(1, BATCH):
+        numbers = range(first, first + BATCH)
+        chosen = [n for n in numbers if _is_wanted(kill_name(n), wanted, results, again)]
+        try:
+            verdicts = play_kills(stage, chosen, reference) if chosen else []
+        except RunEnded:
+            return
+        except Exception as error:  # noqa: BLE001 (one batch must not end the others)
+            verdicts = [_harness_failed(kill_name(n), error) for n in chosen]
+        for verdict in verdicts:
+            report(results, verdict)
+        if first > reference.writes and not any(was_killed(v) for v in verdicts):
+            return
+
+
+def _is_wanted(name: str, pattern: str, results: Results, again: bool) -> bool:
+    if pattern and not any(fnmatch.fnmatch(name, each) for each in pattern.split(",")):
+        return False
+    return again or not results.has_held(name)
+
+
+def main() -> int:
+    """Play what was asked for and write the table; 1 if a row failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser.add_argument("--only", default="", help="names, with wildcards: store/*,kill/after-0*")
+    parser.add_argument("--again", action="store_true", help="also rows that have held before")
+    parser.add_argument(
+        "--full", action="store_true", help="outages of the store as long as named"
+    )
+    parser.add_argument("--at-once", type=int, default=2, help="rows played at the same time")
+    parser.add_argument("--patience", type=float, default=1, help="factor on all time limits")
+    parser.add_argument("--list", action="store_true", help="only show the rows")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: RUN_ENDED.set())
+    signal.signal(signal.SIGINT, lambda *_: RUN_ENDED.set())
+    results = Results(RESULTS)
+    rows = all_rows(full=options.full)
+    if options.list:
+        print("\n".join(f"{row.name:32} {row.does}" for row in rows))
+        return 0
+    rows = [row for row in rows if _is_wanted(row.name, options.only, results, options.again)]
+    # Small groups first: a run that is ended early has then seen most kinds of faults.
+    sizes = Counter(row.group for row in rows)
+    rows.sort(key=lambda row: sizes[row.group])
+    began = time.monotonic()
+    with own_stage() as stage:
+        stage.patience = options.patience
+        find_references(stage, results)
+        with ThreadPoolExecutor(2) as pool:
+            kills = pool.submit(play_every_kill, stage, options.only, results, options.again)
+            play_all(stage, rows, results, options.at_once)
+            kills.result()
+    results.add_time(time.monotonic() - began)
+    write_table(results, all_rows(full=options.full))
+    failed = results.failed()
+    print(f"{TABLE}: {len(results.verdicts) - len(failed)} rows held, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The API server answers wrongly, late or not at all."""
+
+from __future__ import annotations
+
+from tests.faults import injection
+from tests.faults.injection import Act, Fault, of_verb
+from tests.faults.rows import Play, Row
+from tests.faults.scene import Scene
+from tests.faults.verdict import Expectation
+
+EVERY, TIMES = 2, 12
+ANSWERS: dict[str, tuple[str, Act]] = {
+    "409": ("409 Conflict", injection.status(409)),
+    "410": ("410 Gone", injection.status(410)),
+    "422": ("422 Unprocessable", injection.status(422)),
+    "429": ("429 with Retry-After: 2", injection.status(429, **{"Retry-After": "2"})),
+    "500": ("500", injection.status(500)),
+    "reset": ("a reset connection", injection.reset),
+}
+VERBS = ("get", "list", "create", "patch", "delete", "update")
+WATCHES: dict[str, tuple[str, Act]] = {
+    "silent": ("says nothing", injection.silent_watch),
+    "410": ("ends with 410 Gone", injection.expired_watch),
+    "500": ("is answered with 500", injection.status(500)),
+}
+
+
+def api_rows(outage_seconds: float = 75) -> list[Row]:
+    """All rows about the API server."""
+    rows = [
+        Row(
+            f"api/{verb}/{name}",
+            f"every second `{verb}` gets {words}, {TIMES} times",
+            _answering(verb, act, EVERY, TIMES),
+        )
+        for verb in VERBS
+        for name, (words, act) in ANSWERS.items()
+    ]
+    rows += [
+        Row(
+            f"api/{verb}/timeout",
+            f"two `{verb}` calls never get an answer",
+            _answering(verb, injection.hang, EVERY, 2),
+        )
+        for verb in VERBS
+    ]
+    rows += [
+        Row(
+            f"api/{verb}/unanswered",
+            f"every second `{verb}` is carried out and its connection cut, {TIMES} times",
+            _unanswered(verb),
+        )
+        for verb in ("create", "patch", "delete", "update")
+    ]
+    rows += [
+        Row(f"api/watch/{name}", f"every watch {words}", _watching(act))
+        for name, (words, act) in WATCHES.items()
+    ]
+    rows.append(
+        Row(
+            "api/away",
+            f"the API server is away for {outage_seconds:.0f} s in the middle of a sweep",
+            lambda scene: away(scene, outage_seconds),
+        )
+    )
+    return rows
+
+
+def _answering(verb: str, act: Act, every: int, times: int) -> Play:
+    def play(scene: Scene) -> Expectation:
+        matches = of_verb(verb) if verb != "update" else _is_lease_update
+        fault = scene.inject_api(Fault(matches, act, every=every, times=times))
+        scene.seconds = 3.0 if verb == "delete" else 0.0
+        scene.start()
+        if verb == "delete":
+            suspend_and_resume(scene)
+        # A refusal that cannot pass is retried slowly, and a timeout takes 30 s.
+        scene.finish(240)
+        scene.notes.append(f"{fault.hits} calls hit")
+        return Expectation(charged=None if verb == "delete" else 0)
+
+    return play
+
+
+def _is_lease_update(call: injection.Call) -> bool:
+    """The only PUT of the operator: the leader's renewal."""
+    return injection.is_lease(call) and injection.verb(call) == "update"
+
+
+def _unanswered(verb: str) -> Play:
+    def play(scene: Scene) -> Expectation | None:
+        return _answering(verb, injection.unanswered(scene.server.api), EVERY, TIMES)(scene)
+
+    return play
+
+
+def suspend_and_resume(scene: Scene) -> None:
+    """Running Jobs are deleted, and made again."""
+    scene.wait(lambda: scene.trainings.counted("start"), "points to train")
+    scene.apply(suspend=True)
+    scene.wait(lambda: not scene.user.pods(), "the pods to go", 120)
+    scene.seconds = 0.0
+    scene.apply(suspend=False)
+
+
+def _watching(act: Act) -> Play:
+    def play(scene: Scene) -> None:
+        fault = scene.inject_api(Fault(lambda call: call.is_watch, act))
+        scene.start()
+        scene.finish(180)
+        scene.notes.append(f"{fault.hits} watches hit")
+
+    return play
+
+
+def away(scene: Scene, seconds: float) -> None:
+    """Nothing listens where the API server was."""
+    scene.seconds = 2.0
+    scene.start()
+    scene.wait_trained(6)
+    scene.server.api.stop()
+    scene.rest(seconds)
+    scene.server.api.start()
+    scene.finish(180)

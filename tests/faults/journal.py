@@ -1,0 +1,231 @@
+"""Everything that happened to sweeps, Jobs and pods, as the API server's watches told it, in the order
+in which it happened: resource versions of one etcd are comparable over kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from isoloss.laws import RefusalReason
+from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from tests.faults.proxy import Loop
+
+Json = dict[str, Any]
+PATHS = {
+    "Job": "/apis/batch/v1/jobs",
+    "Pod": "/api/v1/pods",
+    "Sweep": f"/apis/{GROUP}/{VERSION}/{SWEEP_PLURAL}",
+}
+TRAIN = {"isoloss.dev/task": "train"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One change of one object."""
+
+    version: int
+    kind: str
+    uid: str
+    job: str
+    """Uid of the Job it is or belongs to."""
+    holds: bool
+    """Whether it is an unfinished Job, or a pod that has not ended."""
+    train: bool
+    at: float
+    """Seconds of time.monotonic() when the watch told it."""
+
+
+class Journal:
+    """Watches a control plane from its start to `stop`."""
+
+    def __init__(self, loop: Loop, kubeconfig: Path) -> None:
+        config = json.loads(kubeconfig.read_text())
+        cluster = config["clusters"][0]["cluster"]
+        self._server = cluster["server"]
+        self._ssl = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
+        self._entries: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._conditions: defaultdict[str, list[Json]] = defaultdict(list)
+        self.fitted_at: dict[tuple[str, str], float] = {}
+        """When a sweep's status last became final, by namespace and name."""
+        self.largest_status: defaultdict[str, int] = defaultdict(int)
+        """Bytes of the largest status seen, by namespace."""
+        self._loop = loop
+        self._task = asyncio.run_coroutine_threadsafe(self._watch_all(), loop.loop)
+
+    def stop(self) -> None:
+        """End the watches."""
+        self._task.cancel()
+
+    def most_at_once(self, namespace: str) -> int:
+        """Most training Jobs of a namespace that held a slot at the same time."""
+        return most_at_once([*self._entries[namespace]])
+
+    def said(self, namespace: str) -> list[str]:
+        """What a person saw: each reason that a condition reported as trouble, in order."""
+        found: dict[str, None] = {}
+        for condition in self._conditions[namespace]:
+            if is_trouble(condition):
+                found[condition["reason"]] = None
+        return list(found)
+
+    def jobs_made(self, namespace: str) -> int:
+        """How many training Jobs there have been."""
+        entries = self._entries[namespace]
+        return len({entry.uid for entry in entries if entry.kind == "Job" and entry.train})
+
+    def _note_fit(self, sweep: tuple[str, str], body: Json) -> None:
+        if not is_final(body):
+            self.fitted_at.pop(sweep, None)
+        else:
+            self.fitted_at.setdefault(sweep, time.monotonic())
+
+    def jobs_seen_at(self, namespace: str) -> list[float]:
+        """When each training Job was first seen."""
+        first: dict[str, float] = {}
+        for entry in self._entries[namespace]:
+            if entry.kind == "Job" and entry.train:
+                first.setdefault(entry.uid, entry.at)
+        return list(first.values())
+
+    def jobs_ended_at(self, namespace: str) -> list[float]:
+        """When each training Job that has ended was first seen to have."""
+        first: dict[str, float] = {}
+        for entry in self._entries[namespace]:
+            if entry.kind == "Job" and entry.train and not entry.holds:
+                first.setdefault(entry.uid, entry.at)
+        return list(first.values())
+
+    async def _watch_all(self) -> None:
+        connector = aiohttp.TCPConnector(ssl=self._ssl)
+        timeout = aiohttp.ClientTimeout(total=None, connect=10)
+        async with aiohttp.ClientSession(
+            self._server, connector=connector, headers=self._headers, timeout=timeout
+        ) as session:
+            await asyncio.gather(*(self._watch(session, kind) for kind in PATHS))
+
+    async def _watch(self, session: aiohttp.ClientSession, kind: str) -> None:
+        version = "0"
+        while True:
+            try:
+                query = f"?watch=1&resourceVersion={version}"
+                async with session.get(PATHS[kind] + query, read_bufsize=2**22) as answer:
+                    if answer.status != 200:  # our kinds may not be served yet
+                        await asyncio.sleep(0.5)
+                        continue
+                    async for line in answer.content:
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            version = "0"
+                            break
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        self._note(kind, event)
+            except (aiohttp.ClientError, ValueError, OSError):
+                await asyncio.sleep(0.5)
+
+    def _note(self, kind: str, event: Json) -> None:
+        body = event["object"]
+        metadata = body["metadata"]
+        namespace = metadata["namespace"]
+        if kind == "Sweep":
+            status = body.get("status") or {}
+            self._conditions[namespace] += status.get("conditions") or ()
+            size = len(json.dumps(status, separators=(",", ":")))
+            self.largest_status[namespace] = max(self.largest_status[namespace], size)
+            self._note_fit((namespace, metadata["name"]), body)
+            return
+        holds = event["type"] != "DELETED" and not _has_ended(kind, body)
+        job = metadata["uid"] if kind == "Job" else _job_of(metadata)
+        train = TRAIN.items() <= (metadata.get("labels") or {}).items()
+        self._entries[namespace].append(
+            Entry(
+                int(metadata["resourceVersion"]),
+                kind,
+                metadata["uid"],
+                job,
+                holds,
+                train,
+                time.monotonic(),
+            )
+        )
+
+
+def most_at_once(entries: Sequence[Entry]) -> int:
+    """Most training Jobs that were unfinished, or had a pod that had not ended, at the same time."""
+    holding: defaultdict[str, set[str]] = defaultdict(set)
+    most = 0
+    for entry in sorted(entries, key=lambda entry: entry.version):
+        if not entry.train:
+            continue
+        if entry.holds:
+            holding[entry.job].add(entry.uid)
+        else:
+            holding[entry.job].discard(entry.uid)
+        most = max(most, sum(bool(uids) for uids in holding.values()))
+    return most
+
+
+def _job_of(metadata: Json) -> str:
+    owners: Iterator[str] = (each["uid"] for each in metadata.get("ownerReferences") or ())
+    return next(owners, metadata["uid"])
+
+
+def _has_ended(kind: str, body: Json) -> bool:
+    status = body.get("status") or {}
+    if kind == "Pod":
+        return status.get("phase") in ("Succeeded", "Failed")
+    conditions = status.get("conditions") or ()
+    ended = any(
+        each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions
+    )
+    return ended or bool(body["spec"].get("suspend"))
+
+
+REFUSALS = set(RefusalReason.__members__.values())
+ORDINARY = {
+    "NotYetKnown",
+    "PreparingData",
+    "Training",
+    "Fitting",
+    "Provisional",
+    "NoResults",
+    "Fitted",
+    "Converging",
+    "UpToDate",
+    "NothingWrong",
+    "NotSuspended",
+    "DataPrepared",
+    "Accepted",
+    "Finished",
+}
+"""Reasons that an undisturbed sweep shows on its way."""
+
+
+def is_trouble(condition: Json) -> bool:
+    """Whether a condition tells of something that an undisturbed sweep does not tell.
+
+    A refusal of the laws is none: while few points are done, the provisional laws may be refused.
+    """
+    return condition["reason"] not in ORDINARY | REFUSALS
+
+
+def is_final(sweep: Json) -> bool:
+    """Whether all points have their outcome and the laws, or their refusal, are those of all points."""
+    generation = sweep["metadata"]["generation"]
+    conditions = (sweep.get("status") or {}).get("conditions") or ()
+    reasons = {
+        each["type"]: each["reason"]
+        for each in conditions
+        if each.get("observedGeneration") == generation
+    }
+    settled = reasons.get("Progressing") == "Finished" and reasons.get("Reconciling") == "UpToDate"
+    return settled and reasons.get("FitReady") in REFUSALS | {"Fitted"}

@@ -1,0 +1,146 @@
+"""SIGKILL after every single write of a sweep: each number of writes is a row of its own.
+
+Rows are played several at a time by one operator that serves a namespace for each. Each sweep makes
+its number of writes, and every later one is held in the proxies without reaching a server; once all
+have got there, one SIGKILL ends the operator and what it started. A second operator finishes them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tests.faults.rows import Row
+from tests.faults.scene import (
+    WIDE_GRID,
+    WIDE_PARALLELISM,
+    Failed,
+    Scene,
+    Server,
+    kill_all,
+    new_operator,
+    new_server,
+)
+from tests.faults.stage import BUCKET, Stage
+from tests.faults.verdict import Expectation, Reference, Verdict, judge
+from tests.faults.writes import Writes
+from tests.support.operator_process import OperatorProcess, User, apply_account
+
+BATCH = 10
+WIDE = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
+HOLD_SECONDS = 150
+LIFE_SECONDS = 90
+BATCH_SETTINGS = {
+    # A held sweep keeps a worker and up to `parallelism` writers: there must be enough for all.
+    "ISOLOSS_WORKERS": "64",
+    "ISOLOSS_JOB_WRITERS": "64",
+    "ISOLOSS_FITS": "3",
+}
+
+
+def kill_name(number: int) -> str:
+    """The row of a kill after so many writes."""
+    return f"kill/after-{number:03}"
+
+
+def was_killed(verdict: Verdict) -> bool:
+    """Whether the sweep made so many writes at all, and its operator was killed after the last."""
+    return any(note.startswith("after ") for note in verdict.notes)
+
+
+def play_kills(stage: Stage, numbers: Sequence[int], reference: Reference) -> list[Verdict]:
+    """One batch: a sweep for each number of writes."""
+    began = time.monotonic()
+    namespaces = [stage.new_namespace(f"kill {number}") for number in numbers]
+    apply_account(stage.api_client, namespaces[0], namespaces)
+    server, writes = new_server(stage), Writes()
+    for chain in (server.api_chain, server.store_chain):
+        chain.handlers.append(writes)
+    folder = stage.directory / "operators" / f"kills-{numbers[0]}-{namespaces[0]}"
+    operator = new_operator(stage, server, namespaces, folder, BATCH_SETTINGS)
+    scenes = [
+        _scene(stage, number, namespace, server, operator)
+        for number, namespace in zip(numbers, namespaces, strict=True)
+    ]
+    try:
+        _kill(scenes, writes, dict(zip(namespaces, numbers, strict=True)))
+        operator.start()
+        failures = [_finish(scene) for scene in scenes]
+        return [
+            judge(scene, reference, Expectation(), failure, began)
+            for scene, failure in zip(scenes, failures, strict=True)
+        ]
+    finally:
+        scenes[0].end()
+
+
+def _scene(
+    stage: Stage, number: int, namespace: str, server: Server, operator: OperatorProcess
+) -> Scene:
+    user = User(stage.api_client, namespace)
+    uri = f"s3://{BUCKET}/{namespace}"
+    return Scene(stage, kill_name(number), server, operator, user, uri, spec=WIDE)
+
+
+def _kill(scenes: Sequence[Scene], writes: Writes, limits: dict[str, int]) -> None:
+    writes.stop_after(limits)
+    for scene in scenes:
+        scene.apply()
+    operator = scenes[0].operator
+    operator.start()
+
+    def all_stopped() -> bool:
+        stopped = writes.have_stopped()
+        return all(scene.namespace in stopped or scene.is_finished() for scene in scenes)
+
+    try:
+        scenes[0].wait(all_stopped, "every sweep to make its writes", HOLD_SECONDS)
+    except Failed as error:
+        scenes[0].notes.append(str(error))
+    stopped = writes.have_stopped()
+    kill_all(operator)
+    for scene in scenes:
+        made = writes.made[scene.namespace]
+        limit = limits[scene.namespace]
+        last = made[limit - 1] if len(made) >= limit else ""
+        ended = scene.namespace in stopped
+        scene.notes.append(f"after {last}" if ended else f"ended before, after {len(made)} writes")
+    writes.drop_held()
+
+
+def _finish(scene: Scene) -> str:
+    try:
+        scene.finish(240)
+    except Failed as error:
+        return str(error)
+    return ""
+
+
+def again_and_again(scene: Scene) -> Expectation:
+    """Every operator is killed after so few writes that a sweep takes dozens of them."""
+    allowed = 7
+    writes = Writes()
+    scene.inject_writes(writes)
+    scene.apply()
+    for life in range(1, 60):
+        writes.stop_after({scene.namespace: len(writes.made[scene.namespace]) + allowed})
+        scene.operator.start()
+        deadline = time.monotonic() + LIFE_SECONDS * scene.stage.patience
+        while not writes.have_stopped() and not scene.is_finished():
+            if time.monotonic() > deadline:
+                raise Failed(f"life {life} neither wrote nor finished; {scene.seen()}")
+            scene.rest(0.05)
+        if scene.is_finished():
+            scene.notes.append(f"{life} operators of {allowed} writes each")
+            return Expectation()
+        kill_all(scene.operator)
+        writes.forget_from(scene.namespace)
+        writes.drop_held()
+    raise Failed(f"not finished after 59 operators; {scene.seen()}")
+
+
+AGAIN = Row(
+    "kill/again-and-again",
+    "every operator is killed after its seventh write, until the sweep is done",
+    again_and_again,
+)

@@ -1,0 +1,316 @@
+"""Two operators, wrong clocks, other versions' files, and a disk that fills up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from isoloss.stored_sweeps import open_sweep
+from isoloss_contract import layout
+from tests.faults.proxy import wait_for
+from tests.faults.rows import Play, Row
+from tests.faults.scene import SWEEP, Failed, Scene, kill_all, new_operator
+from tests.faults.verdict import Expectation
+
+Json = dict[str, Any]
+HOURS = 3
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+NO_FAKETIME = "" if FAKETIME.exists() else f"{FAKETIME} is not there: apt install faketime"
+NO_ROOT = "" if os.geteuid() == 0 else "mounting a small file system needs root"
+DISK = "1m"
+FULL_SECONDS = 15.0
+FROZEN_LEASE = {
+    "ISOLOSS_LEASE_SECONDS": "12",
+    "ISOLOSS_RENEW_DEADLINE_SECONDS": "8",
+    "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
+}
+
+
+def process_rows() -> list[Row]:
+    """All rows about the operator's own process and what it finds on its disk."""
+    unelected = {"ISOLOSS_LEADER_ELECTION": "false"}
+    return [
+        Row(
+            "two/writing",
+            "two operators without leader election write at the same time",
+            _two_writing,
+            environment=unelected,
+        ),
+        Row(
+            "two/frozen",
+            "a leader is stopped (SIGSTOP) until another leads, and then goes on",
+            _frozen,
+            environment=FROZEN_LEASE,
+        ),
+        *(
+            Row(
+                f"clock/{name}",
+                f"the operator's clock is {sign}{HOURS} h wrong, then right, then wrong again",
+                _clock(sign),
+                skip=NO_FAKETIME,
+            )
+            for name, sign in (("ahead", "+"), ("behind", "-"))
+        ),
+        *(Row(f"version/{name}", words, play) for name, (words, play) in VERSIONS.items()),
+        Row("disk/full", "the disk of a file store is full for a while", _disk_full, skip=NO_ROOT),
+    ]
+
+
+# ------------------------------------------------------------------------------ two operators
+
+
+def _second(scene: Scene, **environment: str) -> Any:
+    folder = scene.stage.directory / "operators" / f"{scene.namespace}-second"
+    operator = new_operator(
+        scene.stage, scene.server, [scene.namespace], folder, environment or None
+    )
+    scene.more.append(lambda: kill_all(operator) if operator.is_running() else None)
+    return operator
+
+
+def _two_writing(scene: Scene) -> Expectation:
+    scene.seconds = 0.5
+    _second(scene, ISOLOSS_LEADER_ELECTION="false").start()
+    scene.start()
+    scene.finish(180)
+    return Expectation()
+
+
+def _frozen(scene: Scene) -> Expectation:
+    scene.seconds = 1.0
+    second = _second(scene, **FROZEN_LEASE)
+    scene.start()
+    scene.wait_trained(4)
+    second.start()
+    assert scene.operator.process is not None
+    for _ in range(2):
+        scene.operator.process.send_signal(19)
+        scene.rest(16)
+        scene.operator.process.send_signal(18)
+        scene.rest(3)
+    scene.finish(180)
+    return Expectation()
+
+
+# -------------------------------------------------------------------------------------- clocks
+
+
+def _clock(sign: str) -> Play:
+    def play(scene: Scene) -> Expectation:
+        scene.seconds = 1.0
+        right = dict(scene.operator.environment)
+        wrong = {
+            **right,
+            "LD_PRELOAD": str(FAKETIME),
+            "FAKETIME": f"{sign}{HOURS}h",
+            # Monotonic time stays as it is: only the wall clock of a machine is ever wrong.
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            # S3 servers refuse requests signed in another hour: that is the store's own defence.
+            **_file_store(scene),
+        }
+        scene.operator.environment = wrong
+        # One attempt fails and waits for its retry while the clocks change.
+        failure = {"exit": 1, "kind": "train", "batch_size": 4, "attempts": [1]}
+        scene.spec["failurePolicy"] = {"retriesPerPoint": 3, "maxFailedPoints": 0}
+        template = {"PLANTED_SECONDS": "1", "PLANTED_FAILURES": json.dumps([failure])}
+        scene.spec["podTemplate"] = _environment(template)
+        scene.start()
+        for done, environment in ((3, {**right, **_file_store(scene)}), (7, wrong)):
+            scene.wait_trained(done, 120)
+            kill_all(scene.operator)
+            scene.operator.environment = environment
+            scene.operator.start()
+        scene.finish(180)
+        return Expectation(charged=10)
+
+    return play
+
+
+def _environment(values: dict[str, str]) -> Json:
+    env = [{"name": name, "value": value} for name, value in values.items()]
+    return {"spec": {"containers": [{"name": "trainer", "env": env}]}}
+
+
+def _file_store(scene: Scene) -> dict[str, str]:
+    """Keep the sweep on a local disk instead of S3; returns no settings."""
+    folder = scene.stage.directory / "stores" / scene.namespace
+    scene.use_folder(folder)
+    return {}
+
+
+# ------------------------------------------------------------------------------------ versions
+
+
+def _while_down(change: Callable[[Scene], None], speaks: bool = False) -> Play:
+    """Kill the operator in the middle of a sweep, change files, and start it again."""
+
+    def play(scene: Scene) -> Expectation:
+        scene.seconds = 1.0
+        scene.start()
+        scene.wait_trained(6)
+        kill_all(scene.operator)
+        if not wait_for(lambda: _is_quiet(scene), 60):
+            raise Failed("pods did not end while the operator was down")
+        change(scene)
+        scene.operator.start()
+        scene.finish(120)
+        return Expectation(speaks=speaks)
+
+    return play
+
+
+def _is_quiet(scene: Scene) -> bool:
+    return all(pod.status.phase in ("Succeeded", "Failed") for pod in scene.user.pods())
+
+
+def _edit(paths: list[Path], change: Callable[[Json], Json]) -> None:
+    if not paths:
+        raise Failed("no file of that kind is there")
+    for path in paths:
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def _results(scene: Scene) -> list[Path]:
+    return sorted(scene.folder.glob("points/*/result.json"))
+
+
+def _newer_results(scene: Scene) -> None:
+    _edit(_results(scene), lambda result: {**result, "energy_joules": 12.5})
+
+
+def _older_results(scene: Scene) -> None:
+    dropped = ("versions", "message")
+    _edit(_results(scene), lambda result: {k: v for k, v in result.items() if k not in dropped})
+
+
+def _newer_ledger(scene: Scene) -> None:
+    later = {"minor_version": 7, "a_later_field": {"x": 1}}
+    _edit([scene.ledger_head()], lambda head: {**head, **later})
+
+
+def _older_ledger(scene: Scene) -> None:
+    """The first format: one document with every point."""
+    records = open_sweep(f"file://{scene.sweep_folder()}").ledger
+    metadata = scene.sweep()["metadata"]
+    document = {
+        "ledger_version": 1,
+        "sweep": SWEEP,
+        "namespace": scene.namespace,
+        "uid": metadata["uid"],
+        "data_digest": records.data_digest,
+        "prepare_key": records.prepare_key,
+        "points": [
+            {
+                "key": record.key,
+                "name": record.name,
+                "proxy": record.proxy,
+                "batch_size": record.batch_size,
+                "learning_rate": record.learning_rate,
+                "wanted_tokens": record.wanted_tokens,
+            }
+            for record in records.points
+        ],
+    }
+    for path in scene.sweep_folder().glob("ledger*"):
+        subprocess.run(["rm", "-rf", str(path)], check=True)
+    former = scene.folder / layout.former_ledger_in(layout.sweep_folder(SWEEP, metadata["uid"]))
+    former.write_text(json.dumps(document))
+
+
+def _next_major_ledger(scene: Scene) -> Expectation:
+    """An operator that was rolled back must leave the ledger alone and say why it waits."""
+    scene.seconds = 1.0
+    scene.start()
+    scene.wait_trained(6)
+    kill_all(scene.operator)
+    wait_for(lambda: _is_quiet(scene), 60)
+    path = scene.ledger_head()
+    before = path.read_text()
+    newer = json.dumps({**json.loads(before), "ledger_version": 99})
+    path.write_text(newer)
+    scene.operator.start()
+    scene.rest(15)
+    kept = path.exists() and path.read_text() == newer
+    path.write_text(before)
+    scene.touch()
+    scene.finish(120)
+    if not kept:
+        raise Failed("a ledger of a later major version was written over")
+    return Expectation(speaks=True)
+
+
+def _other_laws(change: Callable[[Json], Json]) -> Play:
+    def play(scene: Scene) -> Expectation:
+        scene.start()
+        scene.finish()
+        kill_all(scene.operator)
+        _edit([scene.sweep_folder() / "laws.json"], change)
+        scene.operator.start()
+        scene.touch()
+        scene.rest(16)
+        scene.finish(60)
+        return Expectation()
+
+    return play
+
+
+def _garbage(scene: Scene) -> None:
+    """A ledger that is no JSON; it must be kept aside, and the sweep go on from the results."""
+    path = scene.ledger_head()
+    path.write_text("{ this was a ledger")
+
+
+VERSIONS: dict[str, tuple[str, Play]] = {
+    "result-newer": (
+        "results with a field that this version does not know",
+        _while_down(_newer_results),
+    ),
+    "result-older": ("results without optional fields", _while_down(_older_results)),
+    "ledger-newer-minor": (
+        "a ledger with a field that this version does not know",
+        _while_down(_newer_ledger),
+    ),
+    "ledger-newer-major": (
+        "a ledger of a later major version, for 15 s",
+        _next_major_ledger,
+    ),
+    "ledger-older": ("a ledger in the first format", _while_down(_older_ledger)),
+    "ledger-garbage": ("a ledger that is not JSON", _while_down(_garbage)),
+    "laws-newer": (
+        "laws of a later version",
+        _other_laws(lambda laws: {**laws, "version": 99}),
+    ),
+    "laws-older": (
+        "laws of an earlier version",
+        _other_laws(lambda laws: {**laws, "version": 1}),
+    ),
+}
+
+
+# ------------------------------------------------------------------------------------- the disk
+
+
+def _disk_full(scene: Scene) -> Expectation:
+    folder = scene.stage.directory / "small" / scene.namespace
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True)
+    scene.more.append(lambda: subprocess.run(["umount", "-l", str(folder)], check=False))
+    scene.use_folder(folder)
+    scene.seconds = 1.0
+    scene.start()
+    scene.wait_trained(6)
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    scene.rest(FULL_SECONDS)
+    filler.unlink(missing_ok=True)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+    scene.finish(240)
+    return Expectation(speaks=True, charged=None)

@@ -1,0 +1,71 @@
+"""What a row of the matrix is, and how one is played."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.faults.scene import Failed, Scene, new_scene
+from tests.faults.stage import Stage
+from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
+from tests.faults.writes import Writes
+
+Play = Callable[[Scene], Expectation | None]
+"""Starts the operator, does harm, and returns once the sweep has finished. Raises Failed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault and how it is done to a sweep."""
+
+    name: str
+    """GROUP/WHAT[/HOW], by which `--only` selects."""
+    does: str
+    """What happens, for the table."""
+    play: Play
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of the operator."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the scene."""
+    skip: str = ""
+    """Why it cannot be played here."""
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its sweep is the one of the kills, and so is its reference."""
+        return "spec" in self.options
+
+    @property
+    def group(self) -> str:
+        """The part of the table it stands in."""
+        return self.name.partition("/")[0]
+
+
+def play_row(stage: Stage, row: Row, reference: Reference) -> Verdict:
+    """Play a row in a scene of its own and judge it; never raises for what the operator did."""
+    began = time.monotonic()
+    scene = new_scene(stage, row.name, environment=row.environment, **row.options)
+    expected, failure = Expectation(), ""
+    try:
+        try:
+            expected = row.play(scene) or expected
+        except Failed as error:
+            failure = str(error)
+        return judge(scene, reference, expected, failure, began)
+    finally:
+        scene.end()
+
+
+def undisturbed(stage: Stage, **spec: Any) -> Reference:
+    """Play a sweep without a fault: what the others are compared with."""
+    scene = new_scene(stage, "undisturbed", spec=spec)
+    writes = Writes()
+    scene.inject_writes(writes)
+    try:
+        scene.start()
+        scene.finish(120)
+        return take_reference(scene, len(writes.made[scene.namespace]))
+    finally:
+        scene.end()

@@ -1,0 +1,379 @@
+"""One row's scene: an operator between two proxies, its sweep, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client
+
+from isoloss.stored_sweeps import open_sweep
+from isoloss_contract import layout
+from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from isoloss_operator.cluster.rbac import NAME
+from tests.faults.injection import Fault
+from tests.faults.journal import is_final
+from tests.faults.proxy import Call, Forward, Handler, Proxy, pass_on
+from tests.faults.stage import BUCKET, Player, Stage
+from tests.support.operator_process import (
+    OperatorProcess,
+    User,
+    apply_account,
+    conditions,
+    env_template,
+    sweep_manifest,
+)
+
+Json = dict[str, Any]
+SWEEP = "dense"
+PARALLELISM = 4
+GRID = {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3"]}
+POINTS = 12
+"""Of the grid, for two proxies."""
+WIDE_PARALLELISM = 6
+WIDE_GRID = {**GRID, "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"]}
+"""30 points, whose laws can be fitted."""
+SETTINGS = {
+    "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.1",
+    "ISOLOSS_STATUS_INTERVAL_SECONDS": "0.2",
+    "ISOLOSS_RESYNC_SECONDS": "5",
+    "ISOLOSS_POD_LOST_SECONDS": "20",
+    "ISOLOSS_API_QPS": "0",
+    # Long, since the rows share a busy machine, where a process may get no time for seconds.
+    "ISOLOSS_LEASE_SECONDS": "30",
+    "ISOLOSS_RENEW_DEADLINE_SECONDS": "20",
+    "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
+}
+
+
+RUN_ENDED = threading.Event()
+"""Set where the whole run was asked to end: what waits gives up."""
+
+
+class RunEnded(Exception):
+    """The run was asked to end while a scene was played."""
+
+
+class Failed(Exception):
+    """A scene could not be played to its end; the message says what was seen instead."""
+
+
+class Chain:
+    """Handlers one after another: the first fault that speaks wins."""
+
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self.handlers: list[Handler] = list(handlers)
+
+    async def __call__(self, call: Call, forward: Forward) -> Any:
+        return await self._at(0, call, forward)
+
+    async def _at(self, index: int, call: Call, forward: Forward) -> Any:
+        if index == len(self.handlers):
+            return await pass_on(call, forward)
+
+        async def onward(inner: Call) -> Any:
+            return await self._at(index + 1, inner, forward)
+
+        return await self.handlers[index](call, onward)
+
+
+@dataclass
+class Server:
+    """An operator's own proxies."""
+
+    api: Proxy
+    store: Proxy
+    api_chain: Chain = field(default_factory=Chain)
+    store_chain: Chain = field(default_factory=Chain)
+
+    def end(self) -> None:
+        """Stop both."""
+        self.api.stop()
+        self.store.stop()
+
+
+def new_server(stage: Stage) -> Server:
+    """Two proxies in front of the stage's servers."""
+    api = Proxy(stage.loop, stage.plane.url, stage.plane.keys.ca).start()
+    store = Proxy(stage.loop, stage.storage.url).start()
+    server = Server(api, store)
+    api.handler, store.handler = server.api_chain, server.store_chain
+    return server
+
+
+def new_operator(
+    stage: Stage,
+    server: Server,
+    namespaces: list[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> OperatorProcess:
+    """An operator that knows the servers by their proxies alone."""
+    folder.mkdir(parents=True)
+    settings = {
+        **stage.storage.environment(),
+        "AWS_ENDPOINT_URL": server.store.url,
+        # Else the first fit of every row looks through the machine's fonts.
+        "MPLCONFIGDIR": str(stage.directory / "matplotlib"),
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps(
+            {"*": [f"s3://{BUCKET}", f"file://{stage.directory}"]}
+        ),
+        **SETTINGS,
+        **(environment or {}),
+    }
+    operator = OperatorProcess(stage.plane, namespaces, folder, settings)
+    direct = json.loads(operator.log_in().read_text())
+    direct["clusters"][0]["cluster"] = {"server": server.api.url}
+    proxied = folder / "kubeconfig.json"
+    proxied.write_text(json.dumps(direct))
+    operator.kubeconfig = proxied
+    return operator
+
+
+def kill_all(operator: OperatorProcess) -> None:
+    """SIGKILL the process and those it started, as the end of a container does.
+
+    Its lease goes, too: that a lease expires is a row of its own, and need not be waited for in all.
+    """
+    assert operator.process is not None
+    family = [operator.process.pid, *_descendants(operator.process.pid)]
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    operator.process.wait()
+    with suppress(Exception):
+        leases = client.CoordinationV1Api(operator.control_plane.api_client())
+        leases.delete_namespaced_lease(NAME, operator.namespaces[0])
+
+
+def hasten_fits(operator: OperatorProcess) -> None:
+    """Let what the operator started run like itself: a fit gives way to all others, and on a machine
+    that is busy with something else it would hardly run at all."""
+    if operator.process is not None:
+        for pid in _descendants(operator.process.pid):
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *_descendants(int(child))]
+    return found
+
+
+@dataclass
+class Scene:
+    """A sweep of 12 points in a namespace of its own, not applied yet."""
+
+    stage: Stage
+    name: str
+    server: Server
+    operator: OperatorProcess
+    user: User
+    uri: str = ""
+    seconds: float = 0.0
+    """How long each point trains."""
+    spec: Json = field(default_factory=dict)
+    player: Player | None = None
+    """Of this scene alone, where it is not the stage's."""
+    own_folder: Path | None = None
+    restarts: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What the row wants to tell beside the verdict."""
+    more: list[Callable[[], object]] = field(default_factory=list)
+    """To do at the end."""
+
+    @property
+    def namespace(self) -> str:
+        return self.user.namespace
+
+    @property
+    def folder(self) -> Path:
+        """The sweep's storage, as the folder behind the bucket, or itself."""
+        return self.own_folder or self.stage.bucket / self.namespace
+
+    def use_folder(self, folder: Path) -> None:
+        """Keep the sweep in a folder of this machine instead of the bucket."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.own_folder, self.uri = folder, f"file://{folder}"
+
+    @property
+    def trainings(self) -> Any:
+        return (self.player or self.stage.player).trainings(self.namespace)
+
+    # ------------------------------------------------------------------------------ what is done
+
+    def inject_api(self, fault: Fault) -> Fault:
+        """Put a fault before the API server."""
+        self.server.api_chain.handlers.append(fault)
+        return fault
+
+    def inject_store(self, fault: Fault) -> Fault:
+        """Put a fault before the store."""
+        self.server.store_chain.handlers.append(fault)
+        return fault
+
+    def inject_writes(self, writes: Handler) -> None:
+        """Put a counter of writes before both."""
+        self.server.api_chain.handlers.append(writes)
+        self.server.store_chain.handlers.append(writes)
+
+    def apply(self, **changes: Any) -> Json:
+        """Apply the sweep, with changes of its spec."""
+        template = env_template(PLANTED_SECONDS=str(self.seconds))
+        values = {
+            "grid": GRID,
+            "parallelism": PARALLELISM,
+            "podTemplate": template,
+            "storage": {"uri": self.uri},
+            **self.spec,
+            **changes,
+        }
+        return self.user.apply_sweep(sweep_manifest(SWEEP, self.uri, **values))
+
+    def touch(self) -> None:
+        """Change nothing that matters, so that the operator looks at the sweep."""
+        annotations = {"example.com/looked-at": str(time.time())}
+        self.user.custom.patch_namespaced_custom_object(
+            GROUP,
+            VERSION,
+            self.namespace,
+            SWEEP_PLURAL,
+            SWEEP,
+            {"metadata": {"annotations": annotations}},
+        )
+
+    def start(self) -> None:
+        """Start the operator and apply the sweep."""
+        self.operator.start()
+        self.apply()
+
+    def sweep(self) -> Json:
+        """The sweep as the API server has it."""
+        return self.user.sweep(SWEEP)
+
+    def sweep_folder(self) -> Path:
+        """Where the operator keeps the sweep's files."""
+        return self.folder / "sweeps" / f"{SWEEP}-{self.sweep()['metadata']['uid']}"
+
+    def supervise(self) -> None:
+        """Start the operator again where it has ended, as Kubernetes does."""
+        hasten_fits(self.operator)
+        process = self.operator.process
+        if process is not None and process.poll() is not None:
+            self.restarts += 1
+            self.operator.start()
+
+    def wait(self, holds: Callable[[], object], what: str, seconds: float = 60) -> None:
+        """Wait under supervision, on a busy machine longer by `patience`. Raises Failed."""
+        seconds *= self.stage.patience
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                raise Failed(f"waited {seconds:.0f} s for {what}; {self.seen()}")
+            self.supervise()
+            _pause(0.1)
+
+    def wait_trained(self, points: int, seconds: float = 60) -> None:
+        """Wait until so many points have been trained."""
+        self.wait(
+            lambda: len(self.trainings.counted("end")) >= points, f"{points} points", seconds
+        )
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass under supervision."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.supervise()
+            _pause(0.2)
+
+    def finish(self, seconds: float = 90) -> None:
+        """Wait until the sweep says that it is done and its laws are final. Raises Failed."""
+        self.wait(self.is_finished, "the sweep to be finished", seconds)
+
+    def is_finished(self) -> bool:
+        """Whether all points have their outcome and the laws, or their refusal, are final."""
+        return is_final(self.sweep())
+
+    def seen(self) -> str:
+        """The sweep's conditions now, for a message."""
+        try:
+            body = self.sweep()
+        except Exception as error:  # noqa: BLE001 (whatever the API server says is the message)
+            return f"no sweep: {error}"[:200]
+        found = conditions(body)
+        shown = {kind: found.get(kind, {}).get("reason", "-") for kind in ("Ready", "Progressing")}
+        points = body.get("status", {}).get("points", {})
+        counts = {name: value for name, value in points.items() if value}
+        message = found.get("Ready", {}).get("message", "")
+        return f"conditions {shown}, points {counts}, Ready says {message!r}"[:600]
+
+    def ledger_head(self) -> Path:
+        """The ledger's first file."""
+        return self.folder / layout.sweep_ledger(SWEEP, self.sweep()["metadata"]["uid"])
+
+    def ledger_points(self) -> dict[str, Any]:
+        """The stored ledger's records, by key."""
+        stored = open_sweep(f"file://{self.sweep_folder()}")
+        return {record.key: record for record in stored.ledger.points}
+
+    def laws(self) -> Json:
+        """The stored laws."""
+        found: Json = json.loads((self.sweep_folder() / "laws.json").read_text())
+        return found
+
+    def end(self) -> None:
+        """Stop the row's processes; what they left in the servers stays."""
+        for each in reversed(self.more):
+            with suppress(Exception):
+                each()
+        if self.operator.is_running():
+            kill_all(self.operator)
+        if self.player is not None:
+            self.player.end()
+        with suppress(Exception):
+            self.server.end()
+
+
+def _pause(seconds: float) -> None:
+    if RUN_ENDED.wait(seconds):
+        raise RunEnded
+
+
+def new_scene(
+    stage: Stage,
+    name: str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    own_player: bool = False,
+    own_home: bool = False,
+    **options: Any,
+) -> Scene:
+    """A scene whose operator has not started and whose sweep is not applied.
+
+    With a home of its own, the operator does not live in the sweep's namespace.
+    """
+    namespace = stage.new_namespace(name, played=not own_player)
+    served = [namespace]
+    if own_home:
+        served = [stage.new_namespace("home"), namespace]
+    apply_account(stage.api_client, served[0], served)
+    server = new_server(stage)
+    folder = stage.directory / "operators" / namespace
+    operator = new_operator(stage, server, served, folder, environment)
+    user = User(stage.api_client, namespace)
+    scene = Scene(stage, name, server, operator, user, f"s3://{BUCKET}/{namespace}", **options)
+    if own_player:
+        scene.player = Player(stage, namespace, namespace)
+    return scene

@@ -1,0 +1,84 @@
+"""A part of the fault matrix that takes minutes; `make faults` plays all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from devcluster.control_plane import ControlPlane
+from devcluster.object_storage import ObjectStorage
+from tests.faults.kills import WIDE, play_kills
+from tests.faults.matrix import all_rows
+from tests.faults.preemptions import preemption_row
+from tests.faults.rows import play_row, undisturbed
+from tests.faults.stage import Stage
+from tests.faults.verdict import Reference
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.s3,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("faults"),
+]
+
+ROWS = (
+    "api/create/unanswered",
+    "api/patch/409",
+    "api/watch/410",
+    "store/all/503",
+    "store/half-written/ledger",
+    "job/deleted-background",
+    "version/ledger-newer-minor",
+)
+PREEMPTIONS = 12
+
+
+@pytest.fixture(scope="module")
+def stage(
+    control_plane: ControlPlane,
+    object_storage: ObjectStorage,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("stage"), control_plane, object_storage)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def reference(stage: Stage) -> Reference:
+    """What a sweep without a fault leaves."""
+    return undisturbed(stage)
+
+
+@pytest.fixture(scope="module")
+def wide_reference(stage: Stage) -> Reference:
+    """The same for the sweeps of the kills."""
+    return undisturbed(stage, **WIDE)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_fault_loses_repeats_and_charges_nothing(
+    stage: Stage, reference: Reference, name: str
+) -> None:
+    (row,) = [row for row in all_rows() if row.name == name]
+    assert play_row(stage, row, reference).problems == ()
+
+
+def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
+    stage: Stage, wide_reference: Reference
+) -> None:
+    numbers = [2, 7, wide_reference.writes // 2, wide_reference.writes - 3]
+    verdicts = play_kills(stage, numbers, wide_reference)
+    assert {verdict.row: verdict.problems for verdict in verdicts} == {
+        verdict.row: () for verdict in verdicts
+    }
+
+
+def test_preempted_pods_are_not_charged_and_change_no_trajectory(
+    stage: Stage, wide_reference: Reference
+) -> None:
+    verdict = play_row(stage, preemption_row(PREEMPTIONS), wide_reference)
+    assert verdict.problems == ()
+    (note,) = verdict.notes
+    assert int(note.split()[0]) >= PREEMPTIONS

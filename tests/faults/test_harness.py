@@ -1,0 +1,259 @@
+"""The harness sees what it is to see: else rows that hold would prove nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError, ClientSession, web
+from yarl import URL
+
+from tests.faults import injection
+from tests.faults.injection import Fault
+from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
+from tests.faults.proxy import Loop, Proxy
+from tests.faults.rows import Row
+from tests.faults.table import Results, page
+from tests.faults.verdict import Verdict
+from tests.faults.writes import Writes
+
+Json = dict[str, Any]
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+
+
+class Upstream:
+    """A server that remembers what reached it, and streams /watch."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+        self.port = 0
+
+    async def start(self) -> web.ServerRunner:
+        runner = web.ServerRunner(web.Server(self._answer))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = int(site.name.rpartition(":")[2])
+        return runner
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await request.read()
+        self.reached.append(f"{request.method} {request.raw_path} {body.decode()}")
+        if request.path != "/watch":
+            return web.json_response({"host": request.headers["Host"], "body": body.decode()})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for number in range(3):
+            await response.write(f"{number}\n".encode())
+            await asyncio.sleep(0.3)
+        return response
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def upstream(loop: Loop) -> Iterator[Upstream]:
+    made = Upstream()
+    runner: Any = loop.run(made.start())
+    yield made
+    loop.run(runner.cleanup())
+
+
+@pytest.fixture
+def proxy(loop: Loop, upstream: Upstream) -> Iterator[Proxy]:
+    made = Proxy(loop, f"http://127.0.0.1:{upstream.port}").start()
+    yield made
+    made.stop()
+
+
+def ask(proxy: Proxy, method: str, path: str, body: str = "", seconds: float = 5) -> Any:
+    """Status and JSON of an answer; None where there was none."""
+
+    url = URL(proxy.url + path, encoded=True)
+
+    async def call() -> Any:
+        async with ClientSession() as session:
+            try:
+                async with asyncio.timeout(seconds):
+                    async with session.request(method, url, data=body) as answer:
+                        return answer.status, json.loads(await answer.read() or b"null")
+            except (ClientError, TimeoutError, ValueError):
+                return None
+
+    return asyncio.run(call())
+
+
+# -------------------------------------------------------------------------------------- the proxy
+
+
+def test_a_call_reaches_the_server_as_it_was_sent(proxy: Proxy, upstream: Upstream) -> None:
+    status, answer = ask(proxy, "PUT", "/bucket/a%20b?x=%2F", "content")
+    assert status == 200
+    assert answer == {"host": proxy.url.removeprefix("http://"), "body": "content"}
+    assert upstream.reached == ["PUT /bucket/a%20b?x=%2F content"]
+
+
+def test_a_watch_comes_line_by_line_and_not_at_its_end(proxy: Proxy) -> None:
+    async def first_line_after() -> float:
+        began = time.monotonic()
+        async with ClientSession() as session, session.get(f"{proxy.url}/watch") as answer:
+            assert await answer.content.readline() == b"0\n"
+            return time.monotonic() - began
+
+    assert asyncio.run(first_line_after()) < 0.3
+
+
+def test_a_stopped_proxy_refuses_and_listens_at_the_same_port_again(proxy: Proxy) -> None:
+    url = proxy.url
+    proxy.stop()
+    assert ask(proxy, "GET", "/x") is None
+    proxy.start()
+    assert proxy.url == url
+    assert ask(proxy, "GET", "/x")[0] == 200
+
+
+def test_a_fault_hits_what_it_matches_as_often_as_it_says(
+    proxy: Proxy, upstream: Upstream
+) -> None:
+    fault = Fault(injection.of_verb("create"), injection.status(409), every=2, times=2)
+    proxy.handler = fault
+    got = [ask(proxy, "POST", JOBS)[0] for _ in range(6)]
+    assert got == [409, 200, 409, 200, 200, 200]
+    assert ask(proxy, "GET", JOBS)[0] == 200
+    assert fault.hits == 2
+    assert len(upstream.reached) == 5, "a call that was hit never reaches the server"
+
+
+def test_an_unanswered_call_is_carried_out(proxy: Proxy, upstream: Upstream) -> None:
+    proxy.handler = Fault(lambda _: True, injection.unanswered(proxy))
+    assert ask(proxy, "DELETE", f"{JOBS}/a") is None
+    assert set(upstream.reached) == {f"DELETE {JOBS}/a "}
+
+
+@pytest.mark.parametrize("act", [injection.reset, injection.hang])
+def test_a_reset_or_hanging_call_is_neither_carried_out_nor_answered(
+    proxy: Proxy, upstream: Upstream, act: Any
+) -> None:
+    proxy.handler = Fault(lambda _: True, act)
+    assert ask(proxy, "POST", JOBS, seconds=0.5) is None
+    assert not upstream.reached
+
+
+def test_a_truncated_answer_names_the_whole_length_and_breaks_off(proxy: Proxy) -> None:
+    proxy.handler = Fault(lambda _: True, injection.truncated(proxy))
+    assert ask(proxy, "GET", "/bucket/x") is None
+
+
+def test_half_of_an_object_lies_on_the_disk(proxy: Proxy, tmp_path: Path) -> None:
+    proxy.handler = Fault(lambda _: True, injection.half_written(tmp_path / "bucket"))
+    assert ask(proxy, "PUT", "/bucket/points/a/result.json", "12345678") is None
+    assert (tmp_path / "bucket/points/a/result.json").read_text() == "1234"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "verb"),
+    [
+        ("GET", JOBS, "list"),
+        ("GET", f"{JOBS}/a", "get"),
+        ("GET", f"{JOBS}?watch=true", "watch"),
+        ("POST", JOBS, "create"),
+        ("PATCH", f"{JOBS}/a/status", "patch"),
+        ("DELETE", f"{JOBS}/a", "delete"),
+        ("PUT", "/apis/x/v1/namespaces/team/leases/l", "update"),
+    ],
+)
+def test_a_calls_verb_is_kubernetes_own(proxy: Proxy, method: str, path: str, verb: str) -> None:
+    seen = []
+
+    async def note(call: Any, forward: Any) -> Any:
+        seen.append(injection.verb(call))
+        return await forward(call)
+
+    proxy.handler = note
+    ask(proxy, method, path)
+    assert seen == [verb]
+
+
+# ------------------------------------------------------------------------------- stopping writes
+
+
+def test_writes_after_the_nth_are_held_and_dropped(proxy: Proxy, upstream: Upstream) -> None:
+    writes = Writes()
+    proxy.handler = writes
+    writes.stop_after({"team": 2})
+    assert ask(proxy, "POST", JOBS)[0] == 200
+    assert writes.have_stopped() == set()
+    assert ask(proxy, "PUT", "/bucket/team/sweeps/x")[0] == 200
+    assert writes.have_stopped() == {"team"}
+    assert ask(proxy, "POST", JOBS, seconds=0.5) is None
+    assert ask(proxy, "GET", JOBS)[0] == 200, "reads go on"
+    assert ask(proxy, "PUT", "/apis/x/v1/namespaces/team/leases/l")[0] == 200, "so does the lease"
+    assert ask(proxy, "POST", JOBS.replace("team", "other"))[0] == 200, "so do other sweeps"
+    writes.drop_held()
+    time.sleep(0.2)
+    assert len([each for each in upstream.reached if "namespaces/team/jobs" in each]) == 2
+    assert ask(proxy, "POST", JOBS)[0] == 200
+
+
+# ----------------------------------------------------------------------------- what is concluded
+
+
+def entry(version: int, kind: str, uid: str, job: str, holds: bool) -> Entry:
+    return Entry(version, kind, uid, job, holds, train=True, at=0.0)
+
+
+def most(entries: list[Entry]) -> int:
+    return most_at_once(entries)
+
+
+def test_a_job_holds_its_slot_until_it_and_its_pods_have_ended() -> None:
+    first = [entry(1, "Job", "a", "a", True), entry(2, "Pod", "p", "a", True)]
+    gone = entry(3, "Job", "a", "a", False)
+    second = entry(4, "Job", "b", "b", True)
+    assert most([*first, gone, second]) == 2, "a pod of the first is left"
+    assert most([*first, gone, entry(3, "Pod", "p", "a", False), second]) == 1
+
+
+def test_changes_count_in_the_order_of_their_versions_whichever_watch_was_first() -> None:
+    job, ended = entry(1, "Job", "a", "a", True), entry(3, "Job", "a", "a", False)
+    pod, pod_ended = entry(2, "Pod", "p", "a", True), entry(3, "Pod", "p", "a", False)
+    second = entry(5, "Job", "b", "b", True)
+    assert most([job, ended, second, pod, pod_ended]) == 1
+
+
+def test_what_an_undisturbed_sweep_says_is_no_trouble() -> None:
+    assert not is_trouble({"reason": "Training"})
+    assert not is_trouble({"reason": "TooFewSizes"})
+    assert is_trouble({"reason": "StorageUnreachable"})
+
+
+def test_a_sweep_is_final_only_by_conditions_of_its_present_spec() -> None:
+    reasons = {"Progressing": "Finished", "FitReady": "Fitted", "Reconciling": "UpToDate"}
+    listed = [{"type": t, "reason": r, "observedGeneration": 2} for t, r in reasons.items()]
+    status = {"conditions": listed}
+    assert is_final({"metadata": {"generation": 2}, "status": status})
+    assert not is_final({"metadata": {"generation": 3}, "status": status})
+
+
+def test_the_table_names_what_failed_and_what_was_not_played(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.json")
+    results.keep(Verdict("store/away", said=("StorageUnreachable",)))
+    results.keep(Verdict("api/away", lost=1, problems=("1 points lost",)))
+    results.skip("clock/ahead", "no library")
+    rows = [Row("store/away", "it is away", lambda _: None)]
+    text = page(Results(tmp_path / "results.json"), rows)
+    assert "2 rows were played" in text
+    assert "1 held, 1 failed" in text
+    assert "| `store/away` | it is away | 0 | 0 | 0 | yes | `StorageUnreachable` |" in text
+    assert "**no**: 1 points lost" in text
+    assert "not played: no library" in text

@@ -1,0 +1,155 @@
+"""Whether a row held: no point lost, none trained twice, never too many at once, and an end as without
+the fault."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kubernetes import client
+
+from tests.faults.scene import PARALLELISM, SWEEP, Scene
+
+Json = dict[str, Any]
+SETTLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What an undisturbed run leaves: each point's record, without what it cost, and the laws."""
+
+    points: Mapping[str, Json]
+    laws: Json
+    writes: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a row showed."""
+
+    row: str
+    lost: int = 0
+    """Points that are not in the final ledger as in the reference."""
+    retrained: int = 0
+    """Trainings beyond the first of a point, without those that the fault itself made necessary."""
+    most: int = 0
+    """Most points at work at once."""
+    converged: bool = True
+    said: tuple[str, ...] = ()
+    """Reasons that a person saw in conditions and Warning events beside those of an undisturbed run."""
+    problems: tuple[str, ...] = ()
+    """Why the row failed; empty where it held."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def document(self) -> Json:
+        """As JSON."""
+        return asdict(self)
+
+
+@dataclass
+class Expectation:
+    """What a row allows and demands beyond the rules of all."""
+
+    retrained: int = 0
+    """Points whose results the fault destroys."""
+    charged: int | None = 0
+    """Failures that may be charged to points in all; None: any number."""
+    speaks: bool = False
+    """Whether a condition must have told of trouble meanwhile."""
+    compares: bool = True
+    """Whether ledger and laws are to be those of the reference."""
+
+
+def point_facts(record: Any) -> Json:
+    """What must not depend on the way: outcome, length and bytes of the trajectory."""
+    return {
+        "state": str(record.state),
+        "tokens": record.tokens,
+        "loss": record.loss,
+        "averaged_loss": record.averaged_loss,
+        "trajectory": record.trajectory_sha256,
+    }
+
+
+def take_reference(scene: Scene, writes: int) -> Reference:
+    """The reference, from a scene that has finished undisturbed."""
+    facts = {key: point_facts(record) for key, record in scene.ledger_points().items()}
+    return Reference(facts, scene.laws(), writes)
+
+
+def judge(
+    scene: Scene, reference: Reference, expected: Expectation, failure: str, began: float
+) -> Verdict:
+    """The verdict on a scene that was played; `failure` says why it did not get to its end."""
+    time.sleep(SETTLE_SECONDS)
+    problems = [failure] if failure else []
+    lost = _lost(scene, reference, problems) if expected.compares else 0
+    repeated = sum(count - 1 for count in scene.trainings.counted("end").values())
+    retrained = max(0, repeated - expected.retrained)
+    if lost:
+        problems.append(f"{lost} points lost")
+    if retrained:
+        problems.append(f"{retrained} points trained twice")
+    journal = scene.stage.journal
+    most = journal.most_at_once(scene.namespace)
+    if most > scene.spec.get("parallelism", PARALLELISM):
+        problems.append(f"{most} points at work at once")
+    said = journal.said(scene.namespace) + _warnings(scene)
+    if expected.speaks and not said:
+        problems.append("no condition said that anything was wrong")
+    return Verdict(
+        row=scene.name,
+        lost=lost,
+        retrained=retrained,
+        most=most,
+        converged=not failure,
+        said=tuple(said),
+        problems=tuple(problems + _charges(scene, expected)),
+        notes=tuple(scene.notes + _restarts(scene)),
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _warnings(scene: Scene) -> list[str]:
+    """Reasons of the Warning events about the sweep."""
+    core = client.CoreV1Api(scene.stage.api_client)
+    selector = f"type=Warning,involvedObject.name={SWEEP}"
+    events = core.list_namespaced_event(scene.namespace, field_selector=selector).items
+    return list(dict.fromkeys(f"{event.reason} (event)" for event in events))
+
+
+def _restarts(scene: Scene) -> list[str]:
+    return [f"the operator ended {scene.restarts} times by itself"] if scene.restarts else []
+
+
+def _lost(scene: Scene, reference: Reference, problems: list[str]) -> int:
+    try:
+        records = scene.ledger_points()
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with the ledger is the finding)
+        problems.append(f"the ledger cannot be read: {error}"[:300])
+        return len(reference.points)
+    facts = {key: point_facts(record) for key, record in records.items()}
+    if not problems and scene.laws() != reference.laws:
+        problems.append("the laws differ from those of the undisturbed run")
+    return sum(facts.get(key) != wanted for key, wanted in reference.points.items())
+
+
+def _charges(scene: Scene, expected: Expectation) -> list[str]:
+    if expected.charged is None:
+        return []
+    try:
+        records = scene.ledger_points().values()
+    except Exception:  # noqa: BLE001 (said by _lost already)
+        return []
+    charged = sum(sum(record.attempts.charged.values()) for record in records)
+    if charged > expected.charged:
+        return [f"{charged} failures charged, {expected.charged} of them rightly"]
+    return []

@@ -1,0 +1,215 @@
+"""What the page says about a prediction's uncertainty, its data and its place among the figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from isoloss.laws import (
+    FitOptions,
+    Interval,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Run,
+    SurfaceLaw,
+    fit_laws,
+    predict,
+)
+from isoloss.report import render_report
+from isoloss.report.bands import band_at
+from isoloss.report.content import data_digest, fit_facts
+from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.predicted import interval_costs, outside_band
+from isoloss.report.trajectory_figure import _lines, minus_best, trajectories
+from tests.isoloss.report.test_report import BLANK
+from tests.support.planted_runs import planted_runs
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Run, ...]:
+    return planted_runs(evaluations=12)
+
+
+@pytest.fixture(scope="module")
+def laws(runs: tuple[Run, ...]) -> Laws:
+    return fit_laws(runs, FitOptions(bootstrap_samples=50))
+
+
+@pytest.fixture(scope="module")
+def answer(laws: Laws) -> Prediction:
+    found = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9))
+    assert isinstance(found, Prediction)
+    return found
+
+
+# ------------------------------------------------------------------- the cost of the interval's ends
+
+
+def test_the_ends_of_the_intervals_cost_what_the_surface_says(
+    laws: Laws, answer: Prediction
+) -> None:
+    table = interval_costs(laws, answer)
+    assert table is not None
+    assert len(table.rows) == 4
+    assert laws.surface.curvature is not None
+    assert laws.loss_compute.curve is not None
+    rate = answer.learning_rate
+    wasted = 0.5 * laws.surface.curvature[0, 0] * np.log(rate.low / rate.value) ** 2
+    assert float(table.rows[0][1].removesuffix("%")) == pytest.approx(
+        100 * np.expm1(wasted), rel=0.06
+    )
+    # The loss of a run that is `wasted` shorter, from the law itself.
+    total = np.log(answer.total_flops.value)
+    curve = laws.loss_compute.curve
+    lost = float(curve.loss(total - wasted) - curve.loss(total))
+    assert float(table.rows[0][3]) == pytest.approx(lost, rel=0.1)
+
+
+def test_a_wider_interval_costs_more(laws: Laws, answer: Prediction) -> None:
+    rate = answer.learning_rate
+    wider = replace(answer, learning_rate=Interval(rate.value, rate.low / 2, rate.high * 2))
+    narrow, wide = interval_costs(laws, answer), interval_costs(laws, wider)
+    assert narrow is not None
+    assert wide is not None
+    assert all(
+        float(b[3]) > float(a[3]) for a, b in list(zip(narrow.rows, wide.rows, strict=True))[:2]
+    )
+
+
+def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
+    laws: Laws, runs: tuple[Run, ...], answer: Prediction
+) -> None:
+    bare = replace(laws, surface=SurfaceLaw("refused"))
+    assert interval_costs(bare, answer) is None
+    page = render_report(bare, runs, title="x", prediction=answer, figures=BLANK)
+    assert "what the ends of the intervals would cost is not known" in page
+    assert "noise</dt><dd>not known" in page
+
+
+# ---------------------------------------------------------------------------- data, noise, options
+
+
+def test_the_digest_of_the_data_depends_on_numbers_alone(runs: tuple[Run, ...]) -> None:
+    renamed = tuple(replace(run, name=f"other {i}") for i, run in enumerate(reversed(runs)))
+    assert data_digest(renamed) == data_digest(runs)
+    changed = replace(runs[0], losses=runs[0].losses + 1e-12)
+    assert data_digest((changed, *runs[1:])) != data_digest(runs)
+    assert data_digest(runs[1:]) != data_digest(runs)
+
+
+def test_the_page_has_the_digest_and_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
+    facts = fit_facts(laws, runs, "1.2.3")
+    assert facts["data"] == f"sha256:{data_digest(runs)}"
+    assert "nats per evaluation" in facts["noise"]
+    page = render_report(laws, runs, title="x", figures=BLANK)
+    assert facts["data"] in page
+    assert facts["noise"] in page
+    assert "the runs were not given" in render_report(laws, (), title="x", figures=BLANK)
+
+
+# ---------------------------------------------------------------------------------------- the band
+
+
+def test_a_prediction_outside_the_band_says_so_in_words_and_in_the_figure(
+    laws: Laws, runs: tuple[Run, ...], answer: Prediction
+) -> None:
+    band = band_at(laws, laws.learning_rate, answer)
+    assert band is not None
+    far = 2 * band[1]
+    outside = replace(answer, learning_rate=Interval(far, far / 1.1, far * 1.1), route="surface")
+    sentences = [s for s in outside_band(laws, outside) if "learning rate" in s]
+    assert len(sentences) == 1
+    assert "joint surface" in sentences[0]
+    assert sentences[0] in render_report(laws, runs, title="x", prediction=outside, figures=BLANK)
+    assert labels(laws, outside)[0] == ["prediction outside the band"]
+
+
+def test_a_prediction_inside_the_band_is_drawn_without_a_remark(
+    laws: Laws, answer: Prediction
+) -> None:
+    inside = answer
+    for law in (laws.learning_rate, laws.batch_size):
+        band = band_at(laws, law, answer)
+        assert band is not None
+        middle = float(np.sqrt(band[0] * band[1]))
+        inside = replace(inside, **{law.quantity: Interval(middle, middle, middle)})
+    assert outside_band(laws, inside) == ()
+    assert labels(laws, inside) == ([], [])
+
+
+def labels(laws: Laws, answer: Prediction) -> tuple[list[str], list[str]]:
+    """The words beside the stars of learning rate and batch size."""
+    axes = law_curves(laws, PlacedPrediction(answer, 2.75)).axes
+    return words_in(axes[0]), words_in(axes[1])
+
+
+def words_in(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+@pytest.mark.parametrize("ratio", [1.02, 1.3, 3.0, 30.0, 3000.0])
+def test_the_labels_of_the_computes_do_not_overlap(
+    laws: Laws, answer: Prediction, ratio: float
+) -> None:
+    total = answer.total_flops.value
+    before = Interval(total / ratio, total / ratio / 1.1, total / ratio * 1.1)
+    curve = laws.loss_compute.curve
+    assert curve is not None
+    start = float(curve.loss(np.log(before.value)))
+    figure = law_curves(laws, PlacedPrediction(replace(answer, equivalent_flops=before), start))
+    figure.draw_without_rendering()
+    shown = [t for t in figure.axes[2].texts if "C_{" in t.get_text()]
+    boxes = [text.get_window_extent() for text in shown]
+    overlaps = [a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]]
+    assert len(shown) >= 2
+    assert not any(overlaps)
+
+
+# ---------------------------------------------------------------------------------- trajectories
+
+
+def test_below_each_size_its_runs_are_shown_as_loss_minus_the_best(
+    laws: Laws, runs: tuple[Run, ...]
+) -> None:
+    figure = trajectories(runs, laws)
+    lower = [axes for axes in figure.axes if axes.get_ylabel().startswith("loss minus the best")]
+    assert len(lower) == 1  # labelled once per row
+    panels = [axes for axes in figure.axes if axes.get_xlabel() == "training tokens"]
+    assert len(panels) == len(laws.data.sizes)
+    for axes in panels:
+        shown = np.concatenate([np.asarray(line.get_ydata()) for line in axes.get_lines()])
+        assert np.nanmin(shown) == pytest.approx(0.0, abs=1e-12)
+        assert axes.get_ylim()[1] > 3 * (laws.surface.residual_rms or 0.0)
+
+
+def test_the_best_is_taken_at_the_same_tokens_only(runs: tuple[Run, ...]) -> None:
+    """A longer run does not make shorter ones worse, and what nobody else reached is the best."""
+    short, long = runs[0], runs[1]
+    short = replace(short, tokens=short.tokens[:5], losses=short.losses[:5] - 0.5)
+    lines = _lines([short, long])
+    by_size = {len(line.tokens): line for line in lines}
+    longer = by_size[len(long.tokens)]
+    excess = minus_best(longer.tokens, longer.losses, lines)
+    assert np.all(excess[:5] > 0)
+    assert np.all(excess[5:] == 0)
+
+
+def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
+    words = [text.get_text() for text in trajectories(runs, laws).legends[0].get_texts()]
+    assert any(re.fullmatch(r"noise, [\d.e-]+ nats", word) for word in words)
+
+
+def test_of_many_runs_the_best_are_shown_as_differences_and_the_panel_says_so() -> None:
+    """Two thousand lines hide the few that decide."""
+    rates = tuple(np.geomspace(1.25e-4, 2e-3, 16))
+    many = planted_runs(sizes=(30e6,), rates=rates, evaluations=8)
+    figure = trajectories(many, fit_laws(()))
+    lower = next(axes for axes in figure.axes if axes.get_xlabel() == "training tokens")
+    assert lower.get_title(loc="left") == "the 60 best of 80 runs"
+    lines = [line for line in lower.get_lines() if len(np.atleast_1d(line.get_xdata())) > 1]
+    assert len(lines) == 60

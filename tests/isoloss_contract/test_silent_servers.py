@@ -1,0 +1,49 @@
+"""How often a server that takes connections and says nothing is asked: libraries' own retries multiply."""
+
+from __future__ import annotations
+
+import gcsfs
+import pytest
+import s3fs
+
+from devcluster.object_storage import ObjectStorage
+from isoloss_contract.store import Patience, Store, StoreUnavailable
+from tests.isoloss_contract.conftest import BUCKET
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.gcs_server import needs_gcs_server
+
+BRIEF = {"connect_seconds": 0.5, "silence_seconds": 0.5, "longest_pause_seconds": 0.1}
+
+
+def assert_asked_once_per_attempt(uri: str, relay: FaultyProxy) -> None:
+    relay.silent = True
+    for attempts in (1, 3):
+        for retry_timeouts in (True, False):
+            relay.connections = 0
+            store = Store(uri, Patience(attempts, retry_timeouts=retry_timeouts, **BRIEF))
+            with pytest.raises(StoreUnavailable, match="a/b"):
+                store.read("a/b")
+            assert relay.connections == (attempts if retry_timeouts else 1)
+            with pytest.raises(StoreUnavailable, match="a/b"):
+                store.write_if("a/b", b"1", None)
+
+
+@pytest.mark.s3
+def test_a_silent_s3_server_is_asked_once_per_attempt(
+    s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3fs.S3FileSystem.clear_instance_cache()
+    relay = FaultyProxy(s3_environment.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
+    assert_asked_once_per_attempt(f"s3://{BUCKET}", relay)
+
+
+@needs_gcs_server
+def test_a_silent_gcs_server_is_asked_once_per_attempt(
+    gcs_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    relay = FaultyProxy(gcs_address)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", relay.url)
+    assert_asked_once_per_attempt(f"gs://{BUCKET}", relay)
+    gcsfs.GCSFileSystem.clear_instance_cache()

@@ -1,0 +1,214 @@
+"""Every control of the restricted Pod Security Standard: ours, and beside it the API server's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from isoloss_operator.cluster.manifests import PodDefaults, job_manifest
+from isoloss_operator.cluster.pod_security import violations
+from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.template_fields import BadPodTemplate
+from tests.isoloss_operator.cluster.test_manifests import OWNER, request, trainer_template
+
+Json = dict[str, Any]
+ANNOTATION = "container.apparmor.security.beta.kubernetes.io/trainer"
+ELSEWHERE = {"httpGet": {"host": "10.0.0.1", "port": 80}}
+HOOK = {"tcpSocket": {"host": "10.0.0.1", "port": 80}}
+EXEC = {"exec": {"command": ["true"]}}
+
+
+def pod(**spec: Any) -> Json:
+    return {"spec": spec}
+
+
+def context(**changes: Any) -> Json:
+    """A change of the trainer container's securityContext."""
+    return trainer_template(securityContext=changes)
+
+
+def pod_context(**changes: Any) -> Json:
+    return pod(securityContext=changes)
+
+
+def annotated(profile: str) -> Json:
+    return {"metadata": {"annotations": {ANNOTATION: profile}}}
+
+
+def volume(**source: Any) -> Json:
+    return pod(volumes=[{"name": "v", **source}])
+
+
+SAFE: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+INIT = {"name": "init", "image": "x", "securityContext": SAFE}
+
+REFUSED: dict[str, tuple[Json, str]] = {
+    "host network": (pod(hostNetwork=True), "hostNetwork"),
+    "host processes": (pod(hostPID=True), "hostPID"),
+    "host ipc": (pod(hostIPC=True), "hostIPC"),
+    "host process": (pod_context(windowsOptions={"hostProcess": True}), "hostProcess"),
+    "host process of a container": (context(windowsOptions={"hostProcess": True}), "hostProcess"),
+    "privileged": (context(privileged=True, allowPrivilegeEscalation=None), "privileged"),
+    "capability": (context(capabilities={"add": ["SYS_ADMIN"]}), "capabilities.add"),
+    "capabilities kept": (context(capabilities={"drop": ["NET_RAW"]}), "capabilities.drop"),
+    "host path": (volume(hostPath={"path": "/"}), "hostPath"),
+    "nfs": (volume(nfs={"server": "s", "path": "/"}), "nfs"),
+    "host port": (
+        trainer_template(ports=[{"hostPort": 80, "containerPort": 80}]),
+        "hostPort",
+    ),
+    "probe elsewhere": (trainer_template(livenessProbe=ELSEWHERE), "livenessProbe.httpGet.host"),
+    "readiness elsewhere": (trainer_template(readinessProbe=HOOK), "readinessProbe"),
+    "startup elsewhere": (trainer_template(startupProbe=ELSEWHERE), "startupProbe"),
+    "hook elsewhere": (trainer_template(lifecycle={"preStop": HOOK}), "preStop.tcpSocket.host"),
+    "other hook elsewhere": (
+        trainer_template(lifecycle={"postStart": ELSEWHERE}),
+        "postStart.httpGet.host",
+    ),
+    "AppArmor off": (pod_context(appArmorProfile={"type": "Unconfined"}), "appArmorProfile"),
+    "AppArmor off for a container": (
+        context(appArmorProfile={"type": "Unconfined"}),
+        "appArmorProfile",
+    ),
+    "AppArmor off by annotation": (annotated("unconfined"), "apparmor"),
+    "SELinux type": (pod_context(seLinuxOptions={"type": "spc_t"}), "seLinuxOptions"),
+    "SELinux user": (context(seLinuxOptions={"user": "root"}), "seLinuxOptions"),
+    "SELinux role": (context(seLinuxOptions={"role": "sysadm_r"}), "seLinuxOptions"),
+    "unmasked proc": (
+        merge(context(procMount="Unmasked"), pod(hostUsers=False)),
+        "procMount",
+    ),
+    "no seccomp": (pod_context(seccompProfile={"type": "Unconfined"}), "seccompProfile"),
+    "no seccomp for a container": (
+        context(seccompProfile={"type": "Unconfined"}),
+        "seccompProfile",
+    ),
+    "no seccomp at first sight": (
+        merge(
+            pod_context(seccompProfile={"type": "Unconfined"}),
+            context(seccompProfile={"type": "RuntimeDefault"}),
+        ),
+        "seccompProfile",
+    ),
+    "seccomp left out": (pod_context(seccompProfile=None), "seccompProfile"),
+    "sysctl": (pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}]), "sysctls"),
+    "escalation": (context(allowPrivilegeEscalation=True), "allowPrivilegeEscalation"),
+    "escalation left open": (context(allowPrivilegeEscalation=None), "allowPrivilegeEscalation"),
+    "root": (pod_context(runAsNonRoot=False, runAsUser=None), "runAsNonRoot"),
+    "root container": (context(runAsNonRoot=False), "runAsNonRoot"),
+    "root at first sight": (
+        merge(pod_context(runAsNonRoot=False), context(runAsNonRoot=True)),
+        "runAsNonRoot",
+    ),
+    "root left open": (pod_context(runAsNonRoot=None), "runAsNonRoot"),
+    "user 0": (pod_context(runAsUser=0), "runAsUser"),
+    "user 0 of a container": (context(runAsUser=0), "runAsUser"),
+    "an init container": (pod(initContainers=[{"name": "init", "image": "x"}]), "init"),
+}
+ALLOWED: dict[str, Json] = {
+    "nothing special": {},
+    "network bind": context(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
+    "volumes": pod(
+        volumes=[
+            {"name": "a", "configMap": {"name": "x"}},
+            {"name": "b", "secret": {"secretName": "x"}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "x"}},
+            {"name": "d", "projected": {"sources": []}},
+            {"name": "e", "downwardAPI": {}},
+            {"name": "f", "csi": {"driver": "x"}},
+        ]
+    ),
+    "a port": trainer_template(ports=[{"containerPort": 80}]),
+    "probes and hooks of its own": trainer_template(
+        livenessProbe={"httpGet": {"port": 80}}, lifecycle={"preStop": EXEC}
+    ),
+    "AppArmor": context(appArmorProfile={"type": "RuntimeDefault"}),
+    "AppArmor by annotation": annotated("runtime/default"),
+    "AppArmor of the node": pod_context(
+        appArmorProfile={"type": "Localhost", "localhostProfile": "x"}
+    ),
+    "SELinux": pod_context(seLinuxOptions={"type": "container_t", "level": "s0:c1,c2"}),
+    "seccomp of the node": context(seccompProfile={"type": "Localhost", "localhostProfile": "x"}),
+    "sysctl": pod_context(sysctls=[{"name": "net.ipv4.tcp_syncookies", "value": "1"}]),
+    "another user": context(runAsUser=65532),
+    "root denied by the container": merge(
+        pod_context(runAsNonRoot=None), context(runAsNonRoot=True)
+    ),
+    "an init container": pod(initContainers=[INIT]),
+}
+STRICTER = {
+    "a sysctl of 1.32": pod_context(sysctls=[{"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}]),
+    "a volume from an image": volume(image={"reference": "x"}),
+}
+"""What newer API servers admit, and 1.31 does not."""
+
+
+def template(change: Json, *, enforce: bool) -> Json:
+    defaults = PodDefaults(image="x", enforce_restricted=enforce)
+    job = job_manifest(request(pod_templates=(change,)), OWNER, defaults)
+    found: Json = job["spec"]["template"]
+    return found
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_leaves_the_standard_is_refused_by_field(name: str) -> None:
+    change, field = REFUSED[name]
+    with pytest.raises(BadPodTemplate, match=field.replace(".", r"\.")):
+        template(change, enforce=True)
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_keeps_to_the_standard_is_allowed(name: str) -> None:
+    assert template(ALLOWED[name], enforce=True)
+
+
+@pytest.mark.parametrize("name", STRICTER)
+def test_what_only_newer_versions_allow_is_refused(name: str) -> None:
+    assert violations(template(STRICTER[name], enforce=False))
+
+
+@pytest.fixture(scope="module")
+def restricted(api_client: client.ApiClient) -> Iterator[str]:
+    """A namespace that enforces the standard."""
+    name = "test-restricted-pods"
+    core = client.CoreV1Api(api_client)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    core.create_namespace({"metadata": {"name": name, "labels": labels}})
+    yield name
+    core.delete_namespace(name)
+
+
+def refusal(api_client: client.ApiClient, namespace: str, change: Json) -> str:
+    """What the API server's own admission says about a pod of that template; empty: nothing."""
+    found = template(change, enforce=False)
+    body = {"metadata": {**found["metadata"], "name": "pod"}, "spec": found["spec"]}
+    try:
+        client.CoreV1Api(api_client).create_namespaced_pod(namespace, body, dry_run="All")
+    except ApiException as error:
+        return str(error.body)
+    return ""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_api_server_refuses_it_too(
+    api_client: client.ApiClient, restricted: str, name: str
+) -> None:
+    said = refusal(api_client, restricted, REFUSED[name][0])
+    # Of host processes the API server says first that they need the host's network.
+    assert "violates PodSecurity" in said or "hostProcess" in said
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ALLOWED)
+def test_the_api_server_admits_it_too(
+    api_client: client.ApiClient, restricted: str, name: str
+) -> None:
+    assert refusal(api_client, restricted, ALLOWED[name]) == ""

@@ -1,0 +1,119 @@
+"""What a pass remembers of refused writes, and what it says when it fails in an unforeseen way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isoloss_contract.store import StoreUnavailable, WriteConflict
+from isoloss_operator.cluster.client import SWEEP, Refused, Unavailable
+from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.reconcile.passes import (
+    Memory,
+    after_trouble,
+    carry_out,
+    had_trouble,
+    reporting_bugs,
+    tolerated,
+)
+from isoloss_operator.settings import Settings
+
+OWNER = Owner(SWEEP, "research", "dense", "uid")
+BODY: dict[str, Any] = {"metadata": {"name": "dense", "namespace": "research", "generation": 3}}
+
+
+def failing(error: Exception) -> Callable[[], None]:
+    def write() -> None:
+        raise error
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("error", "field"),
+    [
+        (StoreUnavailable("quota exceeded"), "store_write_error"),
+        (CreateRefused("bad template"), "create_error"),
+    ],
+)
+def test_a_refused_write_is_remembered_until_it_succeeds(error: Exception, field: str) -> None:
+    memory = Memory("uid")
+    assert not carry_out(memory, 1, failing(error))
+    assert getattr(memory, field) == str(error)
+    assert after_trouble(memory) == math.inf
+    memory.create_error = ""  # as the creation of a Job does
+    assert carry_out(memory, 1, lambda: None)
+    assert not had_trouble(memory)
+    assert after_trouble(memory) == 1.0, "the conditions should soon say that it is over"
+
+
+def test_a_write_of_another_process_is_no_trouble_but_asks_for_another_look() -> None:
+    memory = Memory("uid")
+    assert not carry_out(memory, 1, failing(WriteConflict("head.json")))
+    assert not had_trouble(memory)
+
+
+def test_a_tolerated_refusal_lets_the_other_writes_happen_and_is_remembered() -> None:
+    memory, done = Memory("uid"), []
+
+    def writes() -> None:
+        tolerated(memory, failing(Refused("PATCH jobs/a: 403 forbidden", 403)))
+        done.append("created")
+
+    assert not carry_out(memory, 1, writes)
+    assert done == ["created"]
+    assert "403" in memory.write_error
+
+
+def test_an_api_server_that_does_not_answer_is_the_queues_business() -> None:
+    with pytest.raises(Unavailable):
+        carry_out(Memory("uid"), 1, lambda: tolerated(Memory("uid"), failing(Unavailable("away"))))
+
+
+class RecordingCluster:
+    """Takes statuses, or refuses them."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.clock = ServerClock()
+        self.statuses: list[dict[str, Any]] = []
+        self._error = error
+
+    def apply_status(self, _kind: object, _metadata: object, status: dict[str, Any]) -> None:
+        if self._error is not None:
+            raise self._error
+        self.statuses.append(status)
+
+
+def fail_a_pass(cluster: RecordingCluster, error: Exception) -> None:
+    services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
+    with reporting_bugs(services, OWNER, Memory("uid"), BODY):
+        raise error
+
+
+def test_an_unforeseen_exception_becomes_a_condition_and_goes_on_to_the_queue() -> None:
+    cluster = RecordingCluster()
+    with pytest.raises(KeyError):
+        fail_a_pass(cluster, KeyError("phase"))
+    (status,) = cluster.statuses
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert ready["reason"] == "InternalError"
+    assert "KeyError: 'phase'" in ready["message"]
+    assert status["observedGeneration"] == 3
+
+
+def test_an_expected_error_is_no_bug() -> None:
+    cluster = RecordingCluster()
+    with pytest.raises(Unavailable):
+        fail_a_pass(cluster, Unavailable("away"))
+    assert cluster.statuses == []
+
+
+def test_a_bug_that_cannot_be_reported_is_still_the_error_of_the_pass() -> None:
+    with pytest.raises(KeyError):
+        fail_a_pass(RecordingCluster(Unavailable("away")), KeyError("phase"))
