@@ -28,6 +28,7 @@ from kubernetes import client, config
 from benchmarks.bench_operator import bare_loop, prepare, rival_body
 from benchmarks.byte_meter import Meter
 from benchmarks.operator_figures import Figures, peak_bytes, read_figures
+from benchmarks.scale_figures import Measured, report
 from isoloss_operator.cluster.client import JOB, Cluster
 from tests.faults.stage import BUCKET, Stage, own_stage
 from tests.support.operator_process import (
@@ -65,33 +66,6 @@ class Case:
     def total(self) -> int:
         """Points of all sweeps."""
         return self.sweeps * self.points
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One case; per point means per point of all sweeps."""
-
-    case: str
-    jobs_per_second: float
-    rival_jobs_per_second: float
-    api_calls_per_point: float
-    api_bytes_per_point: float
-    store_calls_per_point: float
-    store_bytes_written_per_point: float
-    store_bytes_read_per_point: float
-    cpu_ms_per_point: float
-    pass_p50_seconds: float
-    pass_p99_seconds: float
-    peak_mib: float
-    largest_status_bytes: int
-    laws_after_last_job_seconds: float
-    idle_passes_per_sweep_in_10_minutes: float
-    restart_seconds: float
-
-    @property
-    def ratio(self) -> float:
-        """Operator over rival."""
-        return self.jobs_per_second / self.rival_jobs_per_second
 
 
 def manifest(name: str, points: int, uri: str, parallelism: int) -> Json:
@@ -289,44 +263,6 @@ def _wait(holds: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"waited {LIMIT_SECONDS:.0f} s for {what}")
         time.sleep(0.2)
-
-
-GOALS: tuple[tuple[str, str, float], ...] = (
-    ("ratio", ">=", 0.7),
-    ("idle_passes_per_sweep_in_10_minutes", "<=", 1),
-    ("peak_mib", "<=", 300),
-    ("restart_seconds", "<=", 10),
-    ("largest_status_bytes", "<=", 32 * 2**10),
-    ("laws_after_last_job_seconds", "<=", 3),
-)
-"""The last holds at 100 points: a fit of more takes longer by nature."""
-FLAT = ("api_calls_per_point", "api_bytes_per_point", "store_bytes_written_per_point")
-FLAT_WITHIN = 1.5
-
-
-def report(found: list[Measured]) -> None:
-    """The figures side by side, then the goals."""
-    rows = [*asdict(found[0]), "ratio"]
-    for row in rows:
-        cells = [getattr(each, row) for each in found]
-        shown = [f"{c:>14}" if isinstance(c, str | int) else f"{c:>14.3g}" for c in cells]
-        print(f"{row:<38}{''.join(shown)}")
-    print()
-    for each in found:
-        for name, sign, goal in GOALS:
-            if name.startswith("laws") and each.case != "1 x 100":
-                continue
-            value = getattr(each, name)
-            met = value >= goal if sign == ">=" else value <= goal
-            print(f"{each.case}: {name} {value:.3g} {sign} {goal:g}: {'yes' if met else 'NO'}")
-    single = [each for each in found if each.case.startswith("1 x")]
-    for name in (*FLAT, "cpu_ms_per_point"):
-        costs = [getattr(each, name) for each in single]
-        growth = costs[-1] / costs[0]
-        print(
-            f"growth of {name} from {single[0].case} to {single[-1].case}: {growth:.2f} "
-            f"(goal {FLAT_WITHIN}): {'yes' if growth <= FLAT_WITHIN else 'NO'}"
-        )
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ from kubernetes import client
 
 from tests.faults.proxy import wait_for
 from tests.faults.rows import Play, Row
-from tests.faults.scene import Failed, Scene, kill_all
+from tests.faults.scene import Failed, Scene
+from tests.faults.servers import kill_all
 from tests.faults.stage import Player
 from tests.faults.verdict import Expectation
 

@@ -154,11 +154,17 @@ def half_written(bucket: Path) -> Act:
 
     async def act(call: Call, _forward: Forward) -> web.StreamResponse:
         target = bucket.parent / unquote(call.path).lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(call.body[: len(call.body) // 2])
+        replace_object(target, call.body[: len(call.body) // 2])
         return call.reset()
 
     return act
+
+
+def replace_object(path: Path, content: bytes) -> None:
+    """Write an object's file anew: the S3 server keeps its checksum with the file it replaces."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
 
 
 async def silent_watch(call: Call, _forward: Forward) -> web.StreamResponse:

@@ -11,16 +11,8 @@ import time
 from collections.abc import Sequence
 
 from tests.faults.rows import Row
-from tests.faults.scene import (
-    WIDE_GRID,
-    WIDE_PARALLELISM,
-    Failed,
-    Scene,
-    Server,
-    kill_all,
-    new_operator,
-    new_server,
-)
+from tests.faults.scene import WIDE_GRID, WIDE_PARALLELISM, Failed, Scene
+from tests.faults.servers import Server, kill_all, new_operator, new_server
 from tests.faults.stage import BUCKET, Stage
 from tests.faults.verdict import Expectation, Reference, Verdict, judge
 from tests.faults.writes import Writes

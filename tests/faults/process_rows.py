@@ -12,9 +12,11 @@ from typing import Any
 
 from isoloss.stored_sweeps import open_sweep
 from isoloss_contract import layout
+from tests.faults.injection import replace_object
 from tests.faults.proxy import wait_for
 from tests.faults.rows import Play, Row
-from tests.faults.scene import SWEEP, Failed, Scene, kill_all, new_operator
+from tests.faults.scene import SWEEP, Failed, Scene
+from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
 
 Json = dict[str, Any]
@@ -172,7 +174,7 @@ def _edit(paths: list[Path], change: Callable[[Json], Json]) -> None:
     if not paths:
         raise Failed("no file of that kind is there")
     for path in paths:
-        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+        replace_object(path, json.dumps(change(json.loads(path.read_text()))).encode())
 
 
 def _results(scene: Scene) -> list[Path]:
@@ -232,11 +234,12 @@ def _next_major_ledger(scene: Scene) -> Expectation:
     path = scene.ledger_head()
     before = path.read_text()
     newer = json.dumps({**json.loads(before), "ledger_version": 99})
-    path.write_text(newer)
+    replace_object(path, newer.encode())
     scene.operator.start()
-    scene.rest(15)
+    scene.wait(lambda: scene.stage.journal.said(scene.namespace), "a condition to say so")
+    scene.rest(5)
     kept = path.exists() and path.read_text() == newer
-    path.write_text(before)
+    replace_object(path, before.encode())
     scene.touch()
     scene.finish(120)
     if not kept:
@@ -262,7 +265,7 @@ def _other_laws(change: Callable[[Json], Json]) -> Play:
 def _garbage(scene: Scene) -> None:
     """A ledger that is no JSON; it must be kept aside, and the sweep go on from the results."""
     path = scene.ledger_head()
-    path.write_text("{ this was a ledger")
+    replace_object(path, b"{ this was a ledger")
 
 
 VERSIONS: dict[str, tuple[str, Play]] = {
@@ -276,7 +279,7 @@ VERSIONS: dict[str, tuple[str, Play]] = {
         _while_down(_newer_ledger),
     ),
     "ledger-newer-major": (
-        "a ledger of a later major version, for 15 s",
+        "a ledger of a later major version, for some seconds",
         _next_major_ledger,
     ),
     "ledger-older": ("a ledger in the first format", _while_down(_older_ledger)),

@@ -24,16 +24,8 @@ from kubernetes import client
 
 from tests.faults import injection
 from tests.faults.injection import Fault, of_key, of_verb
-from tests.faults.scene import (
-    RUN_ENDED,
-    SWEEP,
-    WIDE_GRID,
-    Failed,
-    RunEnded,
-    Scene,
-    kill_all,
-    new_scene,
-)
+from tests.faults.scene import RUN_ENDED, SWEEP, WIDE_GRID, Failed, RunEnded, Scene, new_scene
+from tests.faults.servers import kill_all
 from tests.faults.stage import Stage, own_stage
 from tests.faults.verdict import SETTLE_SECONDS
 

@@ -16,7 +16,7 @@ from yarl import URL
 from tests.faults import injection
 from tests.faults.injection import Fault
 from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
-from tests.faults.proxy import Loop, Proxy
+from tests.faults.proxy import Loop, Proxy, wait_for
 from tests.faults.rows import Row
 from tests.faults.table import Results, page
 from tests.faults.verdict import Verdict
@@ -194,7 +194,8 @@ def test_writes_after_the_nth_are_held_and_dropped(proxy: Proxy, upstream: Upstr
     assert ask(proxy, "POST", JOBS)[0] == 200
     assert writes.have_stopped() == set()
     assert ask(proxy, "PUT", "/bucket/team/sweeps/x")[0] == 200
-    assert writes.have_stopped() == {"team"}
+    # It is counted once its answer is out.
+    assert wait_for(lambda: writes.have_stopped() == {"team"}, 5)
     assert ask(proxy, "POST", JOBS, seconds=0.5) is None
     assert ask(proxy, "GET", JOBS)[0] == 200, "reads go on"
     assert ask(proxy, "PUT", "/apis/x/v1/namespaces/team/leases/l")[0] == 200, "so does the lease"

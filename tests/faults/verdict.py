@@ -10,6 +10,7 @@ from typing import Any
 
 from kubernetes import client
 
+from tests.faults.journal import REFUSALS
 from tests.faults.scene import PARALLELISM, SWEEP, Scene
 
 Json = dict[str, Any]
@@ -119,11 +120,12 @@ def judge(
 
 
 def _warnings(scene: Scene) -> list[str]:
-    """Reasons of the Warning events about the sweep."""
+    """Reasons of the Warning events about the sweep, without refusals of the laws."""
     core = client.CoreV1Api(scene.stage.api_client)
     selector = f"type=Warning,involvedObject.name={SWEEP}"
     events = core.list_namespaced_event(scene.namespace, field_selector=selector).items
-    return list(dict.fromkeys(f"{event.reason} (event)" for event in events))
+    reasons = dict.fromkeys(event.reason for event in events if event.reason not in REFUSALS)
+    return [f"{reason} (event)" for reason in reasons]
 
 
 def _restarts(scene: Scene) -> list[str]:

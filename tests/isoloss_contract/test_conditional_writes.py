@@ -181,3 +181,15 @@ def test_a_missing_bucket_is_no_conflict_and_not_an_absence() -> None:
     ):
         with pytest.raises(StoreUnavailable, match="bucket"):
             call()
+
+
+@pytest.mark.s3
+def test_an_object_that_was_damaged_where_it_lies_is_unreadable_and_not_unanswered(
+    s3_environment: ObjectStorage,
+) -> None:
+    """S3 keeps a checksum, and so does the server here."""
+    store = Store(f"s3://{BUCKET}", SHORT)
+    store.write("damaged/a.json", b"{}")
+    (s3_environment.buckets / BUCKET / "damaged/a.json").write_bytes(b"[]")
+    with pytest.raises(BadRecord, match=r"damaged/a\.json: damaged: .*checksum"):
+        store.read("damaged/a.json")

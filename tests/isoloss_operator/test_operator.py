@@ -251,6 +251,7 @@ def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
         **object_storage.environment(),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [place.uri]}),
         "ISOLOSS_RESYNC_SECONDS": "2",
+        "ISOLOSS_IDLE_SECONDS": "2",
     }
     operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     try:

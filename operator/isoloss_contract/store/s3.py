@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, BinaryIO, TypeVar, cast
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, FlexibleChecksumError
 from botocore.handlers import add_expect_header
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
@@ -56,7 +56,14 @@ class S3Backend:
                     raise Unusable(f"larger than {max_bytes} bytes")
                 return await body.read(), answer.get("ETag", "")
 
-        return self._ask(get)
+        try:
+            return self._ask(get)
+        except FlexibleChecksumError:
+            pass  # on the way, or where it lies: a second reading tells
+        try:
+            return self._ask(get)
+        except FlexibleChecksumError as error:
+            raise Unusable(f"damaged: {error}") from error
 
     def write(self, path: str, content: bytes) -> None:
         """In parts where it is large."""

@@ -300,7 +300,7 @@ def _write_refused(observed: ObservedPrediction) -> Finding | None:
     if error := observed.store_write_error:
         return Finding.false(Reason.STORAGE_NOT_WRITABLE, error)
     if error := observed.write_error:
-        return Finding.false(Reason.WRITE_REFUSED, error)
+        return Finding.false(Reason.REQUEST_REFUSED, error)
     return None
 
 

@@ -199,7 +199,7 @@ def _job_refused(view: PointsView) -> Finding | None:
 
 def _write_refused(view: PointsView) -> Finding | None:
     error = view.observed.write_error
-    return Finding.false(Reason.WRITE_REFUSED, error) if error else None
+    return Finding.false(Reason.REQUEST_REFUSED, error) if error else None
 
 
 def _all_jobs_wait(view: PointsView) -> Finding | None:

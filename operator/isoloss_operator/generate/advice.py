@@ -24,7 +24,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.STORAGE_NOT_WRITABLE: "Check quota and write permission of the operator's credentials under "
     "`sweeps/`. It is tried again by itself.",
     Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
-    Reason.WRITE_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
+    Reason.REQUEST_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
     "the namespace. It is tried again by itself.",
     Reason.INTERNAL_ERROR: "Read the operator's log for the trace and report it. Other resources are not "
     "affected; the pass is tried again with growing delays.",

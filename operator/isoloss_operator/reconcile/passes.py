@@ -19,7 +19,8 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.internal_error import internal_error
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.failed_pass import failed_pass, internal_error, request_refused
 from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
@@ -179,27 +180,33 @@ def write_status(
 
 
 @contextlib.contextmanager
-def reporting_bugs(
+def reporting_failures(
     services: Services, owner: Owner, memory: Memory, body: Object
 ) -> Iterator[None]:
-    """Say in the conditions where a pass fails in a way that nobody foresaw; the error goes on to the queue."""
+    """Say in the conditions where a pass as a whole is refused, or fails in a way that nobody foresaw.
+
+    The error goes on to the queue, which tries again later.
+    """
     try:
         yield
+    except Refused as error:
+        _report(services, owner, memory, body, request_refused(error))
+        raise
     except Exception as error:
         if not getattr(error, "expected", False):
-            _report_bug(services, owner, memory, body, error)
+            _report(services, owner, memory, body, internal_error(error))
         raise
 
 
-def _report_bug(
-    services: Services, owner: Owner, memory: Memory, body: Object, error: Exception
+def _report(
+    services: Services, owner: Owner, memory: Memory, body: Object, finding: Finding
 ) -> None:
     """Never raises: the error of the pass is the one to be logged."""
-    document = internal_error(
+    document = failed_pass(
         body.get("status") or {},
         body["metadata"].get("generation", 0),
         services.cluster.clock.now(),
-        error,
+        finding,
     )
     try:
         _write(services, owner, memory, body, document, ())

@@ -38,7 +38,7 @@ from isoloss_operator.reconcile.passes import (
     had_trouble,
     parsed,
     read_jobs,
-    reporting_bugs,
+    reporting_failures,
     tolerated,
     write_status,
 )
@@ -73,7 +73,7 @@ class PredictionReconciler:
         owner = Owner(PREDICTION, key.namespace, key.name, metadata["uid"])
         services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
         memory = self._memories.of(key, owner.uid)
-        with reporting_bugs(services, owner, memory, body):
+        with reporting_failures(services, owner, memory, body):
             return self._pass(key, owner, body, memory)
 
     def _pass(self, key: ResourceKey, owner: Owner, body: Object, memory: Memory) -> float:

@@ -36,7 +36,7 @@ from isoloss_operator.reconcile.passes import (
     had_trouble,
     parsed,
     read_jobs,
-    reporting_bugs,
+    reporting_failures,
     tolerated,
     write_status,
 )
@@ -63,7 +63,7 @@ class SweepReconciler:
         if namesake := self._memories.forget_other(key, owner.uid):
             services.fitter.forget(namesake.uid)
         memory = self._memories.of(key, owner.uid)
-        with reporting_bugs(services, owner, memory, body):
+        with reporting_failures(services, owner, memory, body):
             return self._pass(key, owner, body, memory)
 
     def _pass(self, key: ResourceKey, owner: Owner, body: Object, memory: Memory) -> float:

@@ -371,7 +371,7 @@ ROWS: dict[str, Row] = {
         lambda: observed(write_error="PATCH jobs/target: 403 forbidden"),
         ("True", "Predicted"),
         has_answer=True,
-        also={"Accepted": ("False", "WriteRefused")},
+        also={"Accepted": ("False", "RequestRefused")},
     ),
     "a measured checkpoint and final laws give an answer": Row(
         observed,

@@ -614,7 +614,7 @@ ROWS: dict[str, Row] = {
     "another write that the API server refuses is named": Row(
         lambda: training(write_error="PATCH jobs/demo: 403 forbidden"),
         ("False", "Training"),
-        also={"Accepted": ("False", "WriteRefused")},
+        also={"Accepted": ("False", "RequestRefused")},
     ),
     "a Job of a point that is no longer planned is deleted": Row(
         lambda: replace(training(), spec=parsed(_without_first_rate()), generation=2),

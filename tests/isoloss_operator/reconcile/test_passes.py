@@ -19,7 +19,7 @@ from isoloss_operator.reconcile.passes import (
     after_trouble,
     carry_out,
     had_trouble,
-    reporting_bugs,
+    reporting_failures,
     tolerated,
 )
 from isoloss_operator.settings import Settings
@@ -92,7 +92,7 @@ class RecordingCluster:
 
 def fail_a_pass(cluster: RecordingCluster, error: Exception) -> None:
     services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
-    with reporting_bugs(services, OWNER, Memory("uid"), BODY):
+    with reporting_failures(services, OWNER, Memory("uid"), BODY):
         raise error
 
 
@@ -105,6 +105,19 @@ def test_an_unforeseen_exception_becomes_a_condition_and_goes_on_to_the_queue() 
     assert ready["reason"] == "InternalError"
     assert "KeyError: 'phase'" in ready["message"]
     assert status["observedGeneration"] == 3
+
+
+def test_a_read_that_the_api_server_refuses_is_a_condition_too() -> None:
+    """Somebody took a right from the operator's Role."""
+    cluster = RecordingCluster()
+    with pytest.raises(Refused):
+        fail_a_pass(cluster, Refused("GET jobs: 403 forbidden", 403))
+    (status,) = cluster.statuses
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert (ready["reason"], ready["message"]) == (
+        "RequestRefused",
+        "GET jobs: 403 forbidden; tried again.",
+    )
 
 
 def test_an_expected_error_is_no_bug() -> None:

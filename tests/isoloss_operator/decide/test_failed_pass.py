@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.internal_error import internal_error
+from isoloss_operator.decide.failed_pass import failed_pass, internal_error
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import NOW, condition, observed
 
@@ -11,7 +11,9 @@ BUG = TypeError("'int' object is not subscriptable")
 
 
 def status_after(before: dict[str, object], generation: int = 1) -> ScalingSweepStatus:
-    return ScalingSweepStatus.model_validate(internal_error(before, generation, NOW, BUG))
+    return ScalingSweepStatus.model_validate(
+        failed_pass(before, generation, NOW, internal_error(BUG))
+    )
 
 
 def written(**changes: object) -> dict[str, object]:

@@ -1,0 +1,137 @@
+"""An operator's process between two proxies, and how it is started and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client
+
+from isoloss_operator.cluster.rbac import NAME
+from tests.faults.proxy import Call, Forward, Handler, Proxy, pass_on
+from tests.faults.stage import BUCKET, Stage
+from tests.support.operator_process import OperatorProcess
+
+SETTINGS = {
+    "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.1",
+    "ISOLOSS_STATUS_INTERVAL_SECONDS": "0.2",
+    "ISOLOSS_RESYNC_SECONDS": "5",
+    "ISOLOSS_POD_LOST_SECONDS": "20",
+    "ISOLOSS_API_QPS": "0",
+    # Long, since the rows share a busy machine, where a process may get no time for seconds.
+    "ISOLOSS_LEASE_SECONDS": "30",
+    "ISOLOSS_RENEW_DEADLINE_SECONDS": "20",
+    "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
+}
+
+
+class Chain:
+    """Handlers one after another: the first fault that speaks wins."""
+
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self.handlers: list[Handler] = list(handlers)
+
+    async def __call__(self, call: Call, forward: Forward) -> Any:
+        return await self._at(0, call, forward)
+
+    async def _at(self, index: int, call: Call, forward: Forward) -> Any:
+        if index == len(self.handlers):
+            return await pass_on(call, forward)
+
+        async def onward(inner: Call) -> Any:
+            return await self._at(index + 1, inner, forward)
+
+        return await self.handlers[index](call, onward)
+
+
+@dataclass
+class Server:
+    """An operator's own proxies."""
+
+    api: Proxy
+    store: Proxy
+    api_chain: Chain = field(default_factory=Chain)
+    store_chain: Chain = field(default_factory=Chain)
+
+    def end(self) -> None:
+        """Stop both."""
+        self.api.stop()
+        self.store.stop()
+
+
+def new_server(stage: Stage) -> Server:
+    """Two proxies in front of the stage's servers."""
+    api = Proxy(stage.loop, stage.plane.url, stage.plane.keys.ca).start()
+    store = Proxy(stage.loop, stage.storage.url).start()
+    server = Server(api, store)
+    api.handler, store.handler = server.api_chain, server.store_chain
+    return server
+
+
+def new_operator(
+    stage: Stage,
+    server: Server,
+    namespaces: list[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> OperatorProcess:
+    """An operator that knows the servers by their proxies alone."""
+    folder.mkdir(parents=True)
+    settings = {
+        **stage.storage.environment(),
+        "AWS_ENDPOINT_URL": server.store.url,
+        # Else the first fit of every row looks through the machine's fonts.
+        "MPLCONFIGDIR": str(stage.directory / "matplotlib"),
+        "ISOLOSS_ALLOWED_STORAGE": json.dumps(
+            {"*": [f"s3://{BUCKET}", f"file://{stage.directory}"]}
+        ),
+        **SETTINGS,
+        **(environment or {}),
+    }
+    operator = OperatorProcess(stage.plane, namespaces, folder, settings)
+    direct = json.loads(operator.log_in().read_text())
+    direct["clusters"][0]["cluster"] = {"server": server.api.url}
+    proxied = folder / "kubeconfig.json"
+    proxied.write_text(json.dumps(direct))
+    operator.kubeconfig = proxied
+    return operator
+
+
+def kill_all(operator: OperatorProcess) -> None:
+    """SIGKILL the process and those it started, as the end of a container does.
+
+    Its lease goes, too: that a lease expires is a row of its own, and need not be waited for in all.
+    """
+    assert operator.process is not None
+    family = [operator.process.pid, *_descendants(operator.process.pid)]
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    operator.process.wait()
+    with suppress(Exception):
+        leases = client.CoordinationV1Api(operator.control_plane.api_client())
+        leases.delete_namespaced_lease(NAME, operator.namespaces[0])
+
+
+def hasten_fits(operator: OperatorProcess) -> None:
+    """Let what the operator started run like itself: a fit gives way to all others, and on a machine
+    that is busy with something else it would hardly run at all."""
+    if operator.process is not None:
+        for pid in _descendants(operator.process.pid):
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *_descendants(int(child))]
+    return found
