@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer step-law lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer bench-science lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,8 +93,8 @@ bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-writ
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
 
-step-law: setup ## Regret of every fitting route on the Step Law sweeps (needs the published tables)
-	$(PY) -m benchmarks.step_law
+bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
+	$(PY) -m benchmarks.science
 
 lock: setup ## Resolve the lock files again
 	./scripts/lock.sh

@@ -1,20 +1,24 @@
 """How fast the law engine fits, against the same chain written with scipy.optimize in a loop.
 
-    python -m benchmarks.bench_laws [--repeats 3] [--rival-samples 10] [--large]
+    python -m benchmarks.bench_laws [--repeats 3] [--rival-samples 10] [--skip-large]
 
 One core. The rival does for each bootstrap sample what is usually written: perturb the losses, fit every
 trajectory with curve_fit, find the tokens to each level, fit a parabola per size and level, take the
-cheapest size, fit f, g and L(C) with curve_fit. Its time per sample is measured and scaled up.
+cheapest size, fit f, g and L(C) with curve_fit. Its time per sample is measured and scaled up. A last line has
+time and memory of densely logged runs, in a process of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
+import resource
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -115,6 +119,20 @@ def spread(times: Sequence[float]) -> str:
     return f"{statistics.median(times):.3f} s [{min(times):.3f}, {max(times):.3f}]"
 
 
+DENSE_RUNS, DENSE_EVALUATIONS = 50, 4000
+
+
+def dense_fit() -> tuple[float, float]:
+    """(seconds, MiB beyond what the process took before) of a fit of densely logged runs."""
+    grid = Grid(rates=5, batches=5, evaluations=DENSE_EVALUATIONS)
+    runs = planted_runs(Planted(), grid, np.random.default_rng(0), NOISE)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    fit_laws(runs[:DENSE_RUNS], FitOptions())
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return time.perf_counter() - start, (after - before) / 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
@@ -147,6 +165,9 @@ def main() -> None:
         large = planted_runs(Planted(), grid, rng, NOISE)[:2000]
         times = seconds(lambda: fit_laws(large, options), min(arguments.repeats, 3))
         print(f"{len(large)} runs x 40 evaluations, {SAMPLES} bootstrap samples: {spread(times)}")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        taken, memory = process.submit(dense_fit).result()
+    print(f"{DENSE_RUNS} runs x {DENSE_EVALUATIONS} evaluations: {taken:.2f} s, {memory:.0f} MiB")
 
 
 if __name__ == "__main__":

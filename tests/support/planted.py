@@ -114,6 +114,75 @@ class Deviating:
 
 
 @dataclass(frozen=True)
+class ScatteredGradients:
+    """A surface on which every size's valley is pushed by a random slope, as those of published sweeps are.
+
+    A slope moves the optimum by the inverse Hessian: little in a steep valley, far along a flat ridge.
+    """
+
+    base: Planted
+    seed: int
+    scatter: float
+    """Standard deviation of the slope, ln D per ln x."""
+
+    def _shift(self, n: float) -> tuple[float, float]:
+        rng = np.random.default_rng([self.seed, round(n)])
+        xx, xy, yy = self.base.curvature
+        moved = np.linalg.solve([[xx, xy], [xy, yy]], self.scatter * rng.standard_normal(2))
+        return float(moved[0]), float(moved[1])
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        return self.base.rate(n, d) * float(np.exp(self._shift(n)[0]))
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        return self.base.batch(n, d) * float(np.exp(self._shift(n)[1]))
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        x, y = self._shift(n)
+        return self.base.loss(n, d, b * float(np.exp(-y)), lr * float(np.exp(-x)))
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops: that of the base."""
+        return self.base.best_size(flops)
+
+
+@dataclass(frozen=True)
+class Skewed:
+    """A surface that is much steeper above the best learning rate than below: a cliff.
+
+    The parabola's x^2 / 2 becomes (e^(s x) - 1 - s x) / s^2, of the same curvature at the optimum.
+    """
+
+    base: Planted
+    skew: float = 1.5
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        return self.base.rate(n, d)
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        return self.base.batch(n, d)
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        x, s = float(np.log(lr / self.rate(n, d))), self.skew
+        excess = (np.exp(s * x) - 1.0 - s * x) / s**2 - 0.5 * x * x
+        wasted = float(np.exp(-self.base.curvature[0] * excess))
+        # Wasted tokens of the valley's asymmetric part act like fewer tokens at the same optimum.
+        rest, at = self.base.loss(n, d, b, lr), self.base
+        floor = at.irreducible + at.size_coefficient * n**-at.size_exponent
+        return float(floor + (rest - floor) * wasted**-at.token_exponent)
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops: that of the base."""
+        return self.base.best_size(flops)
+
+
+@dataclass(frozen=True)
 class Grid:
     """What is trained: sizes with their tokens and a grid around their optimum."""
 

@@ -41,12 +41,20 @@ def planted_runs(
     half = evaluations // 2
     for index, run in enumerate(runs):
         if run.batch_size == batches[0] and run.learning_rate == rates[-1]:
-            runs[index] = replace(
-                run, diverged=True, tokens=run.tokens[:half], losses=run.losses[:half]
-            )
-    last = runs[-1]
-    runs[-1] = replace(last, finished=False, tokens=last.tokens[:-6], losses=last.losses[:-6])
+            runs[index] = replace(_until(run, half), diverged=True)
+    runs[-1] = replace(_until(runs[-1], evaluations - 6), finished=False)
     return tuple(runs)
+
+
+def _until(run: Run, count: int) -> Run:
+    """Its first evaluations."""
+    errors = run.loss_standard_errors
+    return replace(
+        run,
+        tokens=run.tokens[:count],
+        losses=run.losses[:count],
+        loss_standard_errors=None if errors is None else errors[:count],
+    )
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +21,10 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.errors import BadInput
+from isoloss.laws import FitOptions, Laws, Run, SizeTrend, fit_laws
 from isoloss.laws_files import write_laws
+from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 
@@ -66,6 +69,22 @@ def fit(
         int, typer.Option(min=20, max=20_000, help="Number of bootstrap draws for the intervals.")
     ] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out the run of this name. May be given more than once."),
+    ] = None,
+    size_trend: Annotated[
+        str | None,
+        typer.Option(
+            help="With one size: take the trend over sizes from this published law, as published:NAME."
+        ),
+    ] = None,
+    keep_outliers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-outliers", help="Keep even runs whose losses cannot be theirs; they are named."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
@@ -76,6 +95,9 @@ def fit(
         form=form.value,
         bootstrap_samples=bootstrap_samples,
         seed=seed,
+        exclude=tuple(exclude or ()),
+        size_trend=_size_trend(size_trend, given.runs),
+        keep_outliers=keep_outliers,
     )
     laws = fit_laws(given.runs, options, provisional=given.provisional)
     if out is not None:
@@ -86,6 +108,18 @@ def fit(
         print_warnings([*given.warnings, *laws.warnings])
         _print_laws(laws, out)
     return REFUSED if laws.refusals else ANSWERED
+
+
+def _size_trend(name: str | None, runs: Sequence[Run]) -> SizeTrend | None:
+    """A published law's exponents of N near the largest run."""
+    if name is None or not runs:
+        return None
+    params = max(run.params for run in runs)
+    tokens = max((float(run.tokens[-1]) for run in runs if len(run.tokens)), default=20.0 * params)
+    try:
+        return SizeTrend(name, *size_exponents(name, params, tokens))
+    except NotApplicable as problem:
+        raise BadInput(f"--size-trend: {problem}") from problem
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         RefusalReason,
         Route,
         Run,
+        SizeTrend,
         Status,
     )
     from isoloss.laws.refusals import refused_laws
@@ -68,6 +69,7 @@ _HOMES = {
         "RefusalReason",
         "Route",
         "Run",
+        "SizeTrend",
         "Status",
     ),
     "refusals": ("refused_laws",),
@@ -117,6 +119,7 @@ __all__ = [
     "Route",
     "Run",
     "Selection",
+    "SizeTrend",
     "Status",
     "SurfaceLaw",
     "fit_laws",

@@ -9,6 +9,7 @@ import numpy as np
 
 from isoloss.laws.data.trajectories import Collected, Trajectory
 from isoloss.laws.iso_loss.estimate import IsoLossFit
+from isoloss.laws.iso_loss.one_size import WARNING
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import FitOptions, Run, Status
@@ -53,7 +54,7 @@ def assemble(
         frontier=() if frontier is None else frontier_results(frontier, fitted),
         contours=_kept_contours(iso_loss),
         excluded=collected.excluded,
-        warnings=_warnings(iso_loss),
+        warnings=(*collected.warnings, *_warnings(iso_loss)),
         data=_data_range(runs, collected.trajectories, frontier),
         draws=_kept_draws(estimates),
         sequence_length=runs[0].sequence_length,
@@ -81,6 +82,8 @@ def _warnings(iso_loss: IsoLossFit) -> tuple[str, ...]:
             f"The irreducible loss is poorly determined: the data allow {low:.3g} to {high:.3g} nats. "
             "Predictions include this uncertainty; set the irreducible loss if you know it."
         )
+    if len(iso_loss.sizes) == 1 and curve.refusal is None:
+        found.append(WARNING)
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found
         winners = np.unique(np.round(iso_loss.frontier.log_params[0, used], 6))

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.data.trajectories import USUAL_RUN_NOISE, Trajectory
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Interval, Refusal
 
-PRIOR_RUN_NOISE = 4e-4
-"""Relative loss noise from run to run where the data cannot show it: 0.0013 nats at 3.3."""
+PRIOR_RUN_NOISE = USUAL_RUN_NOISE
+"""Relative loss noise from run to run where the data cannot show it."""
 PRIOR_FREEDOM = 2.0
 """Weight of that prior, in degrees of freedom."""
 
@@ -86,6 +86,14 @@ def evaluation_noise(trajectories: Sequence[Trajectory]) -> float:
     return float(1.4826 * np.median(np.abs(np.concatenate(dense))))
 
 
+def replicate_noise(trajectories: Sequence[Trajectory]) -> tuple[float, float]:
+    """(sum of squares of ln L, its degrees of freedom) that replicates show for averaged trajectories."""
+    return (
+        sum(t.replicate_squares for t in trajectories),
+        float(sum(t.replicate_freedom for t in trajectories)),
+    )
+
+
 def estimate_noise(
     trajectories: Sequence[Trajectory],
     fits: Sequence[tuple[Size, int, Parabola | Refusal]],
@@ -105,9 +113,12 @@ def estimate_noise(
         gain = np.array([(size.weights[i][level] ** 2).sum() for i in used])
         explained += parabola.freedom * evaluation**2 * float(np.average(gain, weights=weights))
     prior = PRIOR_FREEDOM * levels
-    variance = (max(total - explained, 0.0) + prior * PRIOR_RUN_NOISE**2) / (freedom + prior)
+    squares, replicates = replicate_noise(trajectories)
+    weight = freedom + prior + levels * replicates
+    shown = max(total - explained, 0.0) + prior * PRIOR_RUN_NOISE**2 + levels * squares
+    variance = shown / weight
     # Levels of one trajectory repeat nearly the same residual: count each size about once.
-    return Noise(evaluation, float(np.sqrt(variance)), (freedom + prior) / levels)
+    return Noise(evaluation, float(np.sqrt(variance)), weight / levels)
 
 
 def draw_log_tokens(size: Size, noise: Noise, source: DrawSource) -> Array:

@@ -10,6 +10,7 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.curves import Drawn, Number
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import FitOptions, Refusal, Route
+from isoloss.laws.results import SurfaceLaw
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,12 @@ class Target:
     log_params: Number | None = None
     """ln N; None: of the compute-optimal size."""
     log_tokens: Number | None = None
+
+    def place(self, surface: SurfaceLaw) -> tuple[Number, Number] | None:
+        """(ln N, ln D), as given or on the sweep's frontier; None where neither is known."""
+        if self.log_params is not None and self.log_tokens is not None:
+            return self.log_params, self.log_tokens
+        return surface.on_the_frontier(self.log_flops)
 
 
 class OptimumDraws(NamedTuple):

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
-from isoloss.laws.data.trajectories import collect
+from isoloss.laws.data.screening import screen
 from isoloss.laws.iso_loss.estimate import fit_iso_loss
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, FitOptions, Run, Status
+from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws
 from isoloss.laws.selection import select_route
@@ -23,12 +24,14 @@ def fit_laws(
 ) -> Laws:
     """Laws or typed refusals from the runs of a sweep; `provisional` marks those of a partial one.
 
-    Raises InvalidRunError where a run's numbers are impossible (negative losses, tokens out of order).
+    Raises InvalidRunError where a run's numbers are impossible (negative losses, tokens out of order), and
+    for a name in `options.exclude` that no run has.
     """
-    refusal = refuse_mixture(runs)
+    refusal = refuse_mixture([run for run in runs if run.name not in options.exclude])
     if refusal is not None:
         return refused_laws(refusal, runs, options)
-    collected = collect(runs)
+    screened = screen(runs, options)
+    collected = screened.collected
     if collected.refusals:
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
     fitted: Status = "provisional" if provisional else "fitted"
@@ -37,6 +40,8 @@ def fit_laws(
     surface = fit_joint_surface(trajectories, options, fitted)
     surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
     selection = select_route(trajectories, (iso_loss.estimate, surface), options)
+    warnings = (*collected.warnings, *outlier_warnings(runs, screened, surface.law, options))
+    collected = replace(collected, warnings=warnings)
     return assemble(runs, options, fitted, collected, Estimates(iso_loss, surface, selection))
 
 

@@ -71,7 +71,10 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
         log_losses=t.log_losses[keep],
         smooth=t.smooth[keep],
         smoother=block / np.where(np.abs(sums) > 0.1, sums, 1.0),
-        residuals=t.residuals[keep],
+        residuals=t.residuals[: int(keep.sum())],
+        sources=t.sources[keep],
+        counts=t.counts[keep],
+        own_variance=t.own_variance[keep],
         end=min(t.end, float(limit)),
     )
 

@@ -86,6 +86,15 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class SizeTrend:
+    """How the best settings depend on the size at equal tokens, taken from elsewhere: LR ~ N^a, B ~ N^b."""
+
+    name: str
+    learning_rate_exponent: float
+    batch_size_exponent: float
+
+
+@dataclass(frozen=True)
 class FitOptions:
     """How to fit."""
 
@@ -97,6 +106,12 @@ class FitOptions:
     interval: float = 0.80
     max_extrapolation: float = 1000.0
     """Largest C_total over the largest compute seen before a prediction is refused."""
+    exclude: tuple[str, ...] = ()
+    """Names of runs to leave out."""
+    size_trend: SizeTrend | None = None
+    """Used where there is one size; None: refuse there."""
+    keep_outliers: bool = False
+    """Keep even runs whose losses cannot be theirs; they are named in any case."""
 
 
 DEFAULTS = FitOptions()

@@ -1,11 +1,9 @@
-"""Quantiles of the normal and of Student's distribution, without scipy.
+"""Quantiles of Student's distribution, without scipy.
 
 A prediction needs nothing else of scipy.special, whose import takes longer than the prediction.
 """
 
 from __future__ import annotations
-
-from statistics import NormalDist
 
 import numpy as np
 
@@ -13,12 +11,6 @@ from isoloss.laws.arrays import Array
 
 STEPS = 4000
 """Of the integration; errors are below 1e-6 of a quantile from one degree of freedom on."""
-
-
-def normal_quantiles(levels: Array) -> Array:
-    """The standard normal's, of probabilities between 0 and 1."""
-    normal = NormalDist()
-    return np.array([normal.inv_cdf(float(level)) for level in levels])
 
 
 def student_quantiles(freedom: float, levels: Array) -> Array:

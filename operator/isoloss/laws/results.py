@@ -143,11 +143,23 @@ class SurfaceLaw:
     flops_per_token_per_param: Real = 6.0
     cells: int = 0
     points: int = 0
-    scatter: Array | None = None
-    """(2,) standard deviations of ln LR and ln B of single (N, D) cells about the law, noise apart."""
+    law_covariance: Array | None = None
+    """(6, 6) of the planes' coefficients: constant, of_params, of_tokens of ln LR, then of ln B."""
+    target_covariance: Array | None = None
+    """(2, 2) of ln LR and ln B of single (N, D) cells about the law, noise apart."""
+    token_slope: Real | None = None
+    """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     same_at_all_sizes: tuple[Quantity, ...] = ()
     """What does not depend on the size at equal tokens, as far as the largest size tells."""
     refusal: Refusal | None = None
+
+    def on_the_frontier(self, log_flops: Array) -> tuple[Array, Array] | None:
+        """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, where that is known."""
+        if self.frontier_log_ratio is None:
+            return None
+        per_param = np.log(self.flops_per_token_per_param)
+        n = np.asarray(0.5 * (log_flops - per_param - self.frontier_log_ratio), dtype=float)
+        return n, n + self.frontier_log_ratio
 
 
 @dataclass(frozen=True)

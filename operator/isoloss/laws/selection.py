@@ -16,7 +16,6 @@ from isoloss.laws.estimates import Estimate, Target
 from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
 from isoloss.laws.model import FitOptions, Route
 from isoloss.laws.results import HeldOutScore, Selection
-from isoloss.laws.surface.form_error import USUAL
 
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
@@ -25,6 +24,8 @@ SEED_NOISE = 0.001
 SURE = 2.0
 INDEPENDENT = 4.0
 """Cells of one held-out size share their runs or their size: they count as this many."""
+USUAL_SHIFT = 0.055
+"""Of ln LR and ln B of a cell about any law, as in published sweeps."""
 SAMPLES = 50
 """Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 
@@ -84,7 +85,7 @@ def _better(
 
 def _weights(cells: Sequence[HeldOutCell]) -> Array:
     """A cell whose own optimum is poorly known judges little."""
-    return np.array([1.0 / (USUAL**2 + cell.variance.mean()) for cell in cells])
+    return np.array([1.0 / (USUAL_SHIFT**2 + cell.variance.mean()) for cell in cells])
 
 
 def _regrets(estimate: Estimate, cells: Sequence[HeldOutCell]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,56 @@ def test_a_place_that_can_not_be_written_is_named(
 
 def test_numbers_in_the_written_file_are_finite(planted_laws: Path) -> None:
     json.loads(planted_laws.read_text(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_a_run_is_excluded_by_name(isoloss: Isoloss, planted_table: Path) -> None:
+    name = "n30m-b32-lr0.000125"
+    document = isoloss("fit", planted_table, "--exclude", name, "--json").document
+    assert {"run": name, "reason": "excluded as asked"} in document["excluded"]
+    ended = isoloss("fit", planted_table, "--exclude", "bogus", "--json")
+    assert ended.code == 2
+    assert "bogus" in ended.document["error"]["message"]
+
+
+def test_a_run_that_cannot_be_right_is_left_out_unless_it_is_wanted(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    runs = [
+        replace(r, losses=r.losses - 0.15) if r.name == "n100m-b512-lr0.002" else r
+        for r in planted_runs()
+    ]
+    table = tmp_path / "outlier.csv"
+    table.write_bytes(planted_csv(runs))
+    document = isoloss("fit", table, "--json").document
+    assert [e["run"] for e in document["excluded"] if "neighbours" in e["reason"]] == [
+        "n100m-b512-lr0.002"
+    ]
+    kept = isoloss("fit", table, "--keep-outliers", "--json").document
+    assert not [e for e in kept["excluded"] if "neighbours" in e["reason"]]
+    assert any("Kept; without it" in warning for warning in kept["warnings"])
+
+
+def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    table, laws = tmp_path / "one.csv", tmp_path / "laws.json"
+    table.write_bytes(planted_csv(planted_runs(sizes=(100e6,))))
+    question = ("--total-flops", "6e18", "--params", "2e8", "--json")
+    plain = isoloss("fit", table, "--out", laws, "--json")
+    assert plain.code == 3
+    assert plain.document["loss_compute"]["status"] == "fitted"
+    assert isoloss("predict", laws, *question).code == 3
+    isoloss("fit", table, "--size-trend", "published:step-law", "--out", laws)
+    answered = isoloss("predict", laws, *question)
+    assert answered.code == 0
+    (marked,) = [w for w in answered.document["warnings"] if "published:step-law" in w]
+    assert "N^-0.713" in marked
+
+
+@pytest.mark.parametrize("name", ["published:bogus", "bogus"])
+def test_a_size_trend_of_an_unknown_law_lists_the_known_ones(
+    isoloss: Isoloss, planted_table: Path, name: str
+) -> None:
+    ended = isoloss("fit", planted_table, "--size-trend", name, "--json")
+    assert ended.code == 2
+    assert "published:step-law" in ended.document["error"]["message"]

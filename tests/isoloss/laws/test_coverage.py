@@ -9,8 +9,6 @@ import pytest
 from benchmarks.coverage import GRIDS, SCENARIOS, Scenario, Tally, probe, sweep_runs, usual
 from isoloss.laws import (
     FitOptions,
-    Interval,
-    Point,
     PredictionQuery,
     Refusal,
     RefusalReason,
@@ -19,8 +17,16 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.laws.answer.foundation import foundation, too_vague
-from isoloss.laws.surface.form_error import USUAL, Residuals, scatter, scatter_freedom
+from isoloss.laws.answer.expected_regret import expected_regret, too_vague
+from isoloss.laws.answer.foundation import foundation
+from isoloss.laws.estimates import Target
+from isoloss.laws.surface.form_error import (
+    USUAL,
+    Residuals,
+    scatter,
+    scatter_freedom,
+    usual_scatter,
+)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -94,24 +100,26 @@ def test_two_sizes_do_not_show_their_scatter_and_the_answer_says_what_it_assumes
     laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
     (sentence,) = [w for w in found.warnings if "With 2 sizes" in w]
-    assert "6 %" in sentence
-    assert found.learning_rate.high / found.learning_rate.low > np.exp(2 * USUAL)
+    assert "published sweeps" in sentence
+    usual = np.sqrt(usual_scatter(laws.surface.curvature))
+    at_least = np.exp(2 * np.linalg.norm(np.linalg.inv(laws.surface.curvature) * usual, axis=1))
+    assert found.learning_rate.high / found.learning_rate.low > at_least[0]
+    assert found.batch_size.high / found.batch_size.low > at_least[1]
 
 
 def scatter_of(deviation: float, sizes: int, own_runs: float = 1.0) -> np.ndarray:
-    """Found where cells' optima deviate by a known amount, each seen through 25 noisy points."""
+    """Found where cells' slopes deviate by a known amount, each seen through 25 noisy points."""
     rng = np.random.default_rng(0)
-    hessian = np.array([[0.9, 0.2], [0.2, 0.6]])
     logs = np.repeat(19.0 + np.arange(sizes), 4)
     cell = np.repeat(np.arange(len(logs)), 25)
     positions = rng.uniform(-1.0, 1.0, (len(cell), 2))
-    shifts = deviation * rng.standard_normal((len(logs), 2))
-    values = -(positions * (shifts @ hessian)[cell]).sum(1) + 0.02 * rng.standard_normal(len(cell))
+    slopes = deviation * rng.standard_normal((len(logs), 2))
+    values = (positions * slopes[cell]).sum(1) + 0.02 * rng.standard_normal(len(cell))
     residuals = Residuals(positions, cell, values, np.ones(len(cell)), 0.02**2, own_runs)
-    return scatter(residuals, logs.tolist(), hessian, 0).total
+    return scatter(residuals, logs.tolist(), np.zeros((2, 2)), 0).total
 
 
-@pytest.mark.parametrize("deviation", [0.055, 0.1, 0.3])
+@pytest.mark.parametrize("deviation", [0.02, 0.055, 0.1, 0.3])
 def test_the_scatter_of_cells_about_the_law_is_found(deviation):
     assert scatter_of(deviation, 8) == pytest.approx(deviation, rel=0.4)
 
@@ -130,13 +138,31 @@ def test_evaluations_of_one_run_count_once_for_the_scatter():
     assert scatter_freedom(2) < scatter_freedom(5)
 
 
-def test_an_interval_wider_than_a_factor_of_ten_is_no_answer():
-    wide = Point(Interval(2e-4, 1.8e-4, 2.2e-4), Interval(100.0, 20.0, 500.0), 1e20)
-    refusal = too_vague(wide)
-    assert refusal is not None
+def target(flops: float) -> Target:
+    return Target(np.array([np.log(flops)]), np.log(1e9), np.log(flops / 6e9))
+
+
+def test_an_answer_is_refused_for_the_tokens_it_would_waste_and_not_for_its_width():
+    """The same errors cost ten times as much in a valley that is ten times as steep."""
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    wide = replace(laws.surface, target_covariance=0.9**2 * np.eye(2))
+    flat = replace(laws, surface=replace(wide, curvature=0.05 * np.eye(2)))
+    steep = replace(laws, surface=replace(wide, curvature=0.5 * np.eye(2)))
+    assert too_vague(expected_regret(flat, "surface", target(1e20))) is None
+    refusal = too_vague(expected_regret(steep, "surface", target(1e20)))
     assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
-    assert "batch size" in refusal.message
-    assert too_vague(replace(wide, batch_size=Interval(100.0, 80.0, 120.0))) is None
+    assert "of the tokens" in refusal.message
+    assert refusal.figures["expected_regret"] > 0
+
+
+def test_whether_an_answer_is_too_vague_does_not_depend_on_the_seed():
+    runs = runs_of(BY_NAME["e noise 3 x"], "two-3x3")
+    costs = set()
+    for seed in range(5):
+        laws = fit_laws(runs, replace(OPTIONS, seed=seed))
+        for route in ("surface", "iso-loss"):
+            costs.add((route, expected_regret(laws, route, target(1e21)).tokens))
+    assert len(costs) == 2
 
 
 def test_iso_loss_laws_do_not_answer_where_all_runs_together_show_no_optimum():

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from isoloss.laws.answer.prediction import Point
 from isoloss.laws.answer.query_refusals import law_figures
-from isoloss.laws.curves import SMALLEST
 from isoloss.laws.held_out import FEWEST_SIZES
 from isoloss.laws.model import Refusal, RefusalReason, Route
 from isoloss.laws.results import Laws
-from isoloss.laws.surface.form_error import USUAL
 
-PERCENT = 100.0
-WIDEST_ANSWER = 10.0
-"""Widest interval of an answer, high over low. A wider one is no better than a guess."""
 NO_MINIMUM = frozenset(
     {
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
@@ -38,24 +32,6 @@ def contradicted(laws: Laws) -> Refusal | None:
     )
 
 
-def too_vague(answer: Point) -> Refusal | None:
-    """Refuse an interval so wide that its middle is only a number."""
-    for words, found in (
-        ("learning rate", answer.learning_rate),
-        ("batch size", answer.batch_size),
-    ):
-        width = found.high / max(found.low, SMALLEST)
-        if width > WIDEST_ANSWER:
-            return Refusal(
-                RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
-                f"The best {words} is only known to be between {found.low:.2g} and {found.high:.2g}, "
-                f"a factor of {width:.2g}; the limit is {WIDEST_ANSWER:.0f}. The optimum is too flat or the "
-                "target too far away for this sweep's noise. Add runs, or reduce the noise.",
-                {"low": found.low, "high": found.high, "limit": WIDEST_ANSWER},
-            )
-    return None
-
-
 def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
     """Sentences about an answer by `route`; none where both routes stand and sizes were compared."""
     found = [*_missing_route(laws, route)]
@@ -65,11 +41,20 @@ def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
             "is within their scatter, and without it the largest size was predicted better."
             for name in laws.surface.same_at_all_sizes
         ]
-    sizes = len(laws.data.sizes)
+    sizes, trend = len(laws.data.sizes), laws.options.size_trend
+    if trend is not None and sizes == 1:
+        found.append(
+            f"The trend over sizes is that of {trend.name} (learning rate ~ N^{trend.learning_rate_exponent:.3g}, batch "
+            f"size ~ N^{trend.batch_size_exponent:.3g} at equal tokens), not of this sweep."
+        )
+    elif trend is not None:
+        found.append(
+            f"The trend over sizes of {trend.name} was not used: {sizes} sizes show their own."
+        )
     if 0 < sizes < FEWEST_SIZES:
         found.append(
             f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "
-            f"{PERCENT * USUAL:.0f} %, as in published sweeps."
+            "as much as published sweeps show."
         )
     return tuple(found)
 

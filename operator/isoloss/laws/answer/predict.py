@@ -11,7 +11,8 @@ from isoloss.laws.answer.composition import (
     composition_sentence,
     with_composition_error,
 )
-from isoloss.laws.answer.foundation import contradicted, foundation, too_vague
+from isoloss.laws.answer.expected_regret import expected_regret, too_vague
+from isoloss.laws.answer.foundation import contradicted, foundation
 from isoloss.laws.answer.limits import implausible, refuse_distance
 from isoloss.laws.answer.prediction import (
     Extrapolation,
@@ -28,6 +29,7 @@ from isoloss.laws.answer.routes import (
     loss_curve,
     route_answers,
     target_loss,
+    target_of,
 )
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
@@ -121,7 +123,8 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         )
     route = _route(laws, query, routes)
     chosen = routes[route]
-    doubt = implausible(laws, chosen) or too_vague(chosen)
+    vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
+    doubt = implausible(laws, chosen) or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
     errors, level = composition_error(query), laws.options.interval

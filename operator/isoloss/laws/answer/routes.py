@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.answer.form_error import form_error, form_freedom
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
@@ -11,19 +12,12 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate
 from isoloss.laws.model import Interval, Route
-from isoloss.laws.quantiles import normal_quantiles, student_quantiles
+from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.results import Laws
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
-from isoloss.laws.surface.form_error import USUAL, scatter_freedom
 
-FORM_ERRORS = (0.006, 0.012)
-"""Of ln LR and ln B: no law is exact, and B moves farther along a sweep than LR."""
-UNTESTED = 0.1
-"""Of ln x, where no data could be held out to see how a law errs."""
-NORMAL_LEVELS, STUDENT_LEVELS = 11, 21
-"""Quantiles that stand for the distributions of a law's own error and of the target's."""
-NEAREST, FARTHEST = 0.25, 3.0
-"""Bounds of the share of the held-out error that an answer carries, by its distance."""
+STUDENT_LEVELS = 51
+"""Quantiles that stand for the distribution of a law's own error."""
 
 
 def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
@@ -79,12 +73,17 @@ def estimates_of(laws: Laws) -> tuple[Estimate, ...]:
     )
 
 
+def target_of(laws: Laws, query: PredictionQuery, total: Array) -> Target:
+    """Where the optimum is asked for, at ln C (draws)."""
+    if query.params is None:
+        return Target(total)
+    log_params = float(np.log(query.params))
+    return Target(total, log_params, total - np.log(flops_per_token(laws, query)))
+
+
 def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Route, Point]:
     """Every estimate that can answer at ln C (draws)."""
-    target = Target(total)
-    if query.params is not None:
-        log_params = float(np.log(query.params))
-        target = Target(total, log_params, total - np.log(flops_per_token(laws, query)))
+    target = target_of(laws, query, total)
     found = {estimate.route: estimate.answer(target) for estimate in estimates_of(laws)}
     return {
         route: _point(laws, route, answer, total)
@@ -93,25 +92,17 @@ def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Rout
     }
 
 
-def _widened(laws: Laws, route: Route, answer: OptimumDraws, total: Array) -> list[Array]:
-    """The draws with the law's own error added: what it missed on held-out data beyond noise.
+def _widened(laws: Laws, route: Route, answer: OptimumDraws) -> list[Array]:
+    """The draws with the law's own error added: how far the target's optimum deviates from any law.
 
-    That error is assumed to grow with the distance in ln C from the data.
+    What the coefficients do not know grows with the distance from the data by itself; this does not.
     """
-    score = laws.selection.score_of(route)
-    unexplained = (UNTESTED, UNTESTED)
-    if score is not None:
-        unexplained = (score.unexplained_learning_rate_error, score.unexplained_batch_size_error)
-    beyond = total[0] - np.log(laws.data.largest_flops or np.exp(total[0]))
-    share = float(np.clip(beyond / laws.selection.log_distance, NEAREST, FARTHEST))
-    scatter = _scatter(laws)
-    freedom = scatter_freedom(len(laws.data.sizes))
+    errors = form_error(laws, route)
+    quantiles = student_quantiles(form_freedom(laws, route), _levels(STUDENT_LEVELS))
     widened = []
-    for k, (draws, error) in enumerate(zip(answer, unexplained, strict=True)):
-        form = np.hypot(FORM_ERRORS[k], share * error) * normal_quantiles(_levels(NORMAL_LEVELS))
-        own = scatter[k] * student_quantiles(freedom, _levels(STUDENT_LEVELS))
+    for draws, error in zip(answer, errors, strict=True):
         # Every draw meets every error: the errors add no luck of their own to the interval.
-        everything = np.add.outer(np.add.outer(draws[1:], form), own)
+        everything = np.add.outer(draws[1:], error * quantiles)
         widened.append(np.concatenate([draws[:1], everything.ravel()]))
     return widened
 
@@ -121,15 +112,9 @@ def _levels(count: int) -> Array:
     return (np.arange(count) + 0.5) / count
 
 
-def _scatter(laws: Laws) -> Array:
-    """(2,) of ln LR and ln B: how far the target's own optimum deviates from any law."""
-    found = laws.surface.scatter
-    return np.full(2, USUAL) if found is None else found
-
-
 def _point(laws: Laws, route: Route, found: OptimumDraws, total: Array) -> Point:
     level = laws.options.interval
-    answer = _widened(laws, route, found, total)
+    answer = _widened(laws, route, found)
     target = target_loss(laws, total)
     return Point(
         learning_rate=exponential(answer[0], level),

@@ -16,8 +16,9 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
+from isoloss.laws.data.replicates import SAME_TOKENS
 from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
-from isoloss.laws.data.trajectories import SAME_TOKENS, Trajectory
+from isoloss.laws.data.trajectories import Trajectory
 
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4
@@ -25,6 +26,9 @@ HIGHEST_FLOOR = 0.95
 """Of a best curve, as a share of its lowest loss: three noisy cells must not bend it more."""
 NEAREST_FLOOR = 1e-9
 """Nats above a best curve's floor that a loss counts as at least, so that ln D stays finite."""
+LATE = 0.25
+"""Share of a size's tokens from which cells count as late: answers are for the end of runs, and the best batch
+size grows fourfold on the way there."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,14 @@ def make_cells(trajectories: Sequence[Trajectory]) -> list[Cell]:
         if chosen:
             cells += _cells_of_size(float(np.log(params)), chosen)
     return cells
+
+
+def late_cells(cells: Sequence[Cell]) -> list[Cell]:
+    """Those from LATE of their size's tokens on."""
+    last: dict[float, float] = {}
+    for cell in cells:
+        last[cell.log_params] = max(cell.log_tokens, last.get(cell.log_params, -np.inf))
+    return [c for c in cells if c.log_tokens >= last[c.log_params] + np.log(LATE) - SAME_TOKENS]
 
 
 def _cells_of_size(log_params: float, chosen: list[tuple[int, Trajectory]]) -> list[Cell]:

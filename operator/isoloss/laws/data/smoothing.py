@@ -12,10 +12,13 @@ USUAL_SLOPE = 0.03
 """-dlnL/dlnD where a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 
 
-def smooth_losses(x: Array, y: Array) -> tuple[Array, Array, Array]:
+def smooth_losses(
+    x: Array, y: Array, counts: Array, own_variance: Array
+) -> tuple[Array, Array, Array]:
     """(smoothed and not increasing (n,), smoother (n, n), residuals (n,)) of ln L over ln D.
 
-    A tricube kernel over the nearest evaluations; the residuals are scaled for the freedom it took.
+    A tricube kernel over the nearest evaluations. Each is the mean of `counts`, and weighs less where it
+    has an error of its own. The residuals are those of single evaluations, scaled for the freedom it took.
     """
     n = len(x)
     if n < DENSE:
@@ -24,11 +27,34 @@ def smooth_losses(x: Array, y: Array) -> tuple[Array, Array, Array]:
     distance = np.abs(x[:, None] - x[None, :])
     radius = np.sort(distance, axis=1)[:, neighbours - 1] * 1.0001
     weight = np.clip(1.0 - (distance / radius[:, None]) ** 3, 0.0, None) ** 3
-    smoother = _local_lines(x, weight)
+    smoother = _local_lines(x, weight * _worth(counts, own_variance))
     smooth = smoother @ y
     freedom = np.clip(1.0 - 2.0 * np.diag(smoother) + (smoother**2).sum(1), 0.1, None)
     residuals = (y - smooth) / np.sqrt(freedom)
+    if counts.max() > 1:
+        residuals = _scatter_of_means(y, counts)
     return np.minimum.accumulate(smooth), smoother, residuals
+
+
+def _scatter_of_means(y: Array, counts: Array) -> Array:
+    """(n - 2,) residuals of single evaluations, from means of evenly spaced ones.
+
+    Against their neighbours: means are known so well that the smoother's own bending would pass for noise.
+    """
+    difference = y[1:-1] - 0.5 * (y[:-2] + y[2:])
+    variance = 1.0 / counts[1:-1] + 0.25 / counts[:-2] + 0.25 / counts[2:]
+    return np.asarray(difference / np.sqrt(variance), dtype=float)
+
+
+def _worth(counts: Array, own_variance: Array) -> Array:
+    """(n,) weights: the inverse of the stated variance, or the number of evaluations where none is stated.
+
+    The median error stands in for the noise that nobody states.
+    """
+    usual = float(np.median(own_variance))
+    if usual <= 0.0:
+        return counts
+    return np.asarray(usual / (own_variance + usual), dtype=float)
 
 
 def _local_lines(x: Array, weight: Array) -> Array:

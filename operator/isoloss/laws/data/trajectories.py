@@ -13,17 +13,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.data.evaluations import Evaluations, own_variance, shared_error
+from isoloss.laws.data.replicates import (
+    Replicates,
+    merge_replicates,
+    refuse_differences,
+    replicate_warning,
+)
 from isoloss.laws.data.smoothing import DENSE, smooth_losses
-from isoloss.laws.model import InvalidRunError, Refusal, RefusalReason, Run
+from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 
-SAME_TOKENS = 0.005
-"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
+USUAL_RUN_NOISE = 4e-4
+"""Of ln L from run to run: 0.0013 nats at 3.3."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median means a diverged run, even if it is not marked."""
 
@@ -46,16 +53,32 @@ class Trajectory:
     smoother: Array
     """(n, n): smooth = smoother @ log_losses before it was made monotone."""
     residuals: Array
-    """ln L less its smoothed value, scaled up for the freedom the smoother took."""
+    """Errors of single evaluations' ln L, as far as the trajectory shows them."""
     end: float
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
     finished: bool
+    sources: Indices
+    """(n,) which of `names` an evaluation is from."""
+    counts: Array
+    """(n,) evaluations that each of `log_losses` is the mean of."""
+    own_variance: Array
+    """(n,) of `smooth`, as the trainer states it, beyond what all runs share."""
+    replicate_squares: float = 0.0
+    """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
+    replicate_freedom: int = 0
 
     @property
     def name(self) -> str:
         """The first run's name stands for the configuration."""
         return self.names[0]
+
+    @property
+    def precision(self) -> float:
+        """1 where nobody states an error of its own; less where it is as large as the noise between runs."""
+        if not self.usable:
+            return 1.0
+        return float(1.0 / (1.0 + self.own_variance.mean() / USUAL_RUN_NOISE**2))
 
     @property
     def usable(self) -> bool:
@@ -70,6 +93,7 @@ class Collected:
     trajectories: tuple[Trajectory, ...]
     excluded: tuple[Exclusion, ...]
     refusals: tuple[Refusal, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def validate_run(run: Run) -> None:
@@ -80,6 +104,9 @@ def validate_run(run: Run) -> None:
             raise InvalidRunError(run.name, name, f"is {value}, not positive and finite")
     if run.tokens.shape != run.losses.shape or run.tokens.ndim != 1:
         raise InvalidRunError(run.name, "losses", "and tokens differ in length")
+    errors = run.loss_standard_errors
+    if errors is not None and errors.shape != run.losses.shape:
+        raise InvalidRunError(run.name, "loss_standard_errors", "and losses differ in length")
     if not (np.isfinite(run.tokens).all() and (run.tokens > 0).all()):
         raise InvalidRunError(run.name, "tokens", "are not all positive and finite")
     if (np.diff(run.tokens) < 0).any():
@@ -106,15 +133,22 @@ def collect(runs: Sequence[Run]) -> Collected:
     for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
         groups[run.params, run.batch_size, run.learning_rate].append(run)
     longest = _longest_tokens(runs)
-    limits = _loss_limits(runs)
+    limits, shared = _loss_limits(runs), shared_error(runs)
     trajectories: list[Trajectory] = []
     excluded: list[Exclusion] = []
-    refusals: list[Refusal] = []
+    replicates: list[Replicates] = []
     for group in groups.values():
-        merged = _without_duplicates(group, excluded, refusals)
+        merged = merge_replicates(group, excluded)
+        replicates += merged
         size = group[0].params
-        trajectories.append(_trajectory(merged, longest[size], limits[size], excluded))
-    return Collected(tuple(trajectories), tuple(excluded), tuple(refusals))
+        trajectories.append(_trajectory(merged, longest[size], limits[size], shared, excluded))
+    refusal, warning = refuse_differences(replicates), replicate_warning(replicates)
+    return Collected(
+        tuple(trajectories),
+        tuple(excluded),
+        () if refusal is None else (refusal,),
+        () if warning is None else (warning,),
+    )
 
 
 def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
@@ -171,54 +205,20 @@ def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
     }
 
 
-def _without_duplicates(
-    group: list[Run], excluded: list[Exclusion], refusals: list[Refusal]
-) -> list[Run]:
-    kept: list[Run] = []
-    for run in group:
-        twin = next((other for other in kept if _overlap(run, other)), None)
-        if twin is None:
-            kept.append(run)
-        elif _agree(run, twin):
-            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
-        else:
-            refusals.append(_duplicate(run, twin))
-    return kept
-
-
-def _overlap(run: Run, other: Run) -> bool:
-    """Whether both have losses of this configuration at the same tokens."""
-    if len(run.tokens) == 0 or len(other.tokens) == 0:
-        return run.tokens.shape == other.tokens.shape
-    if len(run.tokens) == 1 and len(other.tokens) == 1:
-        return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
-    return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
-
-
-def _agree(run: Run, other: Run) -> bool:
-    if run.tokens.shape != other.tokens.shape:
-        return False
-    same_tokens = np.allclose(run.tokens, other.tokens, rtol=SAME_TOKENS)
-    return bool(same_tokens and np.allclose(run.losses, other.losses, rtol=1e-9, equal_nan=True))
-
-
-def _duplicate(run: Run, twin: Run) -> Refusal:
-    return Refusal(
-        RefusalReason.DUPLICATED_RUN,
-        f"Runs {twin.name} and {run.name} have the same size, batch size and learning rate and "
-        "cover the same tokens with different losses. Keep one of them; if they differ in "
-        "schedule (annealed or not), horizon, data or seed, fit them separately.",
-        {"params": run.params, "batch_size": run.batch_size, "learning_rate": run.learning_rate},
-    )
-
-
 def _trajectory(
-    group: list[Run], longest: float, limit: float, excluded: list[Exclusion]
+    parts: list[Replicates],
+    longest: float,
+    limit: float,
+    shared: float | None,
+    excluded: list[Exclusion],
 ) -> Trajectory:
+    group = [part.run for part in parts]
     first = group[0]
     tokens = np.concatenate([run.tokens for run in group])
     losses = np.concatenate([run.losses for run in group])
     diverged_at = np.concatenate([_diverged(run, limit) for run in group])
+    own = np.concatenate([own_variance(run, shared) for run in group])
+    sources = np.concatenate([np.full(len(run.tokens), i) for i, run in enumerate(group)])
     order = np.argsort(tokens, kind="stable")
     tokens, losses, diverged_at = tokens[order], losses[order], diverged_at[order]
     diverged = bool(diverged_at.any()) or any(run.diverged for run in group)
@@ -233,22 +233,38 @@ def _trajectory(
                 f"{int(diverged_at.sum())} evaluations after divergence are used as a bound",
             )
         )
-    log_tokens, log_losses = np.log(tokens[keep]), np.log(losses[keep])
-    smooth, smoother, residuals = smooth_losses(log_tokens, log_losses)
+    with np.errstate(invalid="ignore"):
+        log_losses = np.log(losses)
+    every = Evaluations(
+        np.log(tokens),
+        log_losses,
+        own[order],
+        sources[order].astype(np.intp),
+        np.ones(len(tokens)),
+    )
+    kept = every.where(keep).binned()
+    smooth, smoother, residuals = smooth_losses(
+        kept.log_tokens, kept.log_losses, kept.counts, kept.own_variance
+    )
     return Trajectory(
         names=tuple(run.name for run in group),
         params=first.params,
         batch_size=first.batch_size,
         learning_rate=first.learning_rate,
         flops_per_token=first.flops_per_token or 6.0 * first.params,
-        log_tokens=log_tokens,
-        log_losses=log_losses,
+        log_tokens=kept.log_tokens,
+        log_losses=kept.log_losses,
         smooth=smooth,
         smoother=smoother,
         residuals=residuals,
         end=end,
         diverged=diverged,
         finished=all(run.finished for run in group),
+        sources=kept.sources,
+        counts=kept.counts,
+        own_variance=smoother**2 @ kept.own_variance,
+        replicate_squares=sum(part.variance * part.freedom for part in parts),
+        replicate_freedom=sum(part.freedom for part in parts),
     )
 
 

@@ -45,7 +45,8 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     left = right - 1
     gap = x[right] - x[left]
     t = np.clip((np.nan_to_num(log_tokens, nan=x[0]) - x[left]) / gap, 0.0, 1.0)
-    rows = trajectory.smoother[keep]
+    # A mean of several evaluations errs less than one.
+    rows = trajectory.smoother[keep] / np.sqrt(trajectory.counts)
     weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]
     slope = np.minimum((y[right] - y[left]) / gap, -1e-6)
     return Crossings(log_tokens, np.where(inside, slope, np.nan), weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import choose_levels, read_size
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
+from isoloss.laws.iso_loss.one_size import loss_compute_of_one_size
 from isoloss.laws.iso_loss.optima import (
     Frontier,
     SizeOptima,
@@ -115,7 +116,11 @@ def fit_iso_loss(
         for size, parabolas in zip(sizes, fits, strict=True)
     )
     if len(sizes) < 2:
-        return IsoLossFit(levels, optima, None, _refused(_one_size(sizes[0].params), options))
+        curve, draws = loss_compute_of_one_size(trajectories, noise.run, options, fitted, source)
+        refused = _refused(_one_size(sizes[0].params), options)
+        if curve.refusal is None:
+            refused = replace(refused, loss_compute=curve, curve_draws=draws)
+        return IsoLossFit(levels, optima, None, refused)
     frontier = least_compute(optima, levels, source)
     return IsoLossFit(levels, optima, frontier, _laws_of(frontier, options, fitted))
 
@@ -182,6 +187,7 @@ def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
 def _one_size(params: float) -> Refusal:
     return Refusal(
         RefusalReason.TOO_FEW_SIZES,
-        f"There is only one model size ({params:.3g} parameters). Scaling laws need at least two.",
+        f"There is only one model size ({params:.3g} parameters). Laws of learning rate and batch size need at "
+        "least two, or a published trend over sizes (--size-trend).",
         {"sizes": 1},
     )

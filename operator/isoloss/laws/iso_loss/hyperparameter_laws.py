@@ -62,7 +62,7 @@ def fit_hyperparameter_law(
         form=form,
         intercept=float(intercept[0]),
         slope=float(slope[0]),
-        covariance=np.cov(intercept, slope),
+        covariance=np.cov(intercept[:deciding], slope[:deciding]),
         r_squared=1.0 - float((residuals**2).sum()) / spread if spread > 0 else None,
         rmse=float(np.sqrt(np.mean(residuals**2))),
         points=len(losses),

@@ -62,8 +62,9 @@ def fit_parabola(size: Size, level: int) -> Parabola | Refusal:
     if refusal is not None:
         return refusal
     active = reached.copy()
+    precision = np.array([t.precision for t in size.trajectories])
     for _ in range(6):
-        parabola = _solve(x, y, z, bound, active)
+        parabola = _solve(x, y, z, bound, active, precision)
         outside = bound & np.isfinite(z) & (_evaluate(parabola, x, y) < z)
         if not (outside & ~active).any():
             break
@@ -105,10 +106,13 @@ def _level_loss(size: Size, level: int) -> float:
     return -np.inf
 
 
-def _solve(x: Array, y: Array, z: Array, bound: Flags, active: Flags) -> Parabola:
+def _solve(
+    x: Array, y: Array, z: Array, bound: Flags, active: Flags, precision: Array
+) -> Parabola:
     points = np.flatnonzero(active)
     excess = z[points] - z[points[~bound[points]]].min()
     weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
+    weights = weights * precision[points]
     centre = np.array(
         [np.average(x[points], weights=weights), np.average(y[points], weights=weights)]
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.curves import OptimumPlanes, Quantity
 from isoloss.laws.data.cells import make_cells
@@ -40,16 +38,10 @@ class JointSurfaceEstimate:
 
     def answer(self, target: Target) -> OptimumDraws | None:
         """At the target's size and tokens; without a size, on the sweep's own ratio of tokens to parameters."""
-        law, n, d = self.law, target.log_params, target.log_tokens
-        if law.planes is None:
+        law, place = self.law, target.place(self.law)
+        if law.planes is None or place is None:
             return None
-        if n is None or d is None:
-            if law.frontier_log_ratio is None:
-                return None
-            per_param = np.log(law.flops_per_token_per_param)
-            n = 0.5 * (target.log_flops - per_param - law.frontier_log_ratio)
-            d = n + law.frontier_log_ratio
-        return OptimumDraws(*with_draws(law.planes, self.plane_draws, target).at(n, d))
+        return OptimumDraws(*with_draws(law.planes, self.plane_draws, target).at(*place))
 
     def refit(
         self, trajectories: Sequence[Trajectory], options: FitOptions
@@ -69,14 +61,16 @@ def fit_joint_surface(
     `left_out` names trends over sizes to do without; None: the trajectories themselves decide.
     """
     cells = make_cells(trajectories)
-    fit = fit_surface(trajectories, cells)
+    one_size = len({t.params for t in trajectories}) == 1
+    trend = options.size_trend if one_size else None
+    fit = fit_surface(trajectories, cells, 2 if trend is None else 1)
     if isinstance(fit, Refusal):
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=fit))
-    known = Uncertainty(fit)
+    known = Uncertainty(fit, trend)
     draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
     if left_out is None:
         left_out = trends_to_leave_out(trajectories, known)
     shift = shift_without(known, left_out)
-    law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, fitted)
+    law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, options, fitted)
     law = replace(law, same_at_all_sizes=tuple(left_out))
     return JointSurfaceEstimate(law, optimum_draws)

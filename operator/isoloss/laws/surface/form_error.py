@@ -1,10 +1,11 @@
-"""How far the cells' own optima deviate from the joint surface's law, beyond what noise explains.
+"""How far the cells' own slopes deviate from the joint surface's law, beyond what noise explains.
 
-No law of N and D is exact. Where every cell of a sweep has its own residual slope over (LR, B), those
-slopes say how far its optimum is from the law; what noise does not explain is the law's own error.
-It acts like a random effect per cell: it does not average out over the runs of a cell, it blurs the
-coefficients, and the target's own optimum deviates as much. Few sizes cannot show it: published sweeps then
-say how much is usual, and count for less the more cells and sizes the user's own data have.
+No law of N and D is exact. Every cell of a sweep has its own residual slope over (LR, B), in ln D per ln x;
+what noise does not explain of it is the law's own error. It acts like a random effect per cell: it does
+not average out over the runs of a cell, it blurs the coefficients, and the target's own slope deviates as
+much. The inverse Hessian turns a slope into a shift of the optimum: far along a soft ridge, little across
+it. Few sizes cannot show the scatter: published sweeps then say how much is usual, and count for less the
+more cells and sizes the user's own data have.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 
-USUAL = 0.055
-"""Scatter of ln LR and of ln B about the best log-linear law, of both published full-factorial sweeps.
+USUAL = 0.013
+"""Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
+USUAL_SHIFT = 0.033
+"""Scatter of the optima themselves beside that, in ln x: what steep valleys show.
 
-Noise apart, 17 cells of the dense one show 0.052 and 0.053, 16 of the mixtures 0.070 and 0.050.
+Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
+and 0.42), by 0.055 and 0.07 along them (0.14 and 0.20).
 """
 USUAL_FREEDOM = 4.0
 """Weight of that, in degrees of freedom: four figures stand behind it."""
@@ -46,7 +50,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Standard deviations (2,) of ln LR and ln B about the law."""
+    """Standard deviations (2,) of the slopes over ln LR and ln B about the law's, in ln D."""
 
     of_sizes: Array
     """What all cells of one size share."""
@@ -58,25 +62,35 @@ class Scatter:
         """(2,) of a cell of a size that was not seen."""
         return np.hypot(self.of_sizes, self.of_cells)
 
+    def of_optimum(self, hessian: Array) -> Array:
+        """(2, 2) covariance of ln LR and ln B that it gives the optimum of such a cell."""
+        turn = np.linalg.inv(hessian)
+        return np.asarray(turn @ np.diag(self.total**2) @ turn.T, dtype=float)
+
+
+def usual_scatter(hessian: Array) -> Array:
+    """(2,) variance of slopes in a valley of this curvature, as published sweeps have it."""
+    return np.asarray(USUAL**2 + USUAL_SHIFT**2 * np.diag(hessian @ hessian), dtype=float)
+
 
 def scatter(
     residuals: Residuals, sizes: Sequence[float], hessian: Array, unknowns: int
 ) -> Scatter:
-    """How far cells and sizes deviate from the law; `sizes` (cells,) are ln N.
+    """How far the slopes of cells and sizes deviate; `sizes` (cells,) are ln N.
 
     `unknowns` is the number of the law's coefficients per hyperparameter, two of them of sizes. What
     the data do not show is taken as usual.
     """
-    found = [_shift(residuals, c, hessian) for c in range(len(sizes))]
-    shifts = np.array([shift for shift, _ in found])
+    found = [_slope(residuals, c) for c in range(len(sizes))]
+    slopes = np.array([slope for slope, _ in found])
     noise = np.array([variance for _, variance in found])
-    weights = 1.0 / (noise + USUAL**2)
-    usual = np.full(2, USUAL**2)
-    cells = _pooled(shifts, noise, weights**2, unknowns, usual, residuals.own_runs)
+    usual = usual_scatter(hessian)
+    weights = 1.0 / (noise + usual)
+    cells = _pooled(slopes, noise, weights**2, unknowns, usual, residuals.own_runs)
     means, errors = [], []
     for size in dict.fromkeys(sizes):
         own = weights[np.array(sizes) == size]
-        means.append((own * shifts[np.array(sizes) == size]).sum(axis=0) / own.sum(axis=0))
+        means.append((own * slopes[np.array(sizes) == size]).sum(axis=0) / own.sum(axis=0))
         errors.append(noise[np.array(sizes) == size].mean(axis=0))
     shared = 1.0 - (1.0 - SHARED) * residuals.own_runs
     of_sizes = _pooled(
@@ -91,44 +105,44 @@ def scatter_freedom(sizes: int) -> float:
 
 
 def _pooled(
-    shifts: Array, noise: Array, weights: Array, unknowns: int, usual: Array, worth: float
+    slopes: Array, noise: Array, weights: Array, unknowns: int, usual: Array, worth: float
 ) -> Array:
-    """(2,) variance of shifts (n, 2) beyond their noise (n, 2), pooled with the usual one.
+    """(2,) variance of slopes (n, 2) beyond their noise (n, 2), pooled with the usual one.
 
-    `worth` is what one of the shifts counts for.
+    `worth` is what one of the slopes counts for.
     """
-    freedom = len(shifts) - unknowns
+    freedom = len(slopes) - unknowns
     if freedom <= 0:
         return usual
-    excess = np.average(len(shifts) / freedom * shifts**2 - noise, axis=0, weights=weights)
+    excess = np.average(len(slopes) / freedom * slopes**2 - noise, axis=0, weights=weights)
     seen = freedom * worth
     found = seen * np.maximum(excess, 0.0) + USUAL_FREEDOM * usual
     return np.asarray(found / (seen + USUAL_FREEDOM), dtype=float)
 
 
-def _shift(residuals: Residuals, cell: int, hessian: Array) -> tuple[Array, Array]:
-    """A cell's own optimum less the law's, (2,), and the noise variance of that, (2,)."""
+def _slope(residuals: Residuals, cell: int) -> tuple[Array, Array]:
+    """A cell's own slope less the law's, (2,), and the noise variance of that, (2,)."""
     member = residuals.cell == cell
     weights = residuals.weights[member]
     design = np.column_stack([np.ones(member.sum()), residuals.positions[member]])
     root = np.sqrt(weights)
     solver = (np.linalg.pinv(design * root[:, None]) * root)[1:]
-    turn = -np.linalg.inv(hessian) @ solver
-    return turn @ residuals.values[member], residuals.variance * (turn**2 / weights).sum(axis=1)
+    return solver @ residuals.values[member], residuals.variance * (solver**2 / weights).sum(
+        axis=1
+    )
 
 
 def coefficient_covariance(
-    solver: Array, residuals: Residuals, sizes: Sequence[float], hessian: Array, spread: Scatter
+    solver: Array, residuals: Residuals, sizes: Sequence[float], spread: Scatter
 ) -> Array:
     """What the cells' scatter does to coefficients = solver @ ln D; `sizes` (cells,) are ln N."""
-    of_cells, of_sizes = hessian @ np.diag(spread.of_cells), hessian @ np.diag(spread.of_sizes)
     blurs: dict[float, Array] = {}
     covariance = np.zeros((len(solver), len(solver)))
     for cell, size in enumerate(sizes):
         member = residuals.cell == cell
         blur = solver[:, member] @ residuals.positions[member]
-        blurs[size] = blurs.get(size, np.zeros_like(blur)) + blur @ of_sizes
-        covariance += blur @ of_cells @ of_cells.T @ blur.T
+        blurs[size] = blurs.get(size, np.zeros_like(blur)) + blur * spread.of_sizes
+        covariance += (blur * spread.of_cells**2) @ blur.T
     return np.asarray(covariance + sum(b @ b.T for b in blurs.values()), dtype=float)
 
 

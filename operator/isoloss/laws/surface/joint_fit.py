@@ -3,7 +3,7 @@
 Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
 n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
 is outside the grid still show the slope there, and every cell shares the curvature H.
-The optimum is a log-linear law of N and D.
+The optimum is a log-linear law of N and D. skew.py adds terms where the valley is no parabola.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.surface.skew import Points, skewed_design, weighted_solver
 from isoloss.laws.surface.terms import Centre, Shape
 
 WINDOW = 0.5
@@ -52,6 +54,8 @@ class SurfaceFit:
     """(points,)"""
     sizes: tuple[float, ...]
     """ln N per cell."""
+    replicate_noise: tuple[float, float]
+    """(sum of squares of ln L, its degrees of freedom) that replicates show for a run."""
 
     @property
     def hessian(self) -> Array:
@@ -65,23 +69,28 @@ class SurfaceFit:
         return bool(np.linalg.eigvalsh(self.hessian)[0] > 1e-9)
 
 
-def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
-    """Weighted least squares over all cells, or why there is none."""
-    refusal = _refuse_cells(cells)
+def fit_surface(
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell], fewest_sizes: int = 2
+) -> SurfaceFit | Refusal:
+    """Weighted least squares over all cells, or why there is none.
+
+    From a single size the terms of N are none.
+    """
+    refusal = _refuse_cells(cells, fewest_sizes)
     if refusal is not None:
         return refusal
     x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
     excess = z - best[cell]
-    weights = _window(excess, WINDOW)
+    precision = np.array([t.precision for t in trajectories])[runs.astype(np.intp)]
+    weights = precision * _window(excess, WINDOW)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
-    x, y = x - centre.log_rate, y - centre.log_batch
-    n, d = n - centre.log_params, d - centre.log_tokens
-    columns = [0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d]
-    design = np.concatenate([np.stack(columns, axis=1), np.eye(len(cells))[cell]], axis=1)
-    root = np.sqrt(weights)
-    full = _solver(design, weights)
-    narrow = _solver(design, _window(excess, NARROW))
+    points = Points(
+        x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
+    )
+    design = skewed_design(points, np.eye(len(cells))[cell], z, weights, runs)
+    full = weighted_solver(design, weights)
+    narrow = weighted_solver(design, precision * _window(excess, NARROW))
     solution = full @ z
     return SurfaceFit(
         centre=centre,
@@ -92,10 +101,11 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
         residuals=z - design @ solution,
         weights=weights,
         scale=scale,
-        unknowns=float(np.linalg.matrix_rank(design * root[:, None], tol=1e-8)),
-        positions=np.stack([x, y], axis=1),
+        unknowns=float(np.linalg.matrix_rank(design * np.sqrt(weights)[:, None], tol=1e-8)),
+        positions=np.stack([points.x, points.y], axis=1),
         cell=cell.astype(np.intp),
         sizes=tuple(c.log_params for c in cells),
+        replicate_noise=replicate_noise(trajectories),
     )
 
 
@@ -105,12 +115,7 @@ def _window(excess: Array, width: float) -> Array:
     return np.where(excess < 3 * width, near, 1e-6)
 
 
-def _solver(design: Array, weights: Array) -> Array:
-    root = np.sqrt(weights)
-    return np.asarray(np.linalg.pinv(design * root[:, None], rcond=1e-10) * root, dtype=float)
-
-
-def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
+def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     """Too few cells, or cells that do not separate size from tokens."""
     points = sum(len(c.runs) for c in cells)
     sizes = len({c.log_params for c in cells})
@@ -120,13 +125,13 @@ def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
             f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface. Add runs, or evaluate more often.",
             {"points": points, "cells": len(cells)},
         )
-    if sizes < 2:
+    if sizes < fewest_sizes:
         return Refusal(
             RefusalReason.TOO_FEW_SIZES,
             "There is only one model size. A joint surface needs at least two.",
             {"sizes": sizes},
         )
-    n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])
+    n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])[:, 0 if sizes > 1 else 1 :]
     spread = np.linalg.svd(n_and_d - n_and_d.mean(axis=0), compute_uv=False)[-1]
     if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
         return Refusal(

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import DECIDE
+from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import OptimumPlanes
-from isoloss.laws.data.cells import Cell
+from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
-from isoloss.laws.model import Refusal, RefusalReason, Status
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, optimum_law, planes
@@ -26,6 +26,7 @@ def surface_law(
     cells: Sequence[Cell],
     draws: Array,
     shift: Array,
+    options: FitOptions,
     fitted: Status,
 ) -> tuple[SurfaceLaw, OptimumPlanes | None]:
     """The public record, and the draws of its planes.
@@ -36,6 +37,8 @@ def surface_law(
     fit = known.fit
     law, convex = optimum_law(draws, fit.centre)
     law = law + np.where(np.arange(len(draws))[:, None] % 2 == 0, shift, 0.0)
+    source = DrawSource(options.seed, 9, len(draws) - DECIDE.stop)
+    law = law + known.trend_of_size(source)
     refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None
@@ -50,10 +53,17 @@ def surface_law(
         flops_per_token_per_param=float(np.median(per_param)),
         cells=len(cells),
         points=len(fit.runs),
-        scatter=np.hypot(known.scatter.total, known.window_error),
+        law_covariance=known.optimum_covariance,
+        target_covariance=known.target_covariance,
+        token_slope=_token_slope(cells),
     )
     others = np.arange(len(law)) >= DECIDE.stop
     return record, planes(law[convex & others], fit.centre)
+
+
+def _token_slope(cells: Sequence[Cell]) -> float:
+    last = max(cells, key=lambda cell: (cell.log_params, cell.log_tokens))
+    return last.slope * float(np.exp(last.log_losses.min()))
 
 
 def _judge(
@@ -71,15 +81,20 @@ def _judge(
             f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
             {"convex_share": float(convex.mean())},
         )
+    late = late_cells(cells)
+    n, d = (
+        float(np.mean([getattr(c, name) for c in late])) for name in ("log_params", "log_tokens")
+    )
+    at = np.array([1.0, n - fit.centre.log_params, d - fit.centre.log_tokens])
     for quantity, part, values in (
         ("learning_rate", OF_RATE, np.log([t.learning_rate for t in trajectories])),
         ("batch_size", OF_BATCH, np.log([t.batch_size for t in trajectories])),
     ):
-        sides = _sides(fit, trajectories, cells, law[0, part], values)
+        sides = _sides(fit, trajectories, late, law[0, part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
-        if max(above, below) > 0.5 or _sizes_inside(fit, sides) < 2:
+        if max(above, below) > 0.5 or _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
             return _outside_refusal(quantity, values, above > below, max(above, below))
-        found = law[convex, part.start]
+        found = law[convex, part] @ at
         above = float((found > values.max()).mean())
         below = float((found < values.min()).mean())
         if max(above, below) > DOUBTFUL:
@@ -106,9 +121,9 @@ def _sides(
     return sides
 
 
-def _sizes_inside(fit: SurfaceFit, sides: Array) -> int:
+def _sizes_inside(cells: Sequence[Cell], sides: Array) -> int:
     """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
-    return len({size for size, side in zip(fit.sizes, sides, strict=True) if side == 0})
+    return len({c.log_params for c, side in zip(cells, sides, strict=True) if side == 0})
 
 
 def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
@@ -129,7 +144,7 @@ def _outside_refusal(quantity: str, values: Array, larger: bool, share: float) -
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
         if quantity == "learning_rate"
         else RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        f"In {share:.0%} of the joint surface's cells the best {quantity.replace('_', ' ')} is "
+        f"From {LATE:.0%} of every size's tokens on, in {share:.0%} of the joint surface's cells, the best {quantity.replace('_', ' ')} is "
         f"beyond the grid's edge, {edge:.4g}: extend the grid to {direction} values.",
         {"edge": edge, "direction": direction, "quantity": quantity, "share": share},
     )

@@ -23,7 +23,7 @@ from isoloss.laws.model import Refusal
 from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.surface.form_error import scatter_freedom
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
-from isoloss.laws.surface.terms import TRENDS, LawTerm, optimum_law, planes
+from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, optimum_law, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
 
 SURE = 0.975
@@ -74,7 +74,8 @@ def shift_without(known: Uncertainty, left_out: Sequence[Quantity]) -> Array:
     at = [TRENDS[name] for name in left_out]
     if not at or not known.fit.is_convex:
         return np.zeros(len(LawTerm))
-    covariance = known.law_covariance
+    covariance = known.law_covariance.copy()
+    covariance[OF_RATE, OF_BATCH] = covariance[OF_BATCH, OF_RATE] = 0.0
     gain = covariance[:, at] @ np.linalg.inv(covariance[np.ix_(at, at)])
     return np.asarray(-gain @ _law(known.fit)[at], dtype=float)
 

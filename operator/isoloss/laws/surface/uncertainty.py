@@ -9,6 +9,7 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.model import SizeTrend
 from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
@@ -21,6 +22,8 @@ from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 
 WINDOW_DRAWS = 40
+TREND_ERROR = 0.15
+"""Of a published exponent of N, in another setting: published ones differ by this much and more."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,19 @@ class Uncertainty:
     """Of one fit; everything is computed when first asked for."""
 
     fit: SurfaceFit
+    size_trend: SizeTrend | None = None
+    """Where a single size shows none."""
+
+    def trend_of_size(self, source: DrawSource) -> Array:
+        """(draws, 6) to add to the law's coefficients, the published trend's own error included."""
+        trend = self.size_trend
+        if trend is None:
+            return np.zeros((1, len(LawTerm)))
+        added = np.zeros((source.draws, len(LawTerm)))
+        of_params = [LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]
+        exponents = np.array([trend.learning_rate_exponent, trend.batch_size_exponent])
+        added[:, of_params] = exponents + TREND_ERROR * source.normal(2)
+        return added
 
     @cached_property
     def scatter(self) -> Scatter:
@@ -41,6 +57,34 @@ class Uncertainty:
         turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
         covariance = self._noise[0] + self._scatter_covariance
         return np.asarray(turn @ covariance @ turn.T, dtype=float)
+
+    @cached_property
+    def optimum_covariance(self) -> Array:
+        """(6, 6) of the optimum's law, the curvature's own error included; the fit must be convex."""
+        inverse = np.linalg.inv(self.fit.hessian)
+        law = optimum_law(
+            self.fit.coefficients, self.fit.centre._replace(log_rate=0.0, log_batch=0.0)
+        )[0]
+        turn = np.zeros((len(LawTerm), len(Shape)))
+        turn[:, Shape.X :] = np.kron(-inverse, np.eye(PER_QUANTITY))
+        by_term = law.reshape(2, PER_QUANTITY)
+        for at, change in (
+            (Shape.XX, [[1.0, 0.0], [0.0, 0.0]]),
+            (Shape.XY, [[0.0, 1.0], [1.0, 0.0]]),
+            (Shape.YY, [[0.0, 0.0], [0.0, 1.0]]),
+        ):
+            turn[:, at] = (-inverse @ np.array(change) @ by_term).ravel()
+        covariance = self._noise[0] + self._scatter_covariance
+        of_trend = np.zeros(len(LawTerm))
+        if self.size_trend is not None:
+            of_trend[[LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]] = TREND_ERROR**2
+        return np.asarray(turn @ covariance @ turn.T + np.diag(of_trend), dtype=float)
+
+    @cached_property
+    def target_covariance(self) -> Array:
+        """(2, 2) of ln LR and ln B of an optimum that was not seen about the law; the fit must be convex."""
+        own = self.scatter.of_optimum(self.fit.hessian)
+        return np.asarray(own + np.diag(self.window_error**2), dtype=float)
 
     @cached_property
     def window_error(self) -> Array:
@@ -94,6 +138,10 @@ class Uncertainty:
         # Nine coefficients and a level per size were fitted to the errors that whole runs share.
         freedom = max(float(count - len(Shape) - len(set(fit.sizes))), 2.0)
         shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
+        squares, seeds = fit.replicate_noise
+        per_token = float(np.average(1.0 / fit.scale**2, weights=fit.weights))
+        shared = (freedom * shared + per_token * squares) / (freedom + seeds)
+        freedom += seeds
         total = max(total, shared)
         gain = fit.solver * np.sqrt(self._variances(total) / total)
         runs = np.zeros((len(Shape), count))
@@ -106,9 +154,7 @@ class Uncertainty:
         fit = self.fit
         if not fit.is_convex:
             return np.zeros((len(Shape), len(Shape)))
-        return coefficient_covariance(
-            fit.solver, self._left_over, fit.sizes, fit.hessian, self.scatter
-        )
+        return coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
 
     def _variances(self, scaled: float) -> Array:
         """(points,) of ln D, from that of points scaled to weight 1.

@@ -1,0 +1,154 @@
+"""The ways to a learning rate and a batch size that are compared."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.science.tables import SEQUENCE, WIDE, judge, near_best, quadratic_terms
+from isoloss.laws import (
+    FitOptions,
+    PredictionQuery,
+    Refused,
+    Run,
+    SizeTrend,
+    fit_laws,
+    predict,
+)
+
+ENGINE, PLAIN, PUBLISHED, ARGMIN = "isoloss", "plain", "published", "argmin"
+STEP_LAW_TREND = SizeTrend("published:step-law", -0.713, 0.0)
+"""Ignored where there are two sizes or more."""
+NEAR = np.log(1.01)
+LATE = 0.25
+"""Share of a size's tokens from which the plain regression reads trajectories."""
+PLAIN_CUTS = 4
+FEWEST_POINTS = 6
+
+
+@dataclass(frozen=True)
+class Answer:
+    """ln LR and ln B with an 80 % interval of each (low, high), where the contender has one."""
+
+    log_rate: float
+    log_batch: float
+    rate_interval: tuple[float, float] | None = None
+    batch_interval: tuple[float, float] | None = None
+
+
+Contender = Callable[[float, float], Answer | None]
+"""(N, D) to an answer or a refusal."""
+
+
+def engine(runs: Sequence[Run], options: FitOptions) -> Contender:
+    """The law engine through its public interface; a single size borrows Step Law's trend over sizes."""
+    laws = fit_laws(runs, replace(options, size_trend=STEP_LAW_TREND))
+
+    def answer(n: float, d: float) -> Answer | None:
+        found = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))
+        if isinstance(found, Refused):
+            return None
+        rate, batch = found.learning_rate, found.batch_size
+        return Answer(
+            float(np.log(rate.value)),
+            float(np.log(found.batch_size_raw)),
+            (float(np.log(rate.low)), float(np.log(rate.high))),
+            (float(np.log(max(batch.low, 1e-9))), float(np.log(batch.high))),
+        )
+
+    return answer
+
+
+def plain_regression(runs: Sequence[Run]) -> Contender:
+    """A quadratic per cell (size and token count), then least squares of the vertices on ln N and ln D.
+
+    Cells without a minimum, or with fewer runs than a quadratic needs, are left out.
+    """
+    keys, vertices = [], []
+    for key, points in _cells(runs).items():
+        near = near_best(points, WIDE)
+        terms = quadratic_terms(near[:, :2] - near[:, :2].mean(axis=0))
+        if len(near) < FEWEST_POINTS or np.linalg.matrix_rank(terms, tol=1e-6) < terms.shape[1]:
+            continue
+        found = judge(points)
+        if found.convex:
+            keys.append([1.0, np.log(key[0]), np.log(key[1])])
+            vertices.append(found.vertex)
+    design = np.array(keys).reshape(-1, 3)
+    if np.linalg.matrix_rank(design - [0.0, 20.0, 24.0], tol=1e-3) < design.shape[1]:
+        return lambda _n, _d: None
+    c = np.linalg.lstsq(design, np.array(vertices), rcond=None)[0]
+
+    def answer(n: float, d: float) -> Answer:
+        rate, batch = np.array([1.0, np.log(n), np.log(d)]) @ c
+        return Answer(float(rate), float(batch))
+
+    return answer
+
+
+def _cells(runs: Sequence[Run]) -> dict[tuple[float, float], np.ndarray]:
+    """Points (ln LR, ln B, loss) by size and tokens; trajectories are cut at their last quarters."""
+    longest = {
+        n: max(r.tokens[-1] for r in runs if r.params == n) for n in {r.params for r in runs}
+    }
+    single = all(len(r.tokens) == 1 for r in runs)
+    nominal = _nominal_counts(runs)
+    found: dict[tuple[float, float], list[tuple[float, float, float]]] = defaultdict(list)
+    for run in runs:
+        if run.diverged:
+            continue
+        x, y = np.log(run.learning_rate), np.log(run.batch_size)
+        if single:
+            d = nominal[float(run.tokens[0])]
+            found[run.params, d].append((x, y, float(run.losses[0])))
+            continue
+        for d in longest[run.params] * np.geomspace(LATE, 1.0, PLAIN_CUTS):
+            if run.tokens[0] <= d <= run.tokens[-1] * 1.001:
+                loss = float(np.interp(np.log(d), np.log(run.tokens), run.losses))
+                found[run.params, float(d)].append((x, y, loss))
+    return {key: np.array(rows) for key, rows in found.items()}
+
+
+def _nominal_counts(runs: Sequence[Run]) -> dict[float, float]:
+    """Last token counts to the least of those near them: rounded to whole steps, they are one count."""
+    nominal: dict[float, float] = {}
+    previous = current = 1.0
+    for tokens in sorted({float(run.tokens[-1]) for run in runs}):
+        if np.log(tokens / previous) > NEAR:
+            current = tokens
+        nominal[tokens] = current
+        previous = tokens
+    return nominal
+
+
+def published(n: float, d: float) -> Answer:
+    """Step Law's own fit, converted from tokens to sequences."""
+    rate, batch = 1.797 * n**-0.713 * d**0.307, 0.581 * d**0.571 / SEQUENCE
+    return Answer(float(np.log(rate)), float(np.log(batch)))
+
+
+def argmin(runs: Sequence[Run]) -> Contender:
+    """The best run of the nearest size: what people copy."""
+    sizes = np.array(sorted({r.params for r in runs}))
+
+    def answer(n: float, _d: float) -> Answer:
+        size = sizes[np.argmin(np.abs(np.log(sizes / n)))]
+        longest = max(r.tokens[-1] for r in runs if r.params == size)
+        last = [r for r in runs if r.params == size and r.tokens[-1] > 0.99 * longest]
+        best = min(last, key=lambda r: float(r.losses[-1]))
+        return Answer(float(np.log(best.learning_rate)), float(np.log(best.batch_size)))
+
+    return answer
+
+
+def contenders(runs: Sequence[Run], options: FitOptions) -> dict[str, Contender]:
+    """All of them, fitted to these runs."""
+    return {
+        ENGINE: engine(runs, options),
+        PLAIN: plain_regression(runs),
+        PUBLISHED: published,
+        ARGMIN: argmin(runs),
+    }

@@ -1,0 +1,110 @@
+"""What an answer is expected to cost: the tokens that its own uncertainty wastes at the target.
+
+An optimum missed by e = (ln LR, ln B) wastes e'He/2 of ln D, H the joint surface's curvature, so that errors of
+covariance S waste tr(HS)/2 on average. A wide interval along a flat valley costs little, a narrower one
+across a steep valley much. All of it is computed without random numbers: whether there is an answer does
+not depend on the seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.answer.form_error import form_error
+from isoloss.laws.arrays import Array
+from isoloss.laws.curves import HyperparameterCurve
+from isoloss.laws.estimates import Target
+from isoloss.laws.model import Refusal, RefusalReason, Route
+from isoloss.laws.results import HyperparameterLaw, Laws
+from isoloss.laws.surface.terms import design
+
+MOST_WASTED = 0.25
+"""ln D that an answer may be expected to waste; beyond, it is no better than a guess."""
+USUAL_CURVATURE = 0.3
+"""Of ln D over ln x, per hyperparameter, where no joint surface shows it: as in published sweeps."""
+USUAL_TOKEN_SLOPE = 0.1
+"""-dL/dlnD, nats, where no joint surface shows it."""
+
+
+@dataclass(frozen=True)
+class ExpectedRegret:
+    """Of one answer."""
+
+    tokens: float
+    """ln D wasted."""
+    nats: float
+    errors: Array
+    """(2,) standard deviations of ln LR and ln B."""
+
+
+def expected_regret(laws: Laws, route: Route, target: Target) -> ExpectedRegret:
+    """Of the answer by `route` at the target, whose first draw is the estimate."""
+    covariance = (
+        _surface_covariance(laws, target)
+        if route == "surface"
+        else _iso_loss_covariance(laws, target)
+    )
+    curvature = laws.surface.curvature
+    if curvature is None:
+        curvature = USUAL_CURVATURE * np.eye(2)
+    wasted = 0.5 * float(np.trace(curvature @ covariance))
+    slope = USUAL_TOKEN_SLOPE if laws.surface.token_slope is None else laws.surface.token_slope
+    return ExpectedRegret(wasted, wasted * slope, np.sqrt(np.diag(covariance)))
+
+
+def too_vague(found: ExpectedRegret) -> Refusal | None:
+    """Refuse an answer that is expected to waste more tokens than any answer should."""
+    if found.tokens <= MOST_WASTED:
+        return None
+    wasted = 1.0 - float(np.exp(-found.tokens))
+    rate, batch = (float(np.exp(e)) for e in np.minimum(found.errors, 50.0))
+    return Refusal(
+        RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
+        f"The answer would be expected to waste {wasted:.0%} of the tokens ({found.nats:.2g} nats): the best "
+        f"learning rate is only known to a factor of {rate:.2g}, the best batch size to one of {batch:.2g}; "
+        f"the limit is {1.0 - np.exp(-MOST_WASTED):.0%}. The target is too far away for this sweep's noise. Add "
+        "sizes or runs, or reduce the noise.",
+        {
+            "expected_waste": wasted,
+            "expected_regret": found.nats,
+            "learning_rate_factor": rate,
+            "batch_size_factor": batch,
+        },
+    )
+
+
+def _surface_covariance(laws: Laws, target: Target) -> Array:
+    surface = laws.surface
+    place = target.place(surface)
+    assert surface.planes is not None and place is not None  # noqa: PT018  (it has answered there)
+    if surface.law_covariance is None or surface.target_covariance is None:
+        return np.zeros((2, 2))
+    n, d = (float(np.ravel(value)[0]) for value in place)
+    of_law = design(n - surface.planes.log_params_centre, d - surface.planes.log_tokens_centre)
+    covariance = of_law @ surface.law_covariance @ of_law.T
+    return np.asarray(covariance + surface.target_covariance, dtype=float)
+
+
+def _iso_loss_covariance(laws: Laws, target: Target) -> Array:
+    log_flops = float(np.ravel(target.log_flops)[0])
+    curve = laws.loss_compute.curve
+    loss = 1.0 if curve is None else float(curve.loss(log_flops))
+    own = [_law_variance(law, loss, log_flops) for law in (laws.learning_rate, laws.batch_size)]
+    return np.diag(np.array(own) + form_error(laws, "iso-loss") ** 2)
+
+
+def _law_variance(law: HyperparameterLaw, loss: float, log_flops: float) -> float:
+    """Of ln x at a loss and compute, from the covariance of intercept and slope."""
+    if law.curve is None or law.covariance is None:
+        return 0.0
+    step = 1e-4 * np.sqrt(np.maximum(np.diag(law.covariance), 1e-12))
+    middle = law.curve.log_value(loss, log_flops)
+    gradient = []
+    for k in range(2):
+        moved = [law.curve.intercept, law.curve.slope]
+        moved[k] = moved[k] + step[k]
+        curve = HyperparameterCurve(law.quantity, law.form, moved[0], moved[1])
+        gradient.append(float(curve.log_value(loss, log_flops) - middle) / step[k])
+    return float(np.array(gradient) @ law.covariance @ np.array(gradient))

@@ -1,0 +1,262 @@
+"""Runs whose losses cannot be theirs: mislabelled, or measured on other data.
+
+A run that looks like one of the best of its cell although its neighbours say that it cannot be decides where
+the optimum seems to be. It is judged by a quadratic through the other runs of its size at the same tokens. Losses that
+are too high need no such care: they weigh little anyway.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.bootstrap import PRIOR_RUN_NOISE
+from isoloss.laws.data.cells import Cell, late_cells, make_cells
+from isoloss.laws.data.smoothing import DENSE
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.levels import quadratic_terms
+
+WINDOW = 0.0045
+"""Of ln L above a cell's best: where the parabola's own error is as large as the noise, 0.15 in ln D."""
+CANDIDATES = 3
+"""Lowest losses of a cell that are tested."""
+FEWEST_OTHERS = 7.0
+NAMED, SURE = 4.0, 6.0
+"""How many times its standard deviation a loss is below its neighbours' to be named, or to be left out."""
+NAMED_NATS, SURE_NATS = 0.003, 0.01
+"""And by how much of ln L."""
+FEWEST_SPARE = 6
+"""Runs beyond those that a quadratic needs, for exchanged labels to be beyond doubt."""
+LARGEST_SHARE = 0.05
+"""Of a size's runs that are left out at most: more of them are no mistakes but another valley."""
+CONSISTENT = 4.0
+"""Standard deviations within which exchanged labels must explain both losses."""
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A run that reports less loss than it can have."""
+
+    run: str
+    params: float
+    learning_rate: float
+    batch_size: float
+    loss: float
+    """Nats."""
+    expected: float
+    """What its neighbours say."""
+    deviations: float
+    sure: bool
+    partner: str | None = None
+    """The run whose learning rate and batch size it probably has, and which has its own."""
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong with it."""
+        found = (
+            f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
+            f"{self.batch_size:.4g}) reports a loss of {self.loss:.4g}, {self.expected - self.loss:.2g} nats less than "
+            f"its neighbours allow, {self.deviations:.0f} times their scatter."
+        )
+        if self.partner is not None:
+            found += f" It and run {self.partner} look as if they had each other's learning rate and batch size."
+        return found
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """One low point of one cell, and what the others say of it."""
+
+    trajectory: int
+    excess: float
+    """ln L expected less observed."""
+    scale: float
+    """Standard deviation of that per unit of noise."""
+
+
+def find_outliers(trajectories: Sequence[Trajectory]) -> tuple[Outlier, ...]:
+    """Every run that is too low by far, the surest first: another may only seem so because of it."""
+    cells = late_cells(make_cells(trajectories))
+    noise = _noise(trajectories, cells)
+    suspects: dict[tuple[int, str], list[tuple[Cell, _Suspect]]] = defaultdict(list)
+    for cell in cells:
+        for suspect in _suspects(trajectories, cell):
+            name = _run_at(trajectories[suspect.trajectory], cell.log_tokens)
+            suspects[suspect.trajectory, name].append((cell, suspect))
+    found = [
+        outlier
+        for (index, name), seen in suspects.items()
+        if (outlier := _judged(trajectories, cells, index, name, seen, noise)) is not None
+    ]
+    return tuple(sorted(found, key=lambda outlier: (outlier.partner is None, -outlier.deviations)))
+
+
+def beyond_doubt(
+    outliers: Sequence[Outlier], trajectories: Sequence[Trajectory], left_out: Sequence[Outlier]
+) -> Outlier | None:
+    """The surest, unless its size has lost as many as mistakes explain."""
+    for outlier in outliers:
+        lost = sum(other.params == outlier.params for other in left_out)
+        runs = sum(len(t.names) for t in trajectories if t.params == outlier.params)
+        if outlier.sure and lost + 1 <= max(1.0, LARGEST_SHARE * runs):
+            return outlier
+    return None
+
+
+def _run_at(t: Trajectory, log_tokens: float) -> str:
+    """Of a trajectory that several runs make up, the one evaluated there."""
+    if len(t.log_tokens) >= DENSE:
+        return t.name
+    return t.names[int(t.sources[np.argmin(np.abs(t.log_tokens - log_tokens))])]
+
+
+def _positions(trajectories: Sequence[Trajectory], cell: Cell) -> Array:
+    """(runs, 2): ln LR and ln B."""
+    runs = [trajectories[i] for i in cell.runs]
+    return np.log([[t.learning_rate, t.batch_size] for t in runs])
+
+
+def _suspects(trajectories: Sequence[Trajectory], cell: Cell) -> list[_Suspect]:
+    """The cell's lowest points, each against a quadratic through all others."""
+    found = []
+    positions = _positions(trajectories, cell)
+    for at in np.argsort(cell.log_losses)[:CANDIDATES]:
+        others = np.arange(len(cell.runs)) != at
+        fit = _quadratic(positions[others], cell.log_losses[others])
+        if fit is None:
+            continue
+        expected, scale = fit.at(positions[at])
+        if cell.log_losses[at] < fit.lowest + WINDOW:
+            excess = expected - float(cell.log_losses[at])
+            found.append(_Suspect(int(cell.runs[at]), excess, scale))
+    return found
+
+
+@dataclass(frozen=True)
+class _Quadratic:
+    centre: Array
+    coefficients: Array
+    inverse: Array
+    """(6, 6) covariance of the coefficients per unit of noise."""
+    lowest: float
+    """Least loss of the points, ln L."""
+    variance: float
+    """Of a point of weight 1."""
+
+    def at(self, position: Array) -> tuple[float, float]:
+        """(ln L there, its standard deviation per unit of noise, the parabola's own error included)."""
+        row = quadratic_terms(*(position - self.centre))
+        value = float(row @ self.coefficients)
+        misfit = 1.0 / _weights(np.array([value]), self.lowest)[0]
+        return value, float(np.sqrt(misfit + row @ self.inverse @ row))
+
+
+def _weights(log_losses: Array, lowest: float) -> Array:
+    return np.asarray(1.0 / (1.0 + (np.maximum(log_losses - lowest, 0.0) / WINDOW) ** 2))
+
+
+def _quadratic(positions: Array, log_losses: Array) -> _Quadratic | None:
+    """The weighted quadratic through these points, or None where they are too few."""
+    lowest = float(log_losses.min())
+    weights = _weights(log_losses, lowest)
+    centre = np.average(positions, axis=0, weights=weights)
+    design = quadratic_terms(*(positions - centre).T)
+    root = np.sqrt(weights)
+    if len(log_losses) < FEWEST_OTHERS or np.linalg.matrix_rank(design, tol=1e-6) < 6:
+        return None
+    solver = np.linalg.pinv(design * root[:, None])
+    coefficients = solver @ (log_losses * root)
+    residuals = (log_losses - design @ coefficients) * root
+    freedom = max(len(log_losses) - 6, 1)
+    variance = float((residuals**2).sum()) / freedom
+    return _Quadratic(centre, coefficients, solver @ solver.T, lowest, variance)
+
+
+def _noise(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> float:
+    """Standard deviation of ln L about the cells' quadratics, of the usual cell, each without its strangest point."""
+    variances = []
+    for cell in cells:
+        positions = _positions(trajectories, cell)
+        fits = [
+            _quadratic(np.delete(positions, at, 0), np.delete(cell.log_losses, at))
+            for at in np.argsort(cell.log_losses)[:CANDIDATES]
+        ]
+        found = [fit.variance for fit in fits if fit is not None]
+        if found:
+            variances.append(min(found))
+    return float(np.sqrt(max(np.median(variances), 0.0))) if variances else PRIOR_RUN_NOISE
+
+
+def _judged(
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    index: int,
+    name: str,
+    seen: list[tuple[Cell, _Suspect]],
+    noise: float,
+) -> Outlier | None:
+    """The run, if what it reports in most of the cells that it is part of cannot be."""
+    t = trajectories[index]
+    own = [c for c in cells if index in c.runs and _run_at(t, c.log_tokens) == name]
+    if 2 * len(seen) <= len(own):
+        return None
+    excess = float(np.median([s.excess for _, s in seen]))
+    scale = float(np.median([s.scale for _, s in seen]))
+    deviations = excess / (max(noise, PRIOR_RUN_NOISE) * scale)
+    if deviations < NAMED or excess < NAMED_NATS:
+        return None
+    cell, suspect = max(seen, key=lambda found: found[0].log_tokens)
+    partner = _partner(trajectories, cell, index, max(noise, PRIOR_RUN_NOISE))
+    observed = float(cell.log_losses[np.flatnonzero(cell.runs == index)[0]])
+    return Outlier(
+        run=name,
+        params=t.params,
+        learning_rate=t.learning_rate,
+        batch_size=t.batch_size,
+        loss=float(np.exp(observed)),
+        expected=float(np.exp(observed + suspect.excess)),
+        deviations=deviations,
+        sure=_is_sure(deviations, excess, len(cell.runs) - 7, partner is not None),
+        partner=partner,
+    )
+
+
+def _is_sure(deviations: float, excess: float, freedom: int, exchanged: bool) -> bool:
+    """Beyond doubt, with so many runs more than a quadratic needs: few of them often agree by chance."""
+    if freedom < 1:
+        return False
+    if exchanged and freedom >= FEWEST_SPARE:
+        # Two losses that exchanged labels explain at once are no chance.
+        return True
+    return deviations >= SURE * (1.0 + 2.0 / freedom) and excess >= SURE_NATS
+
+
+def _partner(
+    trajectories: Sequence[Trajectory], cell: Cell, index: int, noise: float
+) -> str | None:
+    """The run of the cell that explains the outlier if both have each other's labels."""
+    positions, at = _positions(trajectories, cell), int(np.flatnonzero(cell.runs == index)[0])
+    best: tuple[float, str] | None = None
+    for other in range(len(cell.runs)):
+        rest: Flags = np.ones(len(cell.runs), dtype=bool)
+        rest[[at, other]] = False
+        fit = _quadratic(positions[rest], cell.log_losses[rest])
+        if other == at or fit is None:
+            continue
+        here, there = fit.at(positions[other]), fit.at(positions[at])
+        misses = (
+            abs(cell.log_losses[at] - here[0]) / (noise * here[1]),
+            abs(cell.log_losses[other] - there[0]) / (noise * there[1]),
+        )
+        wrong_now = (cell.log_losses[other] - here[0]) / (noise * here[1])
+        if (
+            wrong_now > NAMED
+            and max(misses) < CONSISTENT
+            and (best is None or max(misses) < best[0])
+        ):
+            best = (max(misses), _run_at(trajectories[cell.runs[other]], cell.log_tokens))
+    return None if best is None else best[1]

@@ -1,0 +1,189 @@
+"""Runs of one configuration that differ only in their seed: averaged, and a measure of the noise.
+
+Two runs of one size, batch size and learning rate with different losses at the same tokens are such
+replicates as long as they differ by no more than seeds do. Annealed and constant schedules, or two corpora,
+differ by more: those are refused, because their average would be the loss of neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.model import Refusal, RefusalReason, Run
+from isoloss.laws.results import Exclusion
+
+SAME_TOKENS = 0.005
+"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
+LARGEST_DIFFERENCE = 0.01
+"""Of ln L between two seeds, where too few replicates show what is usual in this sweep."""
+LARGEST_USUAL = 0.02
+"""Of ln L, however much the replicates differ."""
+TIMES_USUAL = 6.0
+FEWEST_PAIRS = 3
+THIRDS = 3
+"""Parts of the shared tokens that are compared: schedules differ at the end before they do on average."""
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """One run in place of several, and how much they scatter."""
+
+    run: Run
+    squares: float = 0.0
+    """Sum of squares of the runs' mean offsets in ln L."""
+    freedom: int = 0
+    """Degrees of freedom of that: runs less one."""
+    differences: tuple[tuple[str, str, float], ...] = ()
+    """Pairs of names with the largest difference of ln L over a third of their shared tokens."""
+
+    @property
+    def variance(self) -> float:
+        """Of ln L of this average, by its own replicates."""
+        return self.squares / max(self.freedom, 1) / (self.freedom + 1)
+
+
+def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Replicates]:
+    """Runs of one configuration, those that overlap averaged and those that repeat one another left out."""
+    merged: list[list[Run]] = []
+    for run in group:
+        touching = [part for part in merged if any(_overlap(run, other) for other in part)]
+        twin = next((o for part in touching for o in part if _agree(run, o)), None)
+        if twin is not None:
+            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
+            continue
+        rest = [part for part in merged if part not in touching]
+        merged = [*rest, [*(other for part in touching for other in part), run]]
+    return [_average(part, excluded) for part in merged]
+
+
+def largest_difference(replicates: Sequence[Replicates]) -> float:
+    """Of ln L between two seeds of one configuration: beyond it something else differs."""
+    found = [difference for part in replicates for _, _, difference in part.differences]
+    if len(found) < FEWEST_PAIRS:
+        return LARGEST_DIFFERENCE
+    return float(np.clip(TIMES_USUAL * np.median(found), LARGEST_DIFFERENCE, LARGEST_USUAL))
+
+
+def refuse_differences(replicates: Sequence[Replicates]) -> Refusal | None:
+    """Refuse runs that are no replicates: the worst pair of them all, if it differs too much."""
+    limit = largest_difference(replicates)
+    pairs = [(pair, part.run) for part in replicates for pair in part.differences]
+    if not pairs:
+        return None
+    (one, other, difference), run = max(pairs, key=lambda found: found[0][2])
+    if difference <= limit:
+        return None
+    return Refusal(
+        RefusalReason.DUPLICATED_RUN,
+        f"Runs {one} and {other} have the same size, batch size and learning rate and cover the same tokens, "
+        f"but their losses differ by {difference:.2%}; seeds of one configuration differ by at most {limit:.2%}. "
+        "If they differ in schedule (annealed or not), horizon or data, fit them separately; otherwise keep one of them.",
+        {
+            "params": run.params,
+            "batch_size": run.batch_size,
+            "learning_rate": run.learning_rate,
+            "difference": difference,
+            "limit": limit,
+        },
+    )
+
+
+def replicate_warning(replicates: Sequence[Replicates]) -> str | None:
+    """What was averaged, in a sentence; None where nothing was."""
+    averaged = [part for part in replicates if part.freedom]
+    if not averaged:
+        return None
+    noise = np.sqrt(sum(p.squares for p in averaged) / sum(p.freedom for p in averaged))
+    return (
+        f"{len(averaged)} configurations were trained more than once: their losses are averaged, and differ "
+        f"by {noise:.2%} from seed to seed."
+    )
+
+
+def _overlap(run: Run, other: Run) -> bool:
+    """Whether both have losses of this configuration at the same tokens."""
+    if len(run.tokens) == 0 or len(other.tokens) == 0:
+        return run.tokens.shape == other.tokens.shape
+    if len(run.tokens) == 1 and len(other.tokens) == 1:
+        return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
+    return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
+
+
+def _agree(run: Run, other: Run) -> bool:
+    if run.tokens.shape != other.tokens.shape:
+        return False
+    same_tokens = np.allclose(run.tokens, other.tokens, rtol=SAME_TOKENS)
+    return bool(same_tokens and np.allclose(run.losses, other.losses, rtol=1e-9, equal_nan=True))
+
+
+def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
+    """One run at the mean of the others' losses; seeds that diverged where others did not are left out."""
+    steady = [run for run in part if not run.diverged and len(run.tokens)]
+    if not steady:
+        excluded.extend(
+            Exclusion(run.name, f"another seed of run {part[0].name}, which diverged as well")
+            for run in part[1:]
+        )
+        return Replicates(part[0])
+    excluded.extend(
+        Exclusion(run.name, f"diverged, while run {steady[0].name} with the same settings did not")
+        for run in part
+        if run not in steady
+    )
+    return Replicates(steady[0]) if len(steady) == 1 else _mean(steady)
+
+
+def _mean(runs: list[Run]) -> Replicates:
+    tokens = _distinct(np.concatenate([run.tokens for run in runs]))
+    values = np.array([_at(run, tokens) for run in runs])
+    shared = np.isfinite(values).all(axis=0)
+    offsets = np.zeros(len(runs))
+    if shared.any():
+        offsets = (values[:, shared] - values[:, shared].mean(axis=0)).mean(axis=1)
+    # Where a run has ended, the others' own offsets must not show as a step.
+    losses = np.exp(np.nanmean(values - offsets[:, None], axis=0))
+    there = np.isfinite(losses)
+    errors = [run.loss_standard_errors for run in runs]
+    known = [
+        np.interp(tokens, r.tokens, e) for r, e in zip(runs, errors, strict=True) if e is not None
+    ]
+    run = replace(
+        runs[0],
+        tokens=tokens[there],
+        losses=losses[there],
+        loss_standard_errors=np.mean(known, axis=0)[there] if len(known) == len(runs) else None,
+        finished=all(run.finished for run in runs),
+    )
+    pairs = tuple(
+        (runs[i].name, runs[j].name, _difference(values[i, shared], values[j, shared]))
+        for i, j in combinations(range(len(runs)), 2)
+        if shared.any()
+    )
+    freedom = len(runs) - 1 if shared.any() else 0
+    return Replicates(run, float((offsets**2).sum()), freedom, pairs)
+
+
+def _distinct(tokens: Array) -> Array:
+    """Ascending, those that are one count merged."""
+    ordered = np.unique(tokens)
+    apart = np.diff(np.log(ordered)) > SAME_TOKENS
+    return np.asarray(ordered[np.concatenate([[True], apart])], dtype=float)
+
+
+def _at(run: Run, tokens: Array) -> Array:
+    """ln L at these tokens, NaN outside the run."""
+    near = np.log(tokens)
+    own = np.log(run.tokens)
+    inside = (near >= own[0] - SAME_TOKENS) & (near <= own[-1] + SAME_TOKENS)
+    return np.where(inside, np.interp(near, own, np.log(run.losses)), np.nan)
+
+
+def _difference(one: Array, other: Array) -> float:
+    """Largest mean difference over a third of the shared tokens."""
+    parts = np.array_split(one - other, min(THIRDS, len(one)))
+    return max(float(abs(part.mean())) for part in parts)

@@ -1,0 +1,47 @@
+"""Which runs take part: without those that were excluded by name or that report losses that cannot be theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from isoloss.laws.data.outliers import Outlier, beyond_doubt, find_outliers
+from isoloss.laws.data.trajectories import Collected, collect
+from isoloss.laws.model import FitOptions, InvalidRunError, Run
+from isoloss.laws.results import Exclusion
+
+MOST_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Screened:
+    """The runs of a fit, and those that their neighbours contradict."""
+
+    collected: Collected
+    left_out: tuple[Outlier, ...] = ()
+    suspected: tuple[Outlier, ...] = ()
+    """Named and kept."""
+
+
+def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
+    """Collect the runs without those to exclude.
+
+    Raises InvalidRunError for a name in `options.exclude` that no run has.
+    """
+    unknown = [name for name in options.exclude if name not in {run.name for run in runs}]
+    if unknown:
+        raise InvalidRunError(unknown[0], "name", "is to be excluded, but no run has it")
+    dropped = {name: Exclusion(name, "excluded as asked") for name in options.exclude}
+    left_out: list[Outlier] = []
+    for _ in range(MOST_ROUNDS):
+        collected = collect([run for run in runs if run.name not in dropped])
+        found = () if collected.refusals else find_outliers(collected.trajectories)
+        worst = beyond_doubt(found, collected.trajectories, left_out)
+        if worst is None or options.keep_outliers:
+            break
+        left_out.append(worst)
+        for name in (worst.run, worst.partner):
+            if name is not None:
+                dropped[name] = Exclusion(name, worst.sentence)
+    collected = replace(collected, excluded=(*dropped.values(), *collected.excluded))
+    return Screened(collected, tuple(left_out), found)

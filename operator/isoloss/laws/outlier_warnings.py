@@ -1,0 +1,50 @@
+"""What runs that their neighbours contradict do to the laws, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from isoloss.laws.data.screening import Screened
+from isoloss.laws.data.trajectories import Trajectory, collect
+from isoloss.laws.model import FitOptions, Run
+from isoloss.laws.results import SurfaceLaw
+from isoloss.laws.surface.estimate import fit_joint_surface
+
+MOST_COMPARED = 5
+"""Runs for which the laws are fitted once more."""
+SAMPLES = 20
+
+
+def outlier_warnings(
+    runs: Sequence[Run], screened: Screened, surface: SurfaceLaw, options: FitOptions
+) -> Iterator[str]:
+    """One sentence or more per run, with what the best settings would be with or without it."""
+    names = {entry.run for entry in screened.collected.excluded}
+    for at, outlier in enumerate((*screened.left_out, *screened.suspected)):
+        own = {outlier.run, *([outlier.partner] if outlier.partner else [])}
+        dropped = outlier in screened.left_out
+        other = names - own if dropped else names | own
+        words = f"{outlier.sentence} {'Left out' if dropped else 'Kept'}"
+        if at < MOST_COMPARED:
+            rest = collect([run for run in runs if run.name not in other]).trajectories
+            words += f"; {'with' if dropped else 'without'} it{_change(rest, surface, options)}"
+        yield words + ("." if dropped else "; check it, or exclude it by name.")
+
+
+def _change(trajectories: Sequence[Trajectory], surface: SurfaceLaw, options: FitOptions) -> str:
+    """What the other trajectories give at the largest size's most tokens instead."""
+    quick = replace(options, bootstrap_samples=SAMPLES, seed=0)
+    other = fit_joint_surface(trajectories, quick, "fitted").law
+    if other.planes is None:
+        return " there is no joint surface"
+    largest = max(t.params for t in trajectories)
+    most = max(t.log_tokens[-1] for t in trajectories if t.params == largest and t.usable)
+    rate, batch = (float(np.exp(v)) for v in other.planes.at(np.log(largest), most))
+    found = f" the best learning rate of the largest size would be {rate:.3g} and its batch size {batch:.3g}"
+    if surface.planes is not None:
+        rate, batch = (float(np.exp(v)) for v in surface.planes.at(np.log(largest), most))
+        found += f" instead of {rate:.3g} and {batch:.3g}"
+    return found

@@ -1,0 +1,92 @@
+"""The terms of the joint surface, with cubic ones where its valley is steeper on one side than on the other.
+
+Cubic terms count from the optimum of every (N, D), where they have neither slope nor curvature: the optimum's
+law is read off the quadratic part as before. Where the optimum is follows from the fit, so that the two are
+found in turn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
+
+TURNS = 6
+FEWEST_LINES = 4
+"""Learning rates (or batch sizes) of a grid that show a third derivative."""
+CLEAR = 4.0
+"""F of the cubic terms beyond which they are no chance."""
+FARTHEST = 2.0
+"""|ln x| from the optimum at which a cubic term stops to grow."""
+
+
+class Points(NamedTuple):
+    """(points,) each, from their centre."""
+
+    x: Array
+    """ln LR"""
+    y: Array
+    """ln B"""
+    n: Array
+    """ln N"""
+    d: Array
+    """ln D"""
+
+
+def weighted_solver(design: Array, weights: Array) -> Array:
+    """The linear map from values to coefficients of weighted least squares."""
+    root = np.sqrt(weights)
+    return np.asarray(np.linalg.pinv(design * root[:, None], rcond=1e-10) * root, dtype=float)
+
+
+def skewed_design(points: Points, levels: Array, z: Array, weights: Array, runs: Array) -> Array:
+    """(points, terms): Shape, a level per cell, and cubic terms where `z`, the wasted ln D, shows them.
+
+    `levels` (points, cells) are the cells' indicators; `runs` (points,) name the trajectories, whose points
+    err together.
+    """
+    plain = np.concatenate([_quadratic(points), levels], axis=1)
+    coefficients = weighted_solver(plain, weights) @ z
+    before = _squares(plain, coefficients, z, weights)
+    wanted = [len(np.unique(np.round(v, 6))) >= FEWEST_LINES for v in (points.x, points.y)]
+    freedom = len(np.unique(runs)) - np.linalg.matrix_rank(
+        plain * np.sqrt(weights)[:, None], tol=1e-8
+    )
+    if not any(wanted) or freedom <= 2 * sum(wanted) or not _convex(coefficients):
+        return plain
+    skewed = plain
+    for _ in range(TURNS):
+        cubic = _cubic(points, coefficients)[:, np.repeat(wanted, 2)]
+        skewed = np.concatenate([plain, cubic], axis=1)
+        coefficients = weighted_solver(skewed, weights) @ z
+        if not _convex(coefficients):
+            return plain
+    after = _squares(skewed, coefficients, z, weights)
+    extra = 2 * sum(wanted)
+    clear = (before - after) / extra > CLEAR * after / max(freedom - extra, 1)
+    return skewed if clear else plain
+
+
+def _quadratic(points: Points) -> Array:
+    x, y, n, d = points
+    return np.stack([0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d], axis=1)
+
+
+def _cubic(points: Points, coefficients: Array) -> Array:
+    """(points, 4): u^3 / 6, u^2 v / 2, v^3 / 6 and u v^2 / 2, with u and v counted from the optimum."""
+    law = optimum_law(coefficients[: len(Shape)], Centre(0.0, 0.0, 0.0, 0.0))[0]
+    where = np.stack([np.ones_like(points.n), points.n, points.d])
+    u = np.clip(points.x - law[:PER_QUANTITY] @ where, -FARTHEST, FARTHEST)
+    v = np.clip(points.y - law[PER_QUANTITY:] @ where, -FARTHEST, FARTHEST)
+    return np.stack([u**3 / 6, u**2 * v / 2, v**3 / 6, u * v**2 / 2], axis=1)
+
+
+def _squares(design: Array, coefficients: Array, z: Array, weights: Array) -> float:
+    return float((weights * (z - design @ coefficients) ** 2).sum())
+
+
+def _convex(coefficients: Array) -> bool:
+    return bool(optimum_law(coefficients[: len(Shape)], Centre(0.0, 0.0, 0.0, 0.0))[1])

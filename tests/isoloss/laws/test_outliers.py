@@ -1,0 +1,102 @@
+"""Runs whose losses cannot be theirs are named; they are left out only where that is beyond doubt."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.science.cases import planted_case, swapped, with_outlier
+from benchmarks.science.shapes import SMALL, WIDE
+from isoloss.laws import (
+    FitOptions,
+    InvalidRunError,
+    Prediction,
+    PredictionQuery,
+    fit_laws,
+    predict,
+)
+
+OPTIONS = FitOptions(bootstrap_samples=60)
+
+
+def changed_names(runs, changed) -> set[str]:  # type: ignore[no-untyped-def]
+    return {a.name for a, b in zip(runs, changed, strict=True) if a is not b}
+
+
+def regret(laws, case) -> float:  # type: ignore[no-untyped-def]
+    n, d, truth = case.targets[0]
+    found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+    assert isinstance(found, Prediction)
+    return truth.regret(found.learning_rate.value, found.batch_size_raw)
+
+
+@pytest.mark.parametrize("layout", [WIDE, SMALL], ids=["5x5", "3x3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_one_run_far_too_low_is_left_out_by_name(layout, seed):
+    """0.15 nats: the answer is that of the sweep without it."""
+    case = planted_case("exact", layout, seed)
+    runs = with_outlier(case.runs, np.random.default_rng(seed))
+    (name,) = changed_names(case.runs, runs)
+    laws = fit_laws(runs, OPTIONS)
+    assert [e.run for e in laws.excluded] == [name]
+    (warning,) = [w for w in laws.warnings if name in w]
+    assert "Left out; with it" in warning
+    assert "nats less than its neighbours allow" in warning
+    without = fit_laws([r for r in case.runs if r.name != name], OPTIONS)
+    assert regret(laws, case) == pytest.approx(regret(without, case), abs=1e-9)
+    assert regret(laws, case) < 0.001
+
+
+def test_two_runs_with_exchanged_labels_are_named_together_and_left_out():
+    case = planted_case("exact", WIDE, 0)
+    runs = swapped(case.runs, np.random.default_rng([0, 5]))
+    names = changed_names(case.runs, runs)
+    laws = fit_laws(runs, OPTIONS)
+    assert {e.run for e in laws.excluded} == names
+    (warning,) = [w for w in laws.warnings if "each other's" in w]
+    assert all(name in warning for name in names)
+    assert regret(laws, case) < 0.001
+
+
+def test_nothing_is_left_out_where_the_user_wants_it_kept():
+    case = planted_case("exact", WIDE, 0)
+    runs = with_outlier(case.runs, np.random.default_rng(0))
+    (name,) = changed_names(case.runs, runs)
+    laws = fit_laws(runs, replace(OPTIONS, keep_outliers=True))
+    assert laws.excluded == ()
+    (warning,) = [w for w in laws.warnings if name in w]
+    assert "Kept; without it the best learning rate" in warning
+    assert "instead of" in warning
+
+
+def test_a_run_that_is_only_doubtful_is_named_and_kept():
+    """0.02 nats are many times the noise, but data may be like that."""
+    case = planted_case("exact", WIDE, 0)
+    best = min((r for r in case.runs if r.params == 4e8), key=lambda r: r.losses[-1])
+    runs = [replace(r, losses=r.losses - 0.02) if r is best else r for r in case.runs]
+    laws = fit_laws(runs, OPTIONS)
+    assert laws.excluded == ()
+    assert [w for w in laws.warnings if best.name in w and "Kept; without it" in w]
+
+
+@pytest.mark.parametrize("shape", ["exact", "scattered", "soft", "skewed"])
+def test_sound_runs_are_not_suspected(shape):
+    for seed in range(5):
+        for layout in (WIDE, SMALL):
+            laws = fit_laws(planted_case(shape, layout, seed).runs, OPTIONS)
+            assert laws.excluded == ()
+            assert not [w for w in laws.warnings if "neighbours" in w]
+
+
+def test_a_run_is_excluded_by_name():
+    case = planted_case("exact", WIDE, 0)
+    name = case.runs[7].name
+    laws = fit_laws(case.runs, replace(OPTIONS, exclude=(name,)))
+    assert [(e.run, e.reason) for e in laws.excluded] == [(name, "excluded as asked")]
+    assert all(name not in c.run_names for c in laws.contours)
+
+
+def test_a_name_to_exclude_that_no_run_has_is_an_error():
+    case = planted_case("exact", WIDE, 0)
+    with pytest.raises(InvalidRunError, match="run bogus: name is to be excluded, but no run"):
+        fit_laws(case.runs, replace(OPTIONS, exclude=("bogus",)))

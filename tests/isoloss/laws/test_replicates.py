@@ -1,0 +1,99 @@
+"""Runs that differ only in their seed are averaged and tell the noise; other schedules are refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
+from isoloss.laws.data.trajectories import collect
+from tests.support.planted import Grid, Planted, planted_runs
+
+OPTIONS = FitOptions(bootstrap_samples=60)
+SURFACE = Planted()
+GRID = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
+SEED_NOISE = 0.002
+
+
+def seeds(count: int, noise: float = SEED_NOISE):  # type: ignore[no-untyped-def]
+    """The grid trained `count` times."""
+    runs = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        found = planted_runs(SURFACE, GRID, rng, 0.0003, noise)
+        runs += [replace(r, name=f"{r.name}-seed{seed}") for r in found]
+    return runs
+
+
+def error(laws) -> float:  # type: ignore[no-untyped-def]
+    found = predict(laws, PredictionQuery(total_flops=6e9 * 4e10, params=1e9))
+    assert isinstance(found, Prediction)
+    rate = np.log(found.learning_rate.value / SURFACE.rate(1e9, 4e10))
+    batch = np.log(found.batch_size_raw / SURFACE.batch(1e9, 4e10))
+    return float(np.hypot(rate, batch))
+
+
+def test_seeds_of_one_configuration_are_averaged():
+    laws = fit_laws(seeds(3), OPTIONS)
+    assert laws.status == "fitted"
+    assert laws.data.runs == 3 * 3 * 16
+    (warning,) = [w for w in laws.warnings if "averaged" in w]
+    assert warning.startswith("48 configurations")
+    assert error(laws) < error(fit_laws(seeds(1), OPTIONS))
+
+
+def test_the_seeds_differences_are_the_noise():
+    """Of ln L: that of one run, less by the root of three for the average of three."""
+    trajectories = collect(seeds(3)).trajectories
+    freedom = sum(t.replicate_freedom for t in trajectories)
+    variance = sum(t.replicate_squares for t in trajectories) / freedom
+    loss = np.exp(np.mean([t.log_losses.mean() for t in trajectories]))
+    assert freedom == 2 * 48
+    assert np.sqrt(3 * variance) == pytest.approx(SEED_NOISE / loss, rel=0.2)
+
+
+def test_a_replicate_that_ended_early_leaves_no_step():
+    one, other = (
+        replace(run, name=name)
+        for run, name in zip(
+            planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1] * 2, "ab", strict=True
+        )
+    )
+    half = len(other.tokens) // 2
+    other = replace(other, tokens=other.tokens[:half], losses=other.losses[:half] + 0.01)
+    (trajectory,) = collect([one, other]).trajectories
+    steps = np.diff(trajectory.log_losses)
+    assert np.all(steps < 0)
+    used = np.isin(np.round(np.exp(trajectory.log_tokens)), np.round(one.tokens))
+    shifts = np.exp(trajectory.log_losses) - one.losses[-int(used.sum()) :]
+    assert np.allclose(shifts, 0.005, atol=2e-3)
+    assert np.abs(np.diff(shifts)).max() < 0.001
+
+
+def test_a_seed_that_diverged_is_left_out_by_name():
+    runs = seeds(2)
+    first = next(r for r in runs if r.name.endswith("seed1"))
+    broken = replace(
+        first, diverged=True, losses=np.where(np.arange(30) > 15, np.nan, first.losses)
+    )
+    laws = fit_laws([broken if r is first else r for r in runs], OPTIONS)
+    assert laws.status == "fitted"
+    (left_out,) = [e for e in laws.excluded if e.run == first.name]
+    assert "did not" in left_out.reason
+
+
+@pytest.mark.parametrize("runs", [seeds(2), seeds(1)], ids=["with seeds", "without"])
+def test_an_annealed_twin_is_no_seed(runs):
+    first = runs[0]
+    annealed = np.where(np.arange(30) >= 20, 0.06, 0.0)
+    laws = fit_laws([*runs, replace(first, name="twin", losses=first.losses - annealed)], OPTIONS)
+    assert {r.reason for r in laws.refusals} == {RefusalReason.DUPLICATED_RUN}
+    assert "twin" in laws.refusals[0].message
+    assert laws.refusals[0].figures["difference"] == pytest.approx(0.06 / 3.0, rel=0.3)
+
+
+def test_seeds_of_a_noisy_sweep_may_differ_more():
+    """Five times the usual noise: differences of 1.2 % are usual here."""
+    laws = fit_laws(seeds(2, 0.01), OPTIONS)
+    assert laws.data.runs == 96
+    assert RefusalReason.DUPLICATED_RUN not in {r.reason for r in laws.refusals}

@@ -1,0 +1,46 @@
+"""Valleys that are much steeper above the best learning rate than below: the bottom is found, not the middle."""
+
+import numpy as np
+import pytest
+
+from benchmarks.science.cases import planted_case
+from benchmarks.science.shapes import SMALL, WIDE
+from isoloss.laws import FitOptions, PredictionQuery, fit_laws, predict
+from isoloss.laws.data.cells import make_cells
+from isoloss.laws.data.trajectories import collect
+from isoloss.laws.surface.joint_fit import fit_surface
+from isoloss.laws.surface.terms import Shape
+
+OPTIONS = FitOptions(bootstrap_samples=60)
+
+
+@pytest.mark.parametrize(
+    "cliff", [np.inf, 0.9], ids=["all runs finish", "the largest rates diverge"]
+)
+def test_the_bottom_of_a_skewed_valley_is_found_and_held(cliff):
+    """A parabola errs by 0.2 to 0.4 of ln LR towards the flat side."""
+    held = []
+    for seed in range(6):
+        case = planted_case("skewed", WIDE, seed, cliff=cliff)
+        laws = fit_laws(case.runs, OPTIONS)
+        for n, d, truth in case.targets:
+            found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+            rate, batch = np.exp(truth.vertex)
+            assert abs(np.log(found.learning_rate.value / rate)) < 0.12
+            assert truth.regret(found.learning_rate.value, found.batch_size_raw) < 0.0005
+            held.append(found.learning_rate.low <= rate <= found.learning_rate.high)
+            held.append(found.batch_size.low <= batch <= found.batch_size.high)
+    assert np.mean(held) >= 0.75
+
+
+def terms(shape: str, layout) -> int:  # type: ignore[no-untyped-def]
+    """Coefficients beside the cells' levels."""
+    trajectories = collect(planted_case(shape, layout, 0).runs).trajectories
+    cells = make_cells(trajectories)
+    return round(fit_surface(trajectories, cells).unknowns) - len(cells)
+
+
+def test_cubic_terms_are_fitted_only_where_the_runs_show_them():
+    assert terms("skewed", WIDE) > len(Shape)
+    assert terms("exact", WIDE) == len(Shape)
+    assert terms("skewed", SMALL) == len(Shape), "three values of each show no third derivative"
