@@ -17,9 +17,9 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
 
-USUAL = 0.013
+USUAL = 0.012
 """Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
-USUAL_SHIFT = 0.033
+USUAL_SHIFT = 0.030
 """Scatter of the optima themselves beside that, in ln x: what steep valleys show.
 
 Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
