@@ -33,6 +33,7 @@ from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.fitting.fitter import Fitter, run_in_process
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
+from isoloss_operator.process import logs
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.leader import Elector, Terms, Unelected
 from isoloss_operator.process.metrics import Metrics
@@ -195,7 +196,11 @@ class Operator:
             fitter=Fitter(
                 processes=settings.fits,
                 timeout_seconds=settings.fit_timeout_seconds,
-                run=partial(run_in_process, memory_mib=settings.fit_memory_mib),
+                run=partial(
+                    run_in_process,
+                    memory_mib=settings.fit_memory_mib,
+                    on_start=partial(logs.configure, settings.log_level),
+                ),
                 group_of=lambda key: key.namespace,
                 on_done=fitted,
             ),

@@ -203,9 +203,9 @@ class Scene:
         return self.folder / layout.sweep_ledger(SWEEP, self.sweep()["metadata"]["uid"])
 
     def ledger_points(self) -> dict[str, Any]:
-        """The stored ledger's records, by key."""
+        """The stored ledger's records, by name: keys differ between scenes, which have a corpus each."""
         stored = open_sweep(f"file://{self.sweep_folder()}")
-        return {record.key: record for record in stored.ledger.points}
+        return {record.name: record for record in stored.ledger.points}
 
     def laws(self) -> Json:
         """The stored laws."""

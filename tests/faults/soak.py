@@ -210,7 +210,7 @@ def check_end(round: Round) -> None:
     if states.count("Succeeded") < round.points:
         raise Failed(f"points lost: {round.points} wanted, {states.count('Succeeded')} there")
     trained = set(scene.trainings.counted("end"))
-    if missing := trained - set(records):
+    if missing := trained - {record.key for record in records.values()}:
         raise Failed(f"{len(missing)} trained points are not in the ledger")
     charged = sum(sum(record.attempts.charged.values()) for record in records.values())
     if charged:

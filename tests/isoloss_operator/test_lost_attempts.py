@@ -65,10 +65,10 @@ def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
     operator.environment = {**operator.environment, **quick}
     doomed = make_node(cpu="64")
     operator.start()
-    user.apply_sweep(sweep(place, seconds=6))
+    user.apply_sweep(sweep(place, seconds=15))
     wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
+    doomed.crash()  # at once: a node takes seconds to come up, and these points no longer
     make_node(cpu="64")
-    doomed.crash()
     ended = finished(user)
     records = place.ledger(ended).points
     assert {r.state for r in records} == {PointState.SUCCEEDED}

@@ -480,7 +480,7 @@ def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> Non
 def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
     claim(task, attempt=2)
-    with pytest.raises(Interrupted):
+    with pytest.raises(ClaimedElsewhere):
         run(task)
     later = task.model_copy(update={"claimant": Claimant(sweep_uid="sweep", attempt=3)})
     assert run(later).tokens == 512

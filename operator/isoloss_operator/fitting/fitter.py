@@ -184,12 +184,16 @@ def run_in_process(
     superseded: threading.Event,
     *,
     memory_mib: int = DEFAULT_MEMORY_MIB,
+    on_start: Callable[[], None] | None = None,
 ) -> FitEnd:
-    """Fit in a new process and wait for it. One that dies, takes too long or too much memory is NotFitted."""
+    """Fit in a new process and wait for it. One that dies, takes too long or too much memory is NotFitted.
+
+    `on_start` is called first in the new process, which has nothing of this one, its logging neither.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(
-        target=_main, args=(theirs, job, memory_mib), name="fit", daemon=True
+        target=_main, args=(theirs, job, memory_mib, on_start), name="fit", daemon=True
     )
     process.start()
     theirs.close()
@@ -213,8 +217,12 @@ def run_in_process(
         ours.close()
 
 
-def _main(answers: Connection, job: FitJob, memory_mib: int) -> None:
+def _main(
+    answers: Connection, job: FitJob, memory_mib: int, on_start: Callable[[], None] | None
+) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if on_start is not None:
+        on_start()
     os.nice(NICENESS)
     _limit_memory(memory_mib)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit
 from isoloss_operator.fitting.fitter import run_in_process
+from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.storage import Storage
@@ -289,6 +291,20 @@ def test_laws_of_an_unknown_form_are_refused() -> None:
     files = {LAWS: document, fit_path(LAWS): record}
     with pytest.raises(BadRecord, match=r"laws\.json"):
         read_outcome(files.get, LAWS)
+
+
+def log_as_the_operator_does() -> None:
+    logs.configure("INFO")
+    logging.getLogger("fit").warning("a font is missing")
+
+
+def test_the_process_of_a_fit_logs_as_the_operator_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It starts without the operator's logging: a line of plain text would break every log parser."""
+    run_in_process(job(tmp_path), 120, threading.Event(), on_start=log_as_the_operator_does)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert "a font is missing" in [line["message"] for line in lines]
 
 
 def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
