@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -41,18 +42,32 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     assert request.config.cache is not None
     # Kept between sessions: most of the time goes into compiling scipy's and matplotlib's modules.
     environment = request.config.cache.mkdir("core-installation") / _digest()
+    (wheel,) = wheels.glob("*.whl")
+    with environment.with_suffix(".lock").open("w") as lock:
+        # Another worker may run the other tests of this file: it must not find half an installation.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = environment.with_suffix(".installed")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        if not done.exists() or done.read_text() != digest:
+            install(environment, wheel)
+            done.write_text(digest)
+    return environment / "bin" / "python"
+
+
+def install(environment: Path, wheel: Path) -> None:
+    """Put the wheel and its dependencies into the environment, which is made where there is none."""
     python = environment / "bin" / "python"
     uv = ended(ROOT / "scripts" / "find-uv.sh").out.strip()
     if not python.exists():
         assert ended(uv, "venv", "--python", sys.executable, environment).code == 0
-    install = (
+    command = (
         *(uv, "pip", "install", "--python", python, "--reinstall-package", "isoloss"),
-        *("-c", ROOT / "locks" / "dev.txt", *wheels.glob("*.whl")),
+        *("-c", ROOT / "locks" / "dev.txt", wheel),
     )
     for mode in ("--offline", "--quiet"):  # uv's cache first: it usually has everything
-        installed = ended(*install, mode)
+        installed = ended(*command, mode)
         if installed.code == 0:
-            return python
+            return
     if "error sending request" in installed.err:
         pytest.skip(f"neither uv's cache nor a package index has the packages: {installed.err}")
     raise AssertionError(installed.err)

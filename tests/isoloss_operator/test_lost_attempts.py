@@ -65,11 +65,13 @@ def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
     operator.environment = {**operator.environment, **quick}
     doomed = make_node(cpu="64")
     operator.start()
-    user.apply_sweep(sweep(place, seconds=15))
+    user.apply_sweep(sweep(place, seconds=10, parallelism=8))
     wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
     doomed.crash()  # at once: a node takes seconds to come up, and these points no longer
     make_node(cpu="64")
-    ended = finished(user)
+    ended = user.wait_for(
+        lambda: user.sweep("dense"), "Progressing", "False", "Finished", seconds=400
+    )
     records = place.ledger(ended).points
     assert {r.state for r in records} == {PointState.SUCCEEDED}
     assert not any(r.attempts.charged for r in records), "nobody's fault"
