@@ -15,6 +15,7 @@ from isoloss_contract.ledger import DONE, Intent, IntentAction, Ledger, PointRec
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import SweepBudget
 from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.points.ledgers import Recorded
 from isoloss_operator.decide.points.recording import own_progress
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
@@ -36,9 +37,10 @@ class Spending:
     the assumption of `isoloss plan`."""
 
 
-def spending(ledger: Ledger, observed: ObservedSweep) -> Spending:
+def spending(recorded: Recorded, observed: ObservedSweep) -> Spending:
     """What all attempts of the sweep cost so far: those that ended, and those that run."""
-    ended, running = ledger.spent, _in_flight(ledger, observed)
+    ledger = recorded.ledger
+    ended, running = ledger.spent, _in_flight(recorded.by_key, observed)
     flops = ended.flops + sum(flops for flops, _ in running)
     seconds = ended.accelerator_seconds + sum(seconds for _, seconds in running)
     done = [r for r in ledger.points if r.state in DONE and not r.adopted]
@@ -52,9 +54,10 @@ def spending(ledger: Ledger, observed: ObservedSweep) -> Spending:
     return Spending(flops, seconds, pace)
 
 
-def _in_flight(ledger: Ledger, observed: ObservedSweep) -> list[tuple[float, float]]:
+def _in_flight(
+    records: Mapping[str, PointRecord], observed: ObservedSweep
+) -> list[tuple[float, float]]:
     """FLOPs and accelerator seconds of each attempt whose end the ledger does not know."""
-    records = {record.key: record for record in (*ledger.points, *ledger.former)}
     found = []
     for job in observed.jobs:
         record = records.get(job.key)

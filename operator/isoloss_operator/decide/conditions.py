@@ -105,6 +105,12 @@ def parse_conditions(status: Mapping[str, Any]) -> dict[str, Condition]:
     return found
 
 
+def stands(previous: Mapping[str, Condition], generation: int) -> bool:
+    """Whether Ready was True under this very generation: what was ready is not withdrawn lightly."""
+    ready = previous.get(READY)
+    return ready is not None and ready.status == "True" and ready.observed_generation == generation
+
+
 def dated(
     findings: Mapping[str, Finding],
     previous: Mapping[str, Condition],

@@ -13,6 +13,7 @@ from isoloss_operator.decide.conditions import (
     Finding,
     dated,
     parse_conditions,
+    stands,
 )
 from isoloss_operator.decide.reasons import Reason
 
@@ -40,9 +41,7 @@ def failed_pass(
     """
     previous = parse_conditions(status)
     found = {kind: Finding.of(condition) for kind, condition in previous.items()}
-    ready = previous.get(READY)
-    stands = ready and ready.status == "True" and ready.observed_generation == generation
-    if not stands:
+    if not stands(previous, generation):
         found[READY] = finding
     found[STALLED] = finding
     found[RECONCILING] = Finding.true(finding.reason, finding.message)

@@ -27,6 +27,7 @@ from isoloss_operator.decide.conditions import (
     parse_conditions,
     reconciling,
     stalled,
+    stands,
     turned,
 )
 from isoloss_operator.decide.evaluation import EvaluationStep
@@ -109,8 +110,7 @@ def _decide(observed: ObservedPrediction) -> State:
 def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
     """An answer that was given stands as it was: nothing is known to have changed."""
     before = parse_conditions(observed.status)
-    ready = before.get(READY)
-    if ready is None or ready.status != "True" or ready.observed_generation != observed.generation:
+    if not stands(before, observed.generation):
         return _standing_or(observed, finding)
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
     return State(
@@ -148,11 +148,11 @@ def _standing_or(
     `preview` is shown without vouching for it (a provisional answer).
     """
     previous = parse_conditions(observed.status)
-    ready, before = previous.get(READY), previous.get(EVALUATED)
+    before = previous.get(EVALUATED)
     if evaluated is None:
         evaluated = Finding.of(before) if before else Finding.unknown()
     requeue = None if step else 30.0
-    if ready is None or ready.status != "True" or ready.observed_generation != observed.generation:
+    if not stands(previous, observed.generation):
         return State(
             ready=finding,
             evaluated=evaluated,
@@ -163,7 +163,7 @@ def _standing_or(
         )
     message = f"The answer is computed from former laws: {finding.message}"
     return State(
-        ready=Finding.of(ready),
+        ready=Finding.of(previous[READY]),
         evaluated=evaluated,
         stale=Finding.true(finding.reason, message),
         measurement=measurement,

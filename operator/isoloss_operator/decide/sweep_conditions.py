@@ -20,6 +20,7 @@ from isoloss_operator.decide.conditions import (
     parse_conditions,
     reconciling,
     stalled,
+    stands,
     turned,
 )
 from isoloss_operator.decide.events import condition_events
@@ -73,8 +74,7 @@ class Findings:
 def standing(observed: ObservedSweep) -> Findings | None:
     """What the conditions said of a sweep that is ready under its present spec; None: it is not."""
     before = parse_conditions(observed.status)
-    ready = before.get(READY)
-    if ready is None or ready.status != "True" or ready.observed_generation != observed.generation:
+    if not stands(before, observed.generation):
         return None
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
     return Findings(

@@ -196,7 +196,7 @@ class PointsView:
     @cached_property
     def spending(self) -> Spending:
         """What the sweep has spent, running attempts included."""
-        return spending(self._observed_ledger.ledger, self.observed)
+        return spending(self._observed_ledger, self.observed)
 
     @property
     def budget_spent(self) -> str:

@@ -109,10 +109,6 @@ class Ledgers:
         self._kept.put((uri, folder), _Kept(ledger, write.stored, version))
         self._remove(store, folder, write.obsolete)
 
-    def forget(self, uri: str, folder: str) -> None:
-        """Read the ledger again next time."""
-        self._kept.drop((uri, folder))
-
     # ------------------------------------------------------------------------------------- calls
 
     def _find(self, uri: str, folder: str) -> _Kept:

@@ -43,7 +43,7 @@ from isoloss_operator.store.shared import Shared
 
 MAX_PROGRESS_BYTES = 64 * 2**10
 MAX_RESULT_BYTES = 2**20
-MAX_LEDGER_BYTES = 64 * 2**20
+MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_LAWS_BYTES = 64 * 2**20
 MODEL_CONFIG = "config.json"
 MODEL_CONFIG_SECONDS = 60.0
@@ -109,7 +109,7 @@ class Storage:
         known = self._manifests.get((uri, path))
         if known is not None:
             return known
-        found = self._read_record(uri, path, DataManifest, "manifest")
+        found = self._read_record(uri, path, DataManifest, "manifest", MAX_MANIFEST_BYTES)
         if isinstance(found, DataManifest):
             self._manifests.put((uri, path), found)
         return found
@@ -275,7 +275,7 @@ class Storage:
         path: str,
         model: type[Record],
         name: str,
-        max_bytes: int = MAX_LEDGER_BYTES,
+        max_bytes: int,
     ) -> Read[Record]:
         store = self.store(uri)
 
