@@ -106,6 +106,17 @@ class StoredLedger:
 
 
 @dataclass(frozen=True)
+class FoundLedger:
+    """A ledger and what a reader must know to write over it."""
+
+    ledger: Ledger
+    stored: StoredLedger | None = None
+    """None: in the layout of version 1."""
+    version: str | None = None
+    """Of the head, for the next conditional write; None: there is no head."""
+
+
+@dataclass(frozen=True)
 class LedgerWrite:
     """What to write so that the store holds a ledger: the segments first, then the head."""
 
@@ -175,39 +186,58 @@ def read_ledger(store: Store, folder: str) -> Ledger:
     Raises NotFound where there is none, BadRecord, NewerRecord or StoreUnavailable.
     """
 
-    def read(path: str) -> bytes:
-        return store.read(path, max_bytes=MAX_LEDGER_BYTES)
+    def read(path: str) -> tuple[bytes, str]:
+        return store.read_versioned(path, max_bytes=MAX_LEDGER_BYTES)
 
-    def once() -> Ledger:
-        path = layout.ledger_in(folder)
-        try:
-            content = read(path)
-        except NotFound:
-            path = layout.former_ledger_in(folder)
-            return ledger_of_version_1(read(path), store.location(path))
-        head = parse_head(content, store.location(path))
-        return assemble(
-            head, lambda name: read_segment(read, layout.ledger_segment_in(folder, name))
-        ).ledger
+    return find_ledger(read, store.location, folder).ledger
 
+
+def find_ledger(
+    read: Callable[[str], tuple[bytes, str]],
+    location: Callable[[str], str],
+    folder: str,
+    check: Callable[[LedgerHead], None] = lambda _: None,
+) -> FoundLedger:
+    """What `folder` holds; `read` returns an object and its version, `location` names one for people.
+
+    `check` may refuse a head before its segments are read. Raises what `read` and `check` raise,
+    BadRecord or NewerRecord.
+    """
     for _ in range(READS - 1):
         try:
-            return once()
+            return _find_once(read, location, folder, check)
         except MissingSegment:
-            continue
-    return once()
+            continue  # another has written meanwhile
+    return _find_once(read, location, folder, check)
 
 
 class MissingSegment(BadRecord):
     """A segment that the head names is not there: it was replaced meanwhile, or is lost."""
 
 
-def read_segment(read: Callable[[str], bytes], path: str) -> bytes:
-    """A segment's bytes. Raises MissingSegment, and what else `read` raises."""
+def _find_once(
+    read: Callable[[str], tuple[bytes, str]],
+    location: Callable[[str], str],
+    folder: str,
+    check: Callable[[LedgerHead], None],
+) -> FoundLedger:
+    path = layout.ledger_in(folder)
     try:
-        return read(path)
-    except NotFound as error:
-        raise MissingSegment(f"{error}: a segment of the ledger is missing") from error
+        content, version = read(path)
+    except NotFound:
+        path = layout.former_ledger_in(folder)
+        return FoundLedger(ledger_of_version_1(read(path)[0], location(path)))
+    head = parse_head(content, location(path))
+    check(head)
+
+    def read_segment(name: str) -> bytes:
+        try:
+            return read(layout.ledger_segment_in(folder, name))[0]
+        except NotFound as error:
+            raise MissingSegment(f"{error}: a segment of the ledger is missing") from error
+
+    stored = assemble(head, read_segment)
+    return FoundLedger(stored.ledger, stored, version)
 
 
 class _LedgerOfVersion1(Ledger):

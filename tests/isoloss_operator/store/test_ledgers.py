@@ -104,6 +104,23 @@ def test_of_two_writers_the_second_is_told_and_loses_nothing_of_the_first(uri: s
     assert read_ledger(Store(uri), FOLDER) == with_done(LEDGER, 1, 2)
 
 
+def test_a_reader_that_comes_between_two_writes_reads_again(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former leader ends its last write while the next one reads: the ledger is not damaged for that."""
+    former, present = operator(), operator()
+    former.write(uri, FOLDER, LEDGER)
+    read, later = Store.read_versioned, [with_done(LEDGER, *range(15))]
+
+    def late(store: Store, path: str, **limits: int) -> tuple[bytes, str]:
+        if later and not path.endswith("head.json"):
+            former.write(uri, FOLDER, later.pop())
+        return read(store, path, **limits)
+
+    monkeypatch.setattr(Store, "read_versioned", late)
+    assert present.read(uri, FOLDER) == with_done(LEDGER, *range(15))
+
+
 def test_of_two_first_writers_one_is_told(uri: str) -> None:
     one, other = operator(), operator()
     assert other.read(uri, FOLDER) == ABSENT
