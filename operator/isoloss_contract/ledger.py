@@ -235,8 +235,8 @@ class _Changes(TypedDict, total=False):
     versions: tuple[dict[str, str], ...]
 
 
-class Ledger(Record):
-    """All that a sweep knows of its points."""
+class LedgerHeader(Record):
+    """What a ledger has beside its points' records."""
 
     sweep: str = Field(max_length=253)
     namespace: str = Field(max_length=63)
@@ -247,11 +247,6 @@ class Ledger(Record):
     """The preparation that `preparation` speaks of."""
     preparation: Attempts = Attempts()
     configuration_error: ConfigurationError | None = None
-    points: tuple[PointRecord, ...] = ()
-    """Planned points in planned order."""
-    former: tuple[PointRecord, ...] = ()
-    """Points that an edit of the spec dropped after they had cost something. They keep their attempts'
-    numbers and their cost, and return to `points` as they were if they are planned again."""
     carried: Spend = Spend()
     """Spent before the first record of this ledger: by a ledger that was lost."""
     additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
@@ -259,6 +254,16 @@ class Ledger(Record):
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
     """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
     share a few."""
+
+
+class Ledger(LedgerHeader):
+    """All that a sweep knows of its points."""
+
+    points: tuple[PointRecord, ...] = ()
+    """Planned points in planned order."""
+    former: tuple[PointRecord, ...] = ()
+    """Points that an edit of the spec dropped after they had cost something. They keep their attempts'
+    numbers and their cost, and return to `points` as they were if they are planned again."""
 
     def replace(self, **changes: Unpack[_Changes]) -> Ledger:
         """A copy with these fields changed and validated."""

@@ -18,16 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic_core import from_json
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import (
-    MAX_ADDITIONS,
-    MAX_VERSIONS,
-    AddedPoint,
-    Attempts,
-    ConfigurationError,
-    Ledger,
-    PointRecord,
-    Spend,
-)
+from isoloss_contract.ledger import Ledger, LedgerHeader, PointRecord
 from isoloss_contract.records import Digest, Record
 from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store, parse_record
 
@@ -48,7 +39,7 @@ class SegmentReference(Record):
     points: int = Field(ge=0)
 
 
-class LedgerHead(Record):
+class LedgerHead(LedgerHeader):
     """What stands in the head: all of a ledger but its points' records."""
 
     ledger_version: Literal[2] = 2
@@ -60,16 +51,6 @@ class LedgerHead(Record):
     digest: Digest
     """Ledger.digest of the whole."""
     segments: tuple[SegmentReference, ...] = Field(default=(), max_length=256)
-    sweep: str = Field(max_length=253)
-    namespace: str = Field(max_length=63)
-    uid: str = Field(max_length=64)
-    data_digest: str = Field(default="", max_length=64)
-    prepare_key: str = Field(default="", max_length=64)
-    preparation: Attempts = Attempts()
-    configuration_error: ConfigurationError | None = None
-    carried: Spend = Spend()
-    additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
-    versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,7 @@ class _Entry:
 
 
 _ENTRIES = TypeAdapter(tuple[_Entry, ...])
-_HEADER: Final = frozenset(Ledger.model_fields) - {"points", "former"}
+_HEADER: Final = frozenset(LedgerHeader.model_fields)
 
 
 @dataclass(frozen=True)
