@@ -29,9 +29,24 @@ class Admission:
     budget_message: str = ""
 
 
-def slots_taken(observed: ObservedSweep) -> int:
-    """Jobs and orphaned pods that count toward parallelism; Jobs being deleted count until they are gone."""
-    return sum(job.holds_a_slot for job in observed.jobs) + len(observed.orphaned_pods)
+def slots_taken(observed: ObservedSweep, spec: ScalingSweepSpec) -> int:
+    """Jobs and orphaned pods that count toward parallelism; Jobs being deleted count until they are gone.
+
+    Of the Jobs that wait in their queue, only those beyond `queue.maxWaiting` count.
+    """
+    waiting = sum(job.waits_in_its_queue for job in observed.jobs)
+    holding = sum(job.holds_a_slot for job in observed.jobs) + len(observed.orphaned_pods)
+    return holding - min(waiting, _may_wait(spec))
+
+
+def slots_exceeded(observed: ObservedSweep, spec: ScalingSweepSpec) -> int:
+    """Slots taken beyond what the spec allows; 0 or less: none. It may have been lowered meanwhile."""
+    admitted = _may_wait(spec)  # Kueue may have admitted all that were let wait
+    return slots_taken(observed, spec) - spec.parallelism - admitted
+
+
+def _may_wait(spec: ScalingSweepSpec) -> int:
+    return spec.queue.max_waiting if spec.queue is not None else 0
 
 
 def admit(
@@ -69,7 +84,7 @@ def admit(
             due.append(point)
         else:
             later.append(start)
-    free = max(0, spec.parallelism - slots_taken(observed))
+    free = max(0, spec.parallelism - slots_taken(observed, spec))
     if observed.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     return Admission(

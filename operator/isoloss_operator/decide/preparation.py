@@ -109,7 +109,7 @@ def _has_room(view: SweepView) -> bool:
         return False
     if view.config.key in observed.orphaned_pods:
         return False
-    return slots_taken(observed) < view.spec.parallelism
+    return slots_taken(observed, view.spec) < view.spec.parallelism
 
 
 def _obsolete(view: SweepView) -> list[ObservedJob]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import ABSENT, is_unknown
-from isoloss_operator.decide.admission import slots_taken
+from isoloss_operator.decide.admission import slots_exceeded
 from isoloss_operator.decide.sweep_status import failed_in_words
 from isoloss_operator.decide.sweep_view import PointsView
 from isoloss_operator.planning.points import repeated_domains
@@ -32,9 +32,9 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
         reads = (view.observed.results.get(key, ABSENT) for key in view.unanswered)
         message = min(read.message for read in reads if is_unknown(read))
         found.append(f"{len(view.unanswered)} results cannot be read and wait: {message}")
-    over = slots_taken(view.observed) - view.spec.parallelism
+    over = slots_exceeded(view.observed, view.spec)
     if over > 0:
-        found.append(f"{over} Jobs more than spec.parallelism are running; none is started.")
+        found.append(f"{over} Jobs more than the spec allows are running; none is started.")
     return tuple(found)
 
 

@@ -1116,6 +1116,33 @@ def test_queued_jobs_do_not_count_as_training() -> None:
     assert "1 are training, 2 are queued" in ready[2]
 
 
+def in_a_queue(waiting: int, running: int, **queue: Any) -> ObservedSweep:
+    """Jobs of the first points wait in the queue, those of the next are admitted."""
+    jobs = [job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:waiting]]
+    jobs += [job(p) for p in POINTS[waiting : waiting + running]]
+    spec = sweep_spec(queue={"localQueueName": "research", **queue}, parallelism=4)
+    return replace(training(jobs=tuple(jobs)), spec=parsed(spec))
+
+
+def test_queued_jobs_hold_their_slots() -> None:
+    """Without maxWaiting Kueue can never admit more than parallelism."""
+    assert len(decide_sweep(in_a_queue(waiting=2, running=1)).create) == 1
+
+
+@pytest.mark.parametrize(("waiting", "started"), [(0, 3), (2, 3), (3, 2), (5, 0), (6, 0)])
+def test_so_many_jobs_may_wait_beyond_parallelism(waiting: int, started: int) -> None:
+    """parallelism 4, one is running, two may wait: at most six Jobs in all."""
+    plan = decide_sweep(in_a_queue(waiting=waiting, running=1, maxWaiting=2))
+    assert len(plan.create) == started
+
+
+@pytest.mark.parametrize(("running", "warned"), [(6, False), (7, True)])
+def test_admission_of_all_that_may_wait_is_no_excess(running: int, warned: bool) -> None:
+    """parallelism 4 and two that might wait: only a seventh is one too many."""
+    plan = decide_sweep(in_a_queue(waiting=0, running=running, maxWaiting=2))
+    assert (plan.create == ()) and ("1 Jobs more than the spec allows" in str(plan.status)) == warned
+
+
 def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:
     """Its pods cannot be seen: they are not lost for that."""
     there = {"pod": None, "managed_elsewhere": True, "message": "exit code 1"}
