@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.faults import injection
 from tests.faults.injection import Act, Fault, of_verb
 from tests.faults.rows import Play, Row
@@ -96,11 +98,17 @@ def _unanswered(verb: str) -> Play:
 
 def suspend_and_resume(scene: Scene) -> None:
     """Running Jobs are deleted, and made again."""
-    scene.wait(lambda: scene.trainings.counted("start"), "points to train")
+    # Where deletions get no answer, that of the prepare Job takes a minute.
+    scene.wait(lambda: scene.trainings.counted("start"), "points to train", 180)
     scene.apply(suspend=True)
-    scene.wait(lambda: not scene.user.pods(), "the pods to go", 120)
+    scene.wait(lambda: not _unfinished_pods(scene), "the pods to go", 120)
     scene.seconds = 0.0
     scene.apply(suspend=False)
+
+
+def _unfinished_pods(scene: Scene) -> list[Any]:
+    """Pods of Jobs that have ended stay as long as those, for people who read their log."""
+    return [pod for pod in scene.user.pods() if pod.status.phase in ("Pending", "Running")]
 
 
 def _watching(act: Act) -> Play:

@@ -31,7 +31,7 @@ from tests.faults.verdict import SETTLE_SECONDS
 
 PROXIES = 2
 VERBS = ("get", "list", "create", "patch", "delete")
-KEYS = ("/ledger", "/result.json", "/laws.json", "/trajectory", "/")
+KEYS = ("/ledger", "/result.json", "/laws.json", "/trajector", "/")
 FINISH_SECONDS = 240.0
 
 

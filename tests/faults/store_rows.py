@@ -47,7 +47,7 @@ class Target:
 TARGETS = (
     Target("ledger", "the ledger", lambda: of_key("/ledger"), True),
     Target("results", "all results", lambda: of_key("/result.json"), True),
-    Target("trajectories", "all trajectories", lambda: of_key("/trajectory"), False),
+    Target("trajectories", "all trajectories", lambda: of_key("/trajector"), False),
     Target("laws", "laws and fit", lambda: _laws, False),
     Target("manifest", "the corpus' manifest", lambda: of_key("/manifest.json"), True),
     Target("all", "everything", lambda: of_key("/"), True),

@@ -20,7 +20,13 @@ from kubernetes.client import ApiClient, Configuration
 from isoloss_operator import api
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.server_clock import ServerClock
-from isoloss_operator.cluster.transport import TRANSPORT_ERRORS, Answer, Request, Transport
+from isoloss_operator.cluster.transport import (
+    BROKEN_CONNECTION,
+    TRANSPORT_ERRORS,
+    Answer,
+    Request,
+    Transport,
+)
 from isoloss_operator.pass_deadline import pass_deadline
 
 FIELD_MANAGER = "isoloss-operator"
@@ -250,6 +256,19 @@ class Cluster:
     ) -> Object:
         request = Request(method, path, body, query, content_type)
         deadline = min(time.monotonic() + self._call_seconds, pass_deadline())
+        try:
+            try:
+                answer = self._answer(request, deadline)
+            except BROKEN_CONNECTION:
+                if method != "GET":  # a write may have been carried out
+                    raise
+                answer = self._answer(request, deadline)
+        except TRANSPORT_ERRORS as error:
+            raise Unavailable(f"{request}: {type(error).__name__}: {error}") from error
+        return _checked(request, answer)
+
+    def _answer(self, request: Request, deadline: float) -> Answer:
+        """The server's answer, waited for while it is overloaded. Raises TRANSPORT_ERRORS, Unavailable."""
         while True:
             if self._stopped.is_set():
                 raise Unavailable(f"{request}: this process no longer leads")
@@ -257,23 +276,20 @@ class Cluster:
                 raise Unavailable(f"{request}: no time is left to send it")
             answer = self._send(request, deadline)
             if not answer.is_overloaded:
-                break
+                return answer
             # Not even begun by the server, so that any verb may be sent again.
             self._limit.pause(answer.retry_after)
             if time.monotonic() >= deadline:
-                break
-        return _checked(request, answer)
+                return answer
 
     def _send(self, request: Request, deadline: float) -> Answer:
         status = 0
         try:
             answer = self._transport.send(request, deadline)
             status = answer.status
-            self.clock.saw(answer.date)
-        except TRANSPORT_ERRORS as error:
-            raise Unavailable(f"{request}: {type(error).__name__}: {error}") from error
         finally:
             self._on_call(request.method, status)
+        self.clock.saw(answer.date)
         return answer
 
 

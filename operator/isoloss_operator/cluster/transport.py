@@ -14,6 +14,9 @@ CONNECT_SECONDS = 5.0
 CHUNK = 2**16
 TRANSPORT_ERRORS = (urllib3.exceptions.HTTPError, ApiException, OSError)
 """What `send` raises where there is no answer."""
+BROKEN_CONNECTION = (urllib3.exceptions.ProtocolError, ConnectionError)
+"""Those of a connection that broke after it had been made. A server closes what has been idle, and a client
+finds out with the next request on it."""
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,36 @@ def test_a_call_without_an_answer_is_sent_once_and_ends_in_time(
     assert time.monotonic() - started < 3
 
 
-def test_a_call_that_the_server_hangs_up_on_is_sent_once(
+def hang_up(connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_read_that_the_server_hangs_up_on_is_sent_twice(
     serve: Callable[[Serve], Server],
 ) -> None:
-    server = serve(lambda connection: connection.shutdown(socket.SHUT_RDWR))
+    server = serve(hang_up)
     with pytest.raises(Unavailable):
         server.cluster(5).get(SWEEP, "x", "y")
+    assert server.requests == 2
+
+
+def test_a_connection_that_was_closed_while_idle_costs_no_read(
+    serve: Callable[[Serve], Server],
+) -> None:
+    answer = respond("200 OK", b'{"kind": "ScalingSweep"}')
+    turns = iter([answer, hang_up, answer])
+    cluster = serve(lambda connection: next(turns)(connection)).cluster(5)
+    for _ in range(2):
+        assert cluster.get(SWEEP, "x", "y") == {"kind": "ScalingSweep"}
+
+
+def test_a_write_that_the_server_hangs_up_on_is_sent_once(
+    serve: Callable[[Serve], Server],
+) -> None:
+    """It may have been carried out."""
+    server = serve(hang_up)
+    with pytest.raises(Unavailable):
+        server.cluster(5).create(JOB, "x", {})
     assert server.requests == 1
 
 
