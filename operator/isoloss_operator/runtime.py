@@ -181,7 +181,12 @@ class Operator:
             settings=settings,
             cluster=self.cluster,
             storage=storage,
-            ledgers=Ledgers(storage.store, storage.timed, leadership),
+            ledgers=Ledgers(
+                storage.store,
+                storage.timed,
+                leadership,
+                check_seconds=settings.resync_seconds,
+            ),
             jobs=JobWriter(
                 self.cluster,
                 pod_defaults(settings),

@@ -258,7 +258,7 @@ def _recorded(scene: Scene) -> int:
 
 
 def _remove_at_the_end(pattern: str) -> Play:
-    """Remove a finished sweep's files; the next pass, which any change brings, must make them again."""
+    """Remove a finished sweep's files; the passes that any change brings must make them again."""
 
     def play(scene: Scene) -> Expectation:
         scene.start()
@@ -266,10 +266,13 @@ def _remove_at_the_end(pattern: str) -> Play:
         removed = [*scene.sweep_folder().glob(pattern)]
         for path in removed:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        scene.touch()
-        scene.wait(
-            lambda: all(path.exists() for path in removed), "the files to be there again", 60
-        )
+
+        def are_back() -> bool:
+            scene.touch()  # the store is compared with what the operator knows once in RESYNC_SECONDS
+            scene.rest(1)
+            return all(path.exists() for path in removed)
+
+        scene.wait(are_back, "the files to be there again", 120)
         scene.finish()
         return Expectation()
 

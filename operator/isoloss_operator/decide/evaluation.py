@@ -21,6 +21,7 @@ from isoloss_operator.decide.jobs.attempts import after_failure, charged_as, nex
 from isoloss_operator.decide.jobs.failures import (
     Failure,
     FailureClass,
+    awaits_result,
     classify,
     spec_field,
 )
@@ -142,8 +143,13 @@ class _Evaluation:
 
     @cached_property
     def failures(self) -> tuple[tuple[ObservedJob, Failure], ...]:
-        """Ended attempts in order (there is no result)."""
-        return tuple((job, classify(job)) for job in self.jobs if job.is_finished)
+        """Ended attempts in order (there is no result, and none is awaited of them)."""
+        is_absent, now = isinstance(self.result, Absent), self.observed.now
+        return tuple(
+            (job, classify(job))
+            for job in self.jobs
+            if job.is_finished and not (is_absent and awaits_result(job, now))
+        )
 
     @property
     def result(self) -> Read[EvaluationResult]:

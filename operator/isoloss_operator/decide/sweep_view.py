@@ -37,6 +37,7 @@ from isoloss_operator.decide.budget import (
     with_budget_intents,
 )
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
+from isoloss_operator.decide.jobs.failures import awaits_result
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
@@ -235,12 +236,30 @@ class PointsView:
 
     @cached_property
     def unanswered(self) -> frozenset[str]:
-        """Points whose result the store did not return, or a newer isoloss wrote: nothing is concluded of them."""
+        """Points of whose result nothing is known: the store did not return it, or not yet, or a newer
+        isoloss wrote it."""
         return frozenset(
             record.key
             for record in self.ledger.points
             if record.state not in DONE
-            and is_unknown(self.observed.results.get(record.key, ABSENT))
+            and (
+                is_unknown(self.observed.results.get(record.key, ABSENT))
+                or record.key in self.awaited
+            )
+        )
+
+    @cached_property
+    def awaited(self) -> frozenset[str]:
+        """Points whose last attempt has just succeeded and whose result is not there yet."""
+        ended = {record.key: record.attempts.ended for record in self.ledger.points}
+        return frozenset(
+            key
+            for key, jobs in self.sweep.train_jobs.items()
+            if isinstance(self.observed.results.get(key, ABSENT), Absent)
+            and any(
+                job.attempt > ended.get(key, job.attempt) and awaits_result(job, self.observed.now)
+                for job in jobs
+            )
         )
 
     @cached_property

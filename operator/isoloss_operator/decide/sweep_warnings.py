@@ -28,10 +28,12 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
         found.append(f"Points were trained with different versions: {mixed}.")
     if lost := [job for job in view.observed.jobs if job.lost]:
         found.append(f"{len(lost)} attempts were given up, such as: {lost[0].message}.")
-    if view.unanswered:
-        reads = (view.observed.results.get(key, ABSENT) for key in view.unanswered)
+    if view.awaited:
+        found.append(f"{len(view.awaited)} Jobs succeeded and their results are not there yet.")
+    if unread := view.unanswered - view.awaited:
+        reads = (view.observed.results.get(key, ABSENT) for key in unread)
         message = min(read.message for read in reads if is_unknown(read))
-        found.append(f"{len(view.unanswered)} results cannot be read and wait: {message}")
+        found.append(f"{len(unread)} results cannot be read and wait: {message}")
     over = slots_exceeded(view.observed, view.spec)
     if over > 0:
         found.append(f"{over} Jobs more than the spec allows are running; none is started.")

@@ -6,6 +6,7 @@ last. So a former leader that has not noticed yet cannot overwrite the ledger of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
@@ -19,7 +20,7 @@ from isoloss_contract.ledger_files import (
     find_ledger,
     next_write,
 )
-from isoloss_contract.reading import Read
+from isoloss_contract.reading import Read, is_unknown
 from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
@@ -60,21 +61,30 @@ class Ledgers:
         store: Callable[[str], Store],
         timed: Timed,
         leadership: Leadership,
+        *,
+        check_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`store` opens a URI."""
+        """`store` opens a URI; a ledger in memory is compared with the store's every `check_seconds`."""
         self._store = store
         self._timed = timed
         self._leadership = leadership
-        self._kept: Recent[tuple[str, str], FoundLedger] = Recent(KEPT)
+        self._check_seconds = check_seconds
+        self._clock = clock
+        self._kept: Recent[tuple[str, str], tuple[FoundLedger, float]] = Recent(KEPT)
+        """With when the store was last known to hold it."""
 
     def read(self, uri: str, folder: str) -> Read[Ledger]:
-        """The ledger of the sweep in `folder`."""
-        known = self._kept.get((uri, folder))
+        """The ledger of the sweep in `folder`. One that was removed or replaced in the store is read again."""
+        known = self._known(uri, folder)
+        if known is not None and self._is_replaced(uri, folder, known):
+            self._kept.drop((uri, folder))
+            known = None
         if known is None:
             found = read_of(lambda: self._find(uri, folder))
             if not isinstance(found, FoundLedger):
                 return found
-            self._kept.put((uri, folder), found)
+            self._keep(uri, folder, found)
             known = found
         return known.ledger
 
@@ -83,7 +93,7 @@ class Ledgers:
 
         After the latter two the ledger is read again: what the store holds is another's, or unknown.
         """
-        known = self._kept.get((uri, folder))
+        known = self._known(uri, folder)
         before, version = (known.stored, known.version) if known else (None, None)
         if before is not None:
             self._check_epoch(before.head)
@@ -100,10 +110,36 @@ class Ledgers:
         except NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
-        self._kept.put((uri, folder), FoundLedger(ledger, write.stored, version))
+        self._keep(uri, folder, FoundLedger(ledger, write.stored, version))
         self._remove(store, folder, write.obsolete)
 
+    # ------------------------------------------------------------------------------------ memory
+
+    def _known(self, uri: str, folder: str) -> FoundLedger | None:
+        kept = self._kept.get((uri, folder))
+        return kept[0] if kept else None
+
+    def _keep(self, uri: str, folder: str, found: FoundLedger) -> None:
+        self._kept.put((uri, folder), (found, self._clock()))
+
+    def _is_replaced(self, uri: str, folder: str, known: FoundLedger) -> bool:
+        """Whether the store holds another head by now, or none; without an answer it does not."""
+        kept = self._kept.get((uri, folder))
+        is_due = kept is None or self._clock() - kept[1] >= self._check_seconds
+        if known.version is None or not is_due:
+            return False
+        version = read_of(lambda: self._head(uri, folder)[1])
+        if version == known.version:
+            self._keep(uri, folder, known)
+        return version != known.version and not is_unknown(version)
+
     # ------------------------------------------------------------------------------------- calls
+
+    def _head(self, uri: str, folder: str) -> tuple[bytes, str]:
+        store, path = self._store(uri), layout.ledger_in(folder)
+        return self._timed(
+            "ledger", lambda: store.read_versioned(path, max_bytes=MAX_LEDGER_BYTES)
+        )
 
     def _find(self, uri: str, folder: str) -> FoundLedger:
         store = self._store(uri)

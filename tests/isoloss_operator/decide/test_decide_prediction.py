@@ -592,6 +592,19 @@ def test_failed_evaluations_wait_by_the_table_of_all_tasks() -> None:
     assert [request.attempt for request in later.create] == [3]
 
 
+@pytest.mark.parametrize(("seconds", "attempts"), [(59, []), (60, [2])])
+def test_an_evaluation_that_is_not_there_yet_is_waited_for(
+    seconds: float, attempts: list[int]
+) -> None:
+    succeeded = job(
+        complete=True, pod=None, unfinished_pods=0, ended=NOW - timedelta(seconds=seconds)
+    )
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=(succeeded,)))
+    assert [request.attempt for request in plan.create] == attempts
+    is_awaited = "its result is not in the store yet" in condition(plan, "Ready")[2]
+    assert is_awaited == (not attempts)
+
+
 def test_an_evaluation_that_failed_too_often_stalls_until_the_spec_changes() -> None:
     """As a preparation does: the sweep's retriesPerPoint, three unless set."""
     jobs = crashed(4, generation=1)

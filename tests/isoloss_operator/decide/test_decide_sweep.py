@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
-from isoloss_contract.ledger import Ledger, PointState
+from isoloss_contract.ledger import Attempts, Ledger, PointState
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.labels import LABEL_KEY
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
@@ -1116,6 +1117,62 @@ def test_queued_jobs_do_not_count_as_training() -> None:
     assert "1 are training, 2 are queued" in ready[2]
 
 
+def just_succeeded(seconds_ago: float, **changes: Any) -> ObservedSweep:
+    """The first point's Job ended as one with a result, and none is there."""
+    ended = complete(FIRST, ended=NOW - timedelta(seconds=seconds_ago))
+    return training(jobs=(ended,), **changes)
+
+
+def test_a_result_that_is_not_there_yet_is_waited_for() -> None:
+    """A store may show it later than the API server shows the end of the Job: nothing is charged, the
+    point does not start again, and the Job stays until its outcome is recorded."""
+    plan = decide_sweep(just_succeeded(59))
+    assert names(plan.create)
+    assert FIRST.key not in {request.labels[LABEL_KEY] for request in plan.create}
+    assert plan.expire == ()
+    assert plan.requeue_after <= 15
+    assert "1 Jobs succeeded and their results are not there yet." in str(plan.status)
+    assert plan.ledger is None
+
+
+def test_a_result_that_is_not_there_after_a_minute_is_missing() -> None:
+    plan = decide_sweep(just_succeeded(60))
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].attempts.charged == {"ResultMissing": 1}
+
+
+def test_a_result_that_came_late_is_recorded_like_any() -> None:
+    plan = decide_sweep(just_succeeded(30, results={FIRST.key: result(FIRST)}))
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].state is PointState.SUCCEEDED
+    assert plan.ledger.points[0].attempts.ended == 1
+
+
+def test_a_crash_is_not_waited_for() -> None:
+    crashed = failed(FIRST, 1, ended=NOW - timedelta(seconds=1))
+    plan = decide_sweep(training(jobs=(crashed,)))
+    assert plan.ledger is not None
+    assert plan.ledger.points[0].attempts.charged == {"Crashed": 1}
+
+
+def prepared(seconds_ago: float) -> SweepPlan:
+    ended = complete(PREPARE_KEY, ended=NOW - timedelta(seconds=seconds_ago))
+    return decide_sweep(observed(manifest=ABSENT, jobs=(ended,)))
+
+
+def test_a_manifest_that_is_not_there_yet_is_waited_for() -> None:
+    plan = prepared(59)
+    assert plan.create == ()
+    assert "its result is not in the store yet" in condition(plan, "Ready")[2]
+    assert plan.ledger is None or plan.ledger.preparation == Attempts()
+
+
+def test_a_manifest_that_is_not_there_after_a_minute_is_missing() -> None:
+    plan = prepared(60)
+    assert plan.ledger is not None
+    assert plan.ledger.preparation.charged == {"ResultMissing": 1}
+
+
 def in_a_queue(waiting: int, running: int, **queue: Any) -> ObservedSweep:
     """Jobs of the first points wait in the queue, those of the next are admitted."""
     jobs = [job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:waiting]]
@@ -1140,7 +1197,8 @@ def test_so_many_jobs_may_wait_beyond_parallelism(waiting: int, started: int) ->
 def test_admission_of_all_that_may_wait_is_no_excess(running: int, warned: bool) -> None:
     """parallelism 4 and two that might wait: only a seventh is one too many."""
     plan = decide_sweep(in_a_queue(waiting=0, running=running, maxWaiting=2))
-    assert (plan.create == ()) and ("1 Jobs more than the spec allows" in str(plan.status)) == warned
+    assert plan.create == ()
+    assert ("1 Jobs more than the spec allows" in str(plan.status)) == warned
 
 
 def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,10 +34,20 @@ class Term:
         return self.held
 
 
-def operator(term: Term | None = None) -> Ledgers:
-    """The ledgers of a new process."""
-    storage = Storage(readers=1)
-    return Ledgers(storage.store, storage.timed, term or Term())
+@dataclass
+class Clock:
+    """Seconds that a test lets pass."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def operator(term: Term | None = None, clock: Clock | None = None) -> Ledgers:
+    """The ledgers of a new process, which looks at what it knows once a minute."""
+    storage, clock = Storage(readers=1), clock or Clock()
+    return Ledgers(storage.store, storage.timed, term or Term(), check_seconds=60, clock=clock)
 
 
 @pytest.fixture
@@ -76,6 +87,45 @@ def test_what_was_written_is_read_by_the_next_process(uri: str) -> None:
     first.write(uri, FOLDER, with_done(LEDGER, 3))
     assert first.read(uri, FOLDER) == with_done(LEDGER, 3)
     assert operator().read(uri, FOLDER) == with_done(LEDGER, 3)
+
+
+def test_a_ledger_that_was_removed_is_missed_within_a_minute(uri: str, tmp_path: Path) -> None:
+    clock = Clock()
+    ledgers = operator(clock=clock)
+    ledgers.write(uri, FOLDER, LEDGER)
+    shutil.rmtree(tmp_path / FOLDER / "ledger")
+    clock.now = 59
+    assert ledgers.read(uri, FOLDER) == LEDGER
+    clock.now = 60
+    assert ledgers.read(uri, FOLDER) == ABSENT
+    ledgers.write(uri, FOLDER, LEDGER)
+    assert operator().read(uri, FOLDER) == LEDGER
+
+
+def test_a_ledger_that_another_wrote_is_read_within_a_minute(uri: str) -> None:
+    clock = Clock()
+    ledgers = operator(clock=clock)
+    ledgers.write(uri, FOLDER, LEDGER)
+    other = operator()
+    other.read(uri, FOLDER)
+    other.write(uri, FOLDER, with_done(LEDGER, 1))
+    clock.now = 60
+    assert ledgers.read(uri, FOLDER) == with_done(LEDGER, 1)
+
+
+def test_a_ledger_in_memory_outlives_an_outage_of_the_store(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    ledgers = operator(clock=clock)
+    ledgers.write(uri, FOLDER, LEDGER)
+
+    def unavailable(*_: object, **__: object) -> None:
+        raise StoreUnavailable("no answer")
+
+    clock.now = 60
+    monkeypatch.setattr(Store, "read_versioned", unavailable)
+    assert ledgers.read(uri, FOLDER) == LEDGER
 
 
 def test_a_change_leaves_no_file_that_the_head_does_not_name(uri: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +20,9 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 SIGTERM_EXIT: Final = 143
 SIGKILL_EXIT: Final = 137
+RESULT_SECONDS: Final = 60.0
+"""How long after a Job's end its result may take to be seen. S3 shows it at once; an NFS client may keep an old
+listing of the folder for as long as this (acdirmax)."""
 
 
 class FailureClass(StrEnum):
@@ -132,6 +136,13 @@ def classify(job: ObservedJob) -> Failure:
     if said is None:
         return Failure(kind, _describe(job, pod))
     return Failure(kind, said.message or _describe(job, pod), said.code, said.field)
+
+
+def awaits_result(job: ObservedJob, now: datetime) -> bool:
+    """Whether a Job ended as one with a result, so lately that the result may not be visible yet."""
+    if job.ended is None or (now - job.ended).total_seconds() >= RESULT_SECONDS:
+        return False
+    return job.is_finished and classify(job).kind is FailureClass.RESULT_MISSING
 
 
 def termination_message(pod: ObservedPod | None) -> TerminationMessage | None:

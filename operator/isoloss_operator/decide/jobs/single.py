@@ -13,7 +13,7 @@ from isoloss_contract.ledger import Attempts
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.attempts import charges
 from isoloss_operator.decide.jobs.backoff import not_before
-from isoloss_operator.decide.jobs.failures import FailureClass
+from isoloss_operator.decide.jobs.failures import FailureClass, awaits_result
 from isoloss_operator.decide.jobs.waiting import waits_for
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.reasons import Reason, bad_data_reason
@@ -63,6 +63,13 @@ class SingleTask:
         return next((job for job in reversed(self.jobs) if job.holds_a_slot), None)
 
     @property
+    def awaited(self) -> ObservedJob | None:
+        """A Job that has just succeeded and whose result is not there yet."""
+        is_lacking = not self.problem
+        found = (job for job in self.jobs if is_lacking and awaits_result(job, self.now))
+        return next(found, None)
+
+    @property
     def retries_used_up(self) -> bool:
         """Bad data does not count: the corpus or checkpoint may be fixed where it is stored."""
         counted = charges(self.attempts, self.template)
@@ -77,7 +84,9 @@ class SingleTask:
     @property
     def is_due(self) -> bool:
         """Whether the next attempt may start now, as far as this task is concerned."""
-        if self.suspended or self.active or self.configuration_error or self.retries_used_up:
+        if self.suspended or self.active or self.awaited:
+            return False
+        if self.configuration_error or self.retries_used_up:
             return False
         return self.not_before is None or self.not_before <= self.now
 
@@ -123,6 +132,14 @@ def _running(task: SingleTask) -> Finding | None:
     if wait := waits_for(job):
         return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
     return Finding.false(task.words.active, f"Job {job.name} is {task.words.doing}.")
+
+
+def _awaited(task: SingleTask) -> Finding | None:
+    job = task.awaited
+    if job is None:
+        return None
+    message = f"Job {job.name} has succeeded; its result is not in the store yet."
+    return Finding.false(task.words.active, message)
 
 
 def _failed_for_good(task: SingleTask) -> Finding | None:
@@ -173,6 +190,7 @@ STATES: tuple[Check, ...] = (
     _bad_configuration,
     _suspended,
     _running,
+    _awaited,
     _refused,
     _failed_for_good,
     _bad_data,

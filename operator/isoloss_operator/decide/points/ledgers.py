@@ -8,10 +8,16 @@ from functools import cached_property
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger, PointRecord, Spend
-from isoloss_contract.reading import Unreadable
+from isoloss_contract.reading import Absent, Unreadable
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
-from isoloss_operator.decide.jobs.failures import Failure, FailureClass, classify, spec_field
+from isoloss_operator.decide.jobs.failures import (
+    Failure,
+    FailureClass,
+    awaits_result,
+    classify,
+    spec_field,
+)
 from isoloss_operator.decide.jobs.removal import aside, by_attempt
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SetAside
@@ -96,6 +102,8 @@ def record_preparation(
     for job in by_attempt(jobs):
         if not job.is_finished or job.attempt <= ledger.preparation.ended:
             continue
+        if isinstance(observed.manifest, Absent) and awaits_result(job, observed.now):
+            break
         failure = classify(job)
         field = spec_field(failure.field, domains=domains)
         attempts = after_failure(

@@ -8,11 +8,17 @@ from functools import cached_property
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, ConfigurationError, Ledger, PointRecord
-from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Absent, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.api import FailurePolicy, ScalingSweepSpec
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
-from isoloss_operator.decide.jobs.failures import Failure, FailureClass, classify, spec_field
+from isoloss_operator.decide.jobs.failures import (
+    Failure,
+    FailureClass,
+    awaits_result,
+    classify,
+    spec_field,
+)
 from isoloss_operator.decide.jobs.removal import aside, by_attempt
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SetAside
@@ -106,8 +112,12 @@ class _SeenPoint:
 
     @cached_property
     def result(self) -> Read[PointResult]:
-        """What is stored as its result; Unreadable also where it is another point's."""
+        """What is stored as its result; Unreadable also where it is another point's, Unanswered also while
+        a Job that has just ended may have one."""
         found = self.observed.results.get(self.point.key, ABSENT)
+        if isinstance(found, Absent) and self.record.state not in DONE:
+            awaited = [job for job in self.ended if awaits_result(job, self.observed.now)]
+            return Unanswered(f"no result of Job {awaited[-1].name} yet") if awaited else found
         if isinstance(found, PointResult) and (problem := unusable(self.point, found)):
             return Unreadable(problem)
         return found
