@@ -15,6 +15,8 @@ from tests.faults.scene import POINTS, Failed, Scene
 from tests.faults.verdict import Expectation
 
 WHILE_SECONDS = 15.0
+UNWRITABLE_SECONDS = 45.0
+"""A write is tried several times in a pass, and the next pass says that it failed."""
 SLOW_SECONDS = 2.0
 
 
@@ -190,12 +192,12 @@ def _writes(what: str, part: str) -> Row:
         fault = scene.inject_store(Fault(of_key(part, "PUT", "POST"), refused))
         scene.start()
         scene.wait(lambda: fault.hits, "the first write to be hit", 120)
-        scene.rest(WHILE_SECONDS)
+        scene.rest(UNWRITABLE_SECONDS)
         fault.active = False
         scene.finish(180)
         return Expectation(speaks=what in ("ledger", "head"))
 
-    words = f"the {what} can be read but not written, for {WHILE_SECONDS:.0f} s"
+    words = f"the {what} can be read but not written, for {UNWRITABLE_SECONDS:.0f} s"
     return Row(f"store/unwritable/{what}", words, play)
 
 
