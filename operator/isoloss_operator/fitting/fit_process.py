@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -22,11 +25,14 @@ from isoloss_contract.store import (
 )
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome, FitPoint
+from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
 
 READERS = 16
+REREAD_SECONDS = 5.0
+"""Between two looks for what the store does not show."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +43,8 @@ class Unreadable:
 
     key: str
     message: str
+    missing: bool = False
+    """The store does not show it, perhaps not yet."""
 
 
 def fit(job: FitJob) -> FitEnd:
@@ -59,10 +67,30 @@ def fit(job: FitJob) -> FitEnd:
         return NotFitted(str(error))
 
 
-def read_runs(store: Store, job: FitJob) -> list[Run | Unreadable]:
-    """The runs of the request's points, in its order. Raises StoreUnavailable."""
-    with ThreadPoolExecutor(max_workers=READERS) as pool:
-        return list(pool.map(lambda point: _read_run(store, job, point), job.request.points))
+def read_runs(
+    store: Store, job: FitJob, sleep: Callable[[float], None] = time.sleep
+) -> list[Run | Unreadable]:
+    """The runs of the request's points, in its order. Raises StoreUnavailable.
+
+    What is missing is looked for until RESULT_SECONDS are over: to train a point again costs more.
+    """
+    looks = math.ceil(RESULT_SECONDS / REREAD_SECONDS)
+    found: dict[str, Run | Unreadable] = {}
+    wanted: Sequence[FitPoint] = job.request.points
+    for look in range(looks + 1):
+        if look:
+            sleep(REREAD_SECONDS)
+        with ThreadPoolExecutor(max_workers=READERS) as pool:
+            read = pool.map(lambda point: _read_run(store, job, point), wanted)
+            found |= {point.key: each for point, each in zip(wanted, read, strict=True)}
+        wanted = [point for point in wanted if _is_missing(found[point.key])]
+        if not wanted:
+            break
+    return [found[point.key] for point in job.request.points]
+
+
+def _is_missing(read: Run | Unreadable) -> bool:
+    return isinstance(read, Unreadable) and read.missing
 
 
 def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
@@ -81,7 +109,9 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             finished=True,
             tokenizer=job.tokenizer,
         )
-    except (NotFound, BadRecord, BadTrajectory) as error:
+    except NotFound as error:
+        return Unreadable(point.key, str(error), missing=True)
+    except (BadRecord, BadTrajectory) as error:
         return Unreadable(point.key, str(error))
 
 

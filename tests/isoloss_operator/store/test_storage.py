@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions
+from isoloss.laws import FitOptions, Run
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import (
@@ -22,11 +22,12 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, StoreError
+from isoloss_contract.store import BadRecord, Store, StoreError
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitJob
-from isoloss_operator.fitting.fit_process import fit
+from isoloss_operator.fitting.fit_process import fit, read_runs
 from isoloss_operator.fitting.fitter import run_in_process
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
@@ -253,10 +254,32 @@ def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("looks", [1, 12])
+def test_a_trajectory_that_comes_within_a_minute_is_read(tmp_path: Path, looks: int) -> None:
+    """A store may show it late. To train its point again would cost more than to wait."""
+    work = job(tmp_path)
+    victim = work.request.points[3]
+    path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
+    away, slept = path.rename(path.with_suffix(".late")), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == looks:
+            away.rename(path)
+
+    read = read_runs(Store(work.store_uri), work, sleep)
+    assert [run.name for run in read if isinstance(run, Run)] == [
+        point.name for point in work.request.points
+    ]
+    assert sum(slept) == 5 * looks
+
+
 @pytest.mark.parametrize("damage", ["missing", "truncated", "changed", "no result"])
 def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted(
-    tmp_path: Path, damage: str
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fit_process, "REREAD_SECONDS", 0.01)
+    monkeypatch.setattr(fit_process, "RESULT_SECONDS", 0.05)
     work = job(tmp_path)
     victim = work.request.points[3]
     path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
