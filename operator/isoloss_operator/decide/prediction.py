@@ -43,6 +43,7 @@ from isoloss_operator.decide.prediction_status import (
 from isoloss_operator.decide.prediction_view import PredictionView, sweep_not_ready
 from isoloss_operator.decide.publication import publication, withdrawals
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
 from isoloss_operator.planning.specs import InvalidSpec
 
 _ANNOUNCED: Final = (ACCEPTED, EVALUATED, READY, STALE, STALLED)
@@ -268,7 +269,8 @@ STATES: Final[Sequence[Check]] = (
 
 
 def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
-    if (refused := _write_refused(observed)) and state.accepted.holds:
+    refused = storage_not_writable(observed) or request_refused(observed)
+    if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
     previous = parse_conditions(observed.status)
     conditions = dated(
@@ -294,14 +296,6 @@ def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
         events=condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
         requeue_after=state.requeue_after or step.requeue_after,
     )
-
-
-def _write_refused(observed: ObservedPrediction) -> Finding | None:
-    if error := observed.store_write_error:
-        return Finding.false(Reason.STORAGE_NOT_WRITABLE, error)
-    if error := observed.write_error:
-        return Finding.false(Reason.REQUEST_REFUSED, error)
-    return None
 
 
 def _news(

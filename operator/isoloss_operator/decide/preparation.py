@@ -27,6 +27,7 @@ from isoloss_operator.decide.points.ledgers import (
     record_stopped_preparation,
 )
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
 from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated, suspension
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
 from isoloss_operator.decide.sweep_view import SweepView
@@ -136,15 +137,16 @@ def _manifest_aside(view: SweepView, ledger: Ledger) -> tuple[SetAside, ...]:
 
 
 def _findings(view: SweepView, data: Finding, *, starts: bool) -> Findings:
-    accepted = ALL_ACCEPTED
-    if data.reason in (Reason.BAD_CONFIGURATION, Reason.JOB_REFUSED):
+    unwritable = storage_not_writable(view.observed)
+    accepted = unwritable
+    if accepted is None and data.reason in (Reason.BAD_CONFIGURATION, Reason.JOB_REFUSED):
         accepted = Finding.false(data.reason, data.message)
     return Findings(
-        ready=data,
-        accepted=accepted,
+        ready=unwritable or data,
+        accepted=accepted or request_refused(view.observed) or ALL_ACCEPTED,
         data=data,
         suspended=suspension(view),
-        changes="The prepare Job is being started." if starts else "",
+        changes="The prepare Job is being started." if starts and not unwritable else "",
     )
 
 

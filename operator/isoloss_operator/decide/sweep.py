@@ -24,6 +24,7 @@ from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
 from isoloss_operator.decide.sweep_actions import (
     creations,
     deletions,
@@ -186,20 +187,13 @@ def _suspended(view: PointsView) -> Finding | None:
 
 
 def _storage_not_writable(view: PointsView) -> Finding | None:
-    """Nothing starts or stops before the ledger knows of it, so that nothing can be lost."""
-    error = view.observed.store_write_error
-    return Finding.false(Reason.STORAGE_NOT_WRITABLE, error) if error else None
+    return storage_not_writable(view.observed)
 
 
 def _job_refused(view: PointsView) -> Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
     error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
     return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
-
-
-def _write_refused(view: PointsView) -> Finding | None:
-    error = view.observed.write_error
-    return Finding.false(Reason.REQUEST_REFUSED, error) if error else None
 
 
 def _all_jobs_wait(view: PointsView) -> Finding | None:
@@ -262,7 +256,7 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
     accepted = ALL_ACCEPTED
     refused = _storage_not_writable(view) or _bad_configuration(view) or _job_refused(view)
-    if refused := refused or _write_refused(view):
+    if refused := refused or request_refused(view.observed):
         accepted = Finding.false(refused.reason, refused.message)
     changes = []
     if not view.observed.store_write_error:

@@ -217,6 +217,17 @@ ROWS: dict[str, Row] = {
         stalled=True,
         says="smaller than the tokenizer's 2048",
     ),
+    "a store that does not take a preparation's ledger is named": Row(
+        lambda: observed(manifest=ABSENT, store_write_error="s3://bucket: QuotaExceeded"),
+        ("False", "StorageNotWritable"),
+        starts=("prepare",),
+        also={
+            "Accepted": ("False", "StorageNotWritable"),
+            "DataReady": ("False", "PreparingData"),
+            "Reconciling": ("True", "StorageNotWritable"),
+        },
+        says="QuotaExceeded",
+    ),
     "while the prepare Job runs nothing else starts": Row(
         lambda: unprepared(job(PREPARE_KEY)),
         ("False", "PreparingData"),
