@@ -11,6 +11,7 @@ from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.decide.labels import LABEL_RECORDED
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import carried
 
@@ -66,10 +67,13 @@ class JobWriter:
         self._each(list(deletions), delete_one)
 
     def expire(self, owner: Owner, expiries: Iterable[JobExpiry]) -> None:
-        """Set ttlSecondsAfterFinished of finished Jobs. Raises ClusterError."""
+        """Mark finished Jobs as recorded and set their ttlSecondsAfterFinished. Raises ClusterError."""
 
         def expire_one(expiry: JobExpiry) -> None:
-            change = {"spec": {"ttlSecondsAfterFinished": expiry.seconds}}
+            change = {
+                "metadata": {"labels": {LABEL_RECORDED: "true"}},
+                "spec": {"ttlSecondsAfterFinished": expiry.seconds},
+            }
             try:
                 self._cluster.patch(JOB, owner.namespace, expiry.name, change)
             except NotFound:

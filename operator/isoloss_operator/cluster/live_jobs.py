@@ -1,14 +1,15 @@
 """Reads a resource's Jobs and pods, and finds the pods that no node will ever end.
 
 Pages are reduced as they come: of 10,000 Jobs as the API server returns them nothing is kept but what
-decisions need.
+decisions need. Jobs whose outcome is recorded, most of a large sweep's, change no more until their time to
+live is over: they are listed once in FULL_SECONDS and remembered in between.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from isoloss_operator.cluster.client import JOB, POD, Cluster
 from isoloss_operator.cluster.manifests import Owner
@@ -23,12 +24,16 @@ from isoloss_operator.cluster.observe import (
     with_pods,
 )
 from isoloss_operator.cluster.workloads import WorkloadReader
-from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
 from isoloss_operator.decide.observation import ObservedJob
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 JOBS_PER_LIST = 50
 """Names that one request selects by: they are part of its URL."""
+FULL_SECONDS = 60.0
+"""Between two LISTs of everything."""
+NOT_SUCCEEDED = "status.phase!=Succeeded"
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,38 @@ class LiveJobs:
     jobs: tuple[ObservedJob, ...]
     orphaned_pods: tuple[str, ...]
     versions: Mapping[str, str]
-    """resourceVersion of every Job by uid."""
+    """resourceVersion by uid of the Jobs that were listed now, not remembered."""
+
+
+@dataclass
+class _Remembered:
+    """What is known of a resource between two LISTs of everything."""
+
+    full_at: float
+    recorded: dict[str, ObservedJob] = field(default_factory=dict)
+    """Jobs whose outcome is recorded, by uid."""
+    open: dict[str, ObservedJob] = field(default_factory=dict)
+    """All others, as they were last listed."""
+    failed_pods: tuple[PodFacts, ...] = ()
+    """Pods that failed and were replaced by their Job."""
+
+    def see(self, listed: Mapping[str, ObservedJob], *, is_full: bool) -> None:
+        """Take in a LIST. A Job that had ended and is not listed any more was recorded meanwhile."""
+        if is_full:
+            self.recorded = {}
+        else:
+            self.recorded |= {
+                uid: replace(job, expires=True)
+                for uid, job in self.open.items()
+                if uid not in listed and job.is_finished
+            }
+        self.recorded |= {uid: job for uid, job in listed.items() if job.expires}
+        self.open = {uid: job for uid, job in listed.items() if not job.expires}
+
+    @property
+    def jobs(self) -> tuple[ObservedJob, ...]:
+        """All Jobs."""
+        return (*self.open.values(), *self.recorded.values())
 
 
 class JobReader:
@@ -60,6 +96,8 @@ class JobReader:
         self._lost_seconds = lost_seconds
         self._workloads = workloads
         self._clock = clock
+        self._remembered: dict[str, _Remembered] = {}
+        """By owner uid."""
         self._ending: dict[str, dict[str, float]] = {}
         """By owner uid, then pod uid: since when the pod has been seen to be deleted.
 
@@ -67,19 +105,52 @@ class JobReader:
 
     def read(self, owner: Owner) -> LiveJobs:
         """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
+        known, is_full = self._recall(owner)
         versions: dict[str, str] = {}
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
-        listed = self._cluster.list(JOB, owner.namespace, labels=labels)
-        jobs = self._with_workloads(owner, tuple(_reduced_jobs(listed, owner, versions)))
-        # Succeeded pods are most of all pods; all they tell is how long they ran, and that once.
-        unsuccessful = "status.phase!=Succeeded"
-        unfinished = self._cluster.list(POD, owner.namespace, labels=labels, fields=unsuccessful)
-        pods = [*self._reduced_pods(unfinished, owner), *self._pods_of_newly_complete(owner, jobs)]
-        return LiveJobs(with_pods(jobs, pods), orphaned_pods(versions, pods), versions)
+        unrecorded = labels if is_full else f"{labels},!{LABEL_RECORDED}"
+        listed = self._cluster.list(JOB, owner.namespace, labels=unrecorded)
+        reduced = {job.uid: job for job in _reduced_jobs(listed, owner, versions)}
+        pods = self._pods(owner, labels, known, reduced, is_full=is_full)
+        known.see(reduced, is_full=is_full)
+        self._remembered[owner.uid] = known
+        jobs = self._with_workloads(owner, known.jobs)
+        orphaned = orphaned_pods({*versions, *known.recorded}, pods)
+        return LiveJobs(with_pods(jobs, pods), orphaned, versions)
 
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""
         self._ending.pop(owner_uid, None)
+        self._remembered.pop(owner_uid, None)
+
+    def _recall(self, owner: Owner) -> tuple[_Remembered, bool]:
+        """What is known of a resource, and whether everything is to be listed again."""
+        known, now = self._remembered.get(owner.uid), self._clock()
+        if known is None or now - known.full_at >= FULL_SECONDS:
+            return _Remembered(now), True
+        return known, False
+
+    def _pods(
+        self,
+        owner: Owner,
+        labels: str,
+        known: _Remembered,
+        jobs: Mapping[str, ObservedJob],
+        *,
+        is_full: bool,
+    ) -> list[PodFacts]:
+        """Succeeded and failed pods are most of all pods; all they tell is how they ended, and that once."""
+        fields = NOT_SUCCEEDED if is_full else NOT_ENDED
+        listed = self._cluster.list(POD, owner.namespace, labels=labels, fields=fields)
+        unfinished = list(self._reduced_pods(listed, owner))
+        if is_full:
+            is_open = {uid for uid, job in jobs.items() if not job.is_finished}
+            known.failed_pods = tuple(
+                pod for pod in unfinished if pod.has_ended and pod.job_uid in is_open
+            )
+        found = {pod.name: pod for pod in (*known.failed_pods, *unfinished)}
+        found |= {pod.name: pod for pod in self._pods_of_newly_ended(owner, jobs.values())}
+        return list(found.values())
 
     def _with_workloads(
         self, owner: Owner, jobs: tuple[ObservedJob, ...]
@@ -107,20 +178,20 @@ class JobReader:
             yield observe_pod(pod, is_lost=is_lost)
         self._ending[owner.uid] = ending
 
-    def _pods_of_newly_complete(
-        self, owner: Owner, jobs: Sequence[ObservedJob]
+    def _pods_of_newly_ended(
+        self, owner: Owner, jobs: Iterable[ObservedJob]
     ) -> Iterator[PodFacts]:
-        """The pods of train Jobs that succeeded and are not in the ledger yet: recorded ones expire."""
+        """The pods of Jobs that ended and are not recorded yet."""
         names = [
-            job.name for job in jobs if job.complete and not job.expires and job.kind == "train"
+            job.name
+            for job in jobs
+            if not job.expires and (job.failed or (job.complete and job.kind == "train"))
         ]
         for start in range(0, len(names), JOBS_PER_LIST):
             some = ",".join(names[start : start + JOBS_PER_LIST])
             labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
-            pods = self._cluster.list(
-                POD, owner.namespace, labels=labels, fields="status.phase=Succeeded"
-            )
-            yield from (observe_pod(pod) for pod in pods)
+            pods = self._cluster.list(POD, owner.namespace, labels=labels)
+            yield from (observe_pod(pod) for pod in pods if has_ended(pod))
 
 
 def _reduced_jobs(

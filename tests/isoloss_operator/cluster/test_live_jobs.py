@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from isoloss_operator.cluster.client import JOB, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.decide.labels import LABEL_RECORDED
 from isoloss_operator.decide.observation import ObservedJob
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
 
@@ -32,17 +34,29 @@ class Cluster:
         self.jobs, self.pods = jobs, pods
         self.alive: weakref.WeakSet[Raw] = weakref.WeakSet()
         self.most_alive = 0
+        self.lists: list[tuple[str, str, str]] = []
 
-    def list(self, kind: Kind, *_: object, fields: str = "", **__: object) -> Iterator[Raw]:
-        if fields == "status.phase=Succeeded":
-            return
+    def list(self, kind: Kind, _: str, *, labels: str = "", fields: str = "") -> Iterator[Raw]:
+        self.lists.append((kind.plural, labels, fields))
         for each in self.jobs if kind == JOB else self.pods:
+            if not selected(each, labels, fields):
+                continue
             raw = Raw(each)
             raw["metadata"] = {"resourceVersion": "1", **each["metadata"]}
             self.alive.add(raw)
             self.most_alive = max(self.most_alive, len(self.alive))
             yield raw
             del raw
+
+
+def selected(body: dict[str, Any], labels: str, fields: str) -> bool:
+    """As the API server selects by what the reader asks for."""
+    found = body["metadata"].get("labels") or {}
+    if f"!{LABEL_RECORDED}" in labels and LABEL_RECORDED in found:
+        return False
+    if names := re.search(r"job-name in \((.*)\)", labels):
+        return found.get("batch.kubernetes.io/job-name") in names[1].split(",")
+    return body.get("status", {}).get("phase", "") not in re.findall(r"phase!=(\w+)", fields)
 
 
 class Clock:
@@ -112,3 +126,91 @@ def test_nothing_of_a_page_is_kept() -> None:
     live = reader(cluster, Clock()).read(OWNER)
     assert len(live.jobs) == len(live.versions) == 1000
     assert cluster.most_alive <= 2
+
+
+COMPLETE = {"type": "Complete", "status": "True"}
+FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+
+
+def recorded(body: dict[str, Any]) -> None:
+    """What JobWriter.expire does to a Job."""
+    body["metadata"]["labels"][LABEL_RECORDED] = "true"
+    body["spec"]["ttlSecondsAfterFinished"] = 600
+
+
+def of_job(uid: str, name: str, **changes: Any) -> dict[str, Any]:
+    body = pod(uid, name=name, **changes)
+    body["metadata"]["labels"]["batch.kubernetes.io/job-name"] = f"job-{uid}"
+    return body
+
+
+def test_recorded_jobs_are_listed_once_a_minute_and_known_in_between() -> None:
+    done, running = job("done", conditions=[COMPLETE]), job("running")
+    recorded(done)
+    cluster, clock = Cluster([done, running], []), Clock()
+    reads = reader(cluster, clock)
+    for now, is_full in ((0, True), (1, False), (59, False), (60, True), (61, False)):
+        clock.now, cluster.lists = now, []
+        live = reads.read(OWNER)
+        assert {each.uid: each.expires for each in live.jobs} == {"done": True, "running": False}
+        assert set(live.versions) == ({"done", "running"} if is_full else {"running"})
+        assert (LABEL_RECORDED not in cluster.lists[0][1]) == is_full
+
+
+def test_a_job_that_was_recorded_since_the_last_read_stays_known() -> None:
+    """The number of the next attempt must not be one that a Job in the cluster has."""
+    ended_job = job("j1", conditions=[COMPLETE])
+    reads = reader(Cluster([ended_job], []), Clock())
+    assert not reads.read(OWNER).jobs[0].expires
+    recorded(ended_job)
+    (seen,) = reads.read(OWNER).jobs
+    assert (seen.uid, seen.attempt, seen.complete, seen.expires) == ("j1", 3, True, True)
+
+
+def test_a_running_job_that_is_deleted_is_gone_at_once() -> None:
+    cluster = Cluster([job("j1"), job("j2")], [])
+    reads = reader(cluster, Clock())
+    reads.read(OWNER)
+    del cluster.jobs[0]
+    assert [each.uid for each in reads.read(OWNER).jobs] == ["j2"]
+
+
+def test_a_recorded_job_whose_time_to_live_is_over_is_forgotten_within_a_minute() -> None:
+    done = job("done", conditions=[COMPLETE])
+    recorded(done)
+    cluster, clock = Cluster([done], []), Clock()
+    reads = reader(cluster, clock)
+    reads.read(OWNER)
+    cluster.jobs.clear()
+    clock.now = 60
+    assert reads.read(OWNER).jobs == ()
+
+
+def test_a_pod_of_a_recorded_job_is_no_orphan() -> None:
+    done = job("done", conditions=[COMPLETE])
+    recorded(done)
+    reads = reader(Cluster([done], [of_job("done", "p1")]), Clock())
+    for _ in range(2):
+        assert reads.read(OWNER).orphaned_pods == ()
+
+
+def test_the_pod_of_a_job_that_has_just_failed_is_read_between_full_lists() -> None:
+    failing, its_pod = job("j1"), of_job("j1", "p1")
+    reads = reader(Cluster([failing], [its_pod]), Clock())
+    reads.read(OWNER)
+    failing["status"]["conditions"] = [FAILED]
+    its_pod["status"] = ended(43)
+    (seen,) = reads.read(OWNER).jobs
+    assert seen.pod is not None
+    assert (seen.failed, seen.pod.exit_code) == (True, 43)
+
+
+def test_the_work_of_a_replaced_pod_counts_while_its_job_goes_on() -> None:
+    times = {"startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:05:05Z"}
+    pods = [of_job("j1", "p1", **ended(75, **times)), of_job("j1", "p2", created="59")]
+    reads = reader(Cluster([job("j1")], pods), Clock())
+    for _ in range(2):
+        (seen,) = reads.read(OWNER).jobs
+        assert seen.worked_seconds == 60
+        assert seen.pod is not None
+        assert seen.pod.phase == "Running"
