@@ -8,7 +8,7 @@ import json
 import ssl
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import aiohttp
 
 from isoloss.laws import RefusalReason
 from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from isoloss_operator.cluster.observe import JOB_UID_LABEL
 from tests.faults.proxy import Loop
 
 Json = dict[str, Any]
@@ -174,9 +175,9 @@ def most_at_once(entries: Sequence[Entry]) -> int:
     return most
 
 
-def _job_of(metadata: Json) -> str:
-    owners: Iterator[str] = (each["uid"] for each in metadata.get("ownerReferences") or ())
-    return next(owners, metadata["uid"])
+def _job_of(pod: Json) -> str:
+    """By label: a pod whose Job was deleted without it has no owner any more."""
+    return str((pod.get("labels") or {}).get(JOB_UID_LABEL) or pod["uid"])
 
 
 def _has_ended(kind: str, body: Json) -> bool:
