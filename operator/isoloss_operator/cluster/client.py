@@ -122,9 +122,9 @@ class Cluster:
         *,
         call_seconds: float = CALL_SECONDS,
         limit: RateLimit | None = None,
-        on_call: Callable[[str, int], None] = lambda _method, _status: None,
+        on_call: Callable[[str, int, float], None] = lambda _method, _status, _seconds: None,
     ) -> None:
-        """`on_call` gets the verb and HTTP status of every request sent (0: no answer).
+        """`on_call` gets the verb, HTTP status (0: no answer) and seconds of every request sent.
 
         `call_seconds` limit a call with all its waiting: for `limit`, and where the server is overloaded and
         asks to come back later.
@@ -265,7 +265,7 @@ class Cluster:
         return _checked(request, answer)
 
     def _send(self, request: Request, deadline: float) -> Answer:
-        status = 0
+        status, began = 0, time.monotonic()
         try:
             answer = self._transport.send(request, deadline)
             status = answer.status
@@ -273,7 +273,7 @@ class Cluster:
         except TRANSPORT_ERRORS as error:
             raise Unavailable(f"{request}: {type(error).__name__}: {error}") from error
         finally:
-            self._on_call(request.method, status)
+            self._on_call(request.method, status, time.monotonic() - began)
         return answer
 
 

@@ -23,6 +23,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
+from isoloss_operator.process.sweep_load import attempts_ended, sweep_load
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     STORE_SECONDS,
@@ -80,9 +81,21 @@ class SweepReconciler:
             again = write_status(services, owner, memory, body, plan.status, plan.events)
         except StatusChanged:
             return 0.0
-        services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
+        self._measure(key, observed, plan, stored=done)
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)
+
+    def _measure(
+        self, key: ResourceKey, observed: ObservedSweep, plan: SweepPlan, *, stored: bool
+    ) -> None:
+        """What is not `stored` yet is decided, and would be counted, once more."""
+        metrics, name = self._services.metrics, (key.namespace, key.name)
+        metrics.statuses.show_sweep(name, plan.status, time.time())
+        metrics.statuses.show_load(name, sweep_load(observed, plan.status))
+        if plan.ledger is not None and stored:
+            ended = attempts_ended(value_of(observed.ledger), plan.ledger)
+            for kind, count in ended.items():
+                metrics.attempts.labels(key.namespace, kind).inc(count)
 
     # --------------------------------------------------------------------------------- observe
 
