@@ -49,9 +49,14 @@ LEASE_NAME = '{{ include "isoloss.fullname" . }}'
 CHART_METADATA = """\
   labels:
     {{- include "isoloss.labels" . | nindent 4 }}
-  {{- if .Values.crds.keep }}
+  {{- if or .Values.crds.keep .Values.crds.annotations }}
   annotations:
+    {{- if .Values.crds.keep }}
     helm.sh/resource-policy: keep
+    {{- end }}
+    {{- with .Values.crds.annotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
 """
 
