@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare test-alerts images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer bench-science lock clean
 
 help: ## List the commands
@@ -38,6 +38,11 @@ test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machi
 
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
+
+test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what alerts and dashboard say
+	@$(PY) -m devcluster build $(TEST_TOOLS)
+	@./scripts/find-prometheus.sh
+	$(PY) -m pytest -v tests/monitoring tests/isoloss_operator/test_prometheus.py
 
 images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
 	@$(PY) -m images
