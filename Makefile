@@ -50,7 +50,7 @@ images: setup ## Build both images with buildah, docker or podman (see python -m
 test-images: setup ## Run the images on a real kubelet with helm (root; Debian's containerd, buildah; 40 GB)
 	ISOLOSS_TEST_IMAGES=1 $(PY) -m pytest -x -v --durations=0 tests/images
 
-check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
+check: setup lint types contracts generate-check workflows-check ## Lint, types, import contracts, generated files in step, workflows
 
 lint:
 	$(PY) -m ruff check .
@@ -65,6 +65,12 @@ contracts:
 .PHONY: generate-check
 generate-check:
 	$(PY) -m isoloss_operator.generate.crdgen --check
+
+.PHONY: workflows-check
+workflows-check:
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yaml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
 format: setup ## Format the code and apply safe lint fixes
 	$(PY) -m ruff format .
