@@ -141,9 +141,16 @@ def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
 
 
 def test_objects_of_the_users_own_may_be_templates() -> None:
-    extra = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-a"}}
+    extra = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "{{ .Release.Name }}-a"},
+    }
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Namespace }}-b'}"
-    names = [m["metadata"]["name"] for m in of_kind(render({"extraObjects": [extra, text]}), "ConfigMap")]
+    names = [
+        m["metadata"]["name"]
+        for m in of_kind(render({"extraObjects": [extra, text]}), "ConfigMap")
+    ]
     assert names == ["isoloss-a", f"{NAMESPACE}-b"]
 
 
@@ -177,7 +184,11 @@ def _nodes(schema: Json, path: str) -> list[tuple[str, Json]]:
         inside = f"{path}.{name}".lstrip(".")
         if inside == "trainer.podTemplate":
             continue
-        found += [(inside, node), *_nodes(node, inside)] if node.get("type") != "array" else [(inside, node)]
+        found += (
+            [(inside, node), *_nodes(node, inside)]
+            if node.get("type") != "array"
+            else [(inside, node)]
+        )
     return found
 
 

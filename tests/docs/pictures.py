@@ -1,6 +1,6 @@
 """Draws the pictures of docs/concepts with the report's own code, from the made-up sweep of the library guide.
 
-    python -m tests.docs.pictures
+python -m tests.docs.pictures
 """
 
 from __future__ import annotations

@@ -48,7 +48,11 @@ def flux_health(body: Json) -> str:
     if body["status"].get("observedGeneration", 0) != body["metadata"]["generation"]:
         return "InProgress"
     (check,) = (each for each in flux_expressions() if each["kind"] == body["kind"])
-    for name, health in (("inProgress", "InProgress"), ("failed", "Failed"), ("current", "Current")):
+    for name, health in (
+        ("inProgress", "InProgress"),
+        ("failed", "Failed"),
+        ("current", "Current"),
+    ):
         if name in check and cel.evaluate(check[name], body) is True:
             return health
     return "InProgress"
@@ -63,8 +67,9 @@ def kstatus(body: Json) -> str:
     if "deletionTimestamp" in body["metadata"]:
         return "Terminating"
     status = body.get("status", {})
-    if status.get("observedGeneration", body["metadata"]["generation"]) != (
-        body["metadata"]["generation"]
+    if (
+        status.get("observedGeneration", body["metadata"]["generation"])
+        != (body["metadata"]["generation"])
     ):
         return "InProgress"
     conditions = status.get("conditions", [])

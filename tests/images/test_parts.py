@@ -112,7 +112,9 @@ def test_the_notices_have_a_licence_for_every_package_of_the_lock(name: str) -> 
     assert "Permission is hereby granted, free of charge" in text
 
 
-def test_a_package_that_is_not_installed_has_no_notice_and_torchs_have_their_folder_named() -> None:
+def test_a_package_that_is_not_installed_has_no_notice_and_torchs_have_their_folder_named() -> (
+    None
+):
     lock = f"numpy==2.4.6 \\\n    {HASHES}\ntorch==2.12.0 \\\n    {HASHES}\nsix==1.0 \\\n    {HASHES}\n"
     text = notices("trainer", lock, ENVIRONMENT, {"six": Notice("MIT", ("Be kind.",))})
     assert "numpy" not in text

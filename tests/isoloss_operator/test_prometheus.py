@@ -146,7 +146,9 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
 
     wait_until(lambda: all(r["health"] == "ok" for r in prometheus.rules()), "every rule to run")
     wait_until(lambda: prometheus.query("sum(isoloss_fits_total) > 0"), "a fit", 600)
-    empty = {query.panel for query in dashboard_queries() if not prometheus.query(query.expression)}
+    empty = {
+        query.panel for query in dashboard_queries() if not prometheus.query(query.expression)
+    }
     assert empty <= MAY_BE_EMPTY
 
     (jobs,) = prometheus.query('isoloss_scalingsweep_jobs{name="blocked",state="blocked"}')

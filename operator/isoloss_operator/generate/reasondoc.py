@@ -121,9 +121,7 @@ def sample_metrics() -> Metrics:
         conditions=(condition,), extrapolation=ExtrapolationStatus(compute_factor="1")
     )
     metrics.statuses.show_sweep(("namespace", "name"), sweep, 0.0)
-    load = SweepLoad(
-        oldest_progress=datetime(2026, 1, 1, tzinfo=UTC), budget_used={"flops": 0.5}
-    )
+    load = SweepLoad(oldest_progress=datetime(2026, 1, 1, tzinfo=UTC), budget_used={"flops": 0.5})
     metrics.statuses.show_load(("namespace", "name"), load)
     metrics.statuses.show_prediction(("namespace", "name"), prediction)
     return metrics
