@@ -83,10 +83,12 @@ def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         )
 
 
-def template(values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+def template(
+    values: Mapping[str, Any] | None = None, *options: str
+) -> subprocess.CompletedProcess[str]:
     """The answer of `helm template` for the release `isoloss`."""
     arguments = ["template", "isoloss", str(CHART), "--namespace", NAMESPACE, "--values", "-"]
-    return helm(*arguments, stdin=json.dumps(with_images(values or {})))
+    return helm(*arguments, *options, stdin=json.dumps(with_images(values or {})))
 
 
 def with_images(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,8 +107,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def render(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The manifests for these values."""
-    answer = template(values)
+    """The manifests for these values, without what `helm test` runs."""
+    answer = template(values, "--skip-tests")
     assert answer.returncode == 0, answer.stderr
     return read_documents(answer.stdout)
 

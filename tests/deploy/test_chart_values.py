@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.settings import read_settings
 from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template
 
@@ -199,3 +200,42 @@ def test_the_notes_render() -> None:
         "--set", "image.repository=a,trainer.image.repository=b",
     )  # fmt: skip
     assert "kubectl explain scalingsweep.spec" in answer.stdout, answer.stderr
+
+
+def hooks(values: Json | None = None) -> list[Json]:
+    answer = template(values)
+    assert answer.returncode == 0, answer.stderr
+    return [
+        manifest
+        for manifest in read_documents(answer.stdout)
+        if "helm.sh/hook" in manifest["metadata"].get("annotations", {})
+    ]
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["research"]}], ids=["all", "one"])
+def test_helm_test_runs_as_the_operator_and_as_somebody_who_may_create_sweeps(
+    values: Json,
+) -> None:
+    pods = of_kind(hooks(values), "Pod")
+    ran = {p["spec"]["serviceAccountName"]: p["spec"]["containers"][0]["args"] for p in pods}
+    namespace = (values.get("watchNamespaces") or [NAMESPACE])[0]
+    assert ran == {
+        "isoloss-operator": ["operator"],
+        "isoloss-operator-test": ["sweep", namespace],
+    }
+    (role,) = of_kind(hooks(values), "Role")
+    assert role["metadata"]["namespace"] == namespace
+    assert role["rules"] == [
+        {"apiGroups": ["isoloss.dev"], "resources": ["scalingsweeps"], "verbs": ["create"]}
+    ]
+
+
+def test_helm_test_has_the_environment_and_the_security_of_the_operator() -> None:
+    (operator,) = pod()["containers"]
+    for each in of_kind(hooks(), "Pod"):
+        (container,) = each["spec"]["containers"]
+        assert container["env"] == operator["env"]
+        assert container["securityContext"] == operator["securityContext"]
+        assert each["spec"]["securityContext"] == pod()["securityContext"]
+        service = one("Service")["spec"]["selector"]
+        assert not service.items() <= each["metadata"]["labels"].items()

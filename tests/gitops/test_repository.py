@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_flux_applies_each_once_the_one_before_it_is_ready() -> None:
     steps = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
     paths = [step["spec"]["path"] for step in steps]
     assert paths == [f"./research/{name}" for name in ("sweep", "prediction", "training")]
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in pairwise(steps):
         assert step["spec"]["dependsOn"] == [{"name": before["metadata"]["name"]}]
         assert before["spec"]["wait"] is True
     for path in paths:

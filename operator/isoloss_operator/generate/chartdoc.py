@@ -20,6 +20,7 @@ install it, from images to a prediction, is in docs/guides/install.md of the rep
 values that are not listed here.
 
     helm install isoloss helm/isoloss --namespace isoloss-system --create-namespace --values values.yaml
+    helm test isoloss --namespace isoloss-system --logs
 
 ## Values
 """
