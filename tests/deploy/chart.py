@@ -57,8 +57,13 @@ EVERYTHING_ON: dict[str, Any] = {
     ],
     "metrics": {"dashboard": {"enabled": True, "annotations": {"grafana_folder": "ML"}}},
     "extraObjects": [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-a"}},
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-b'}",
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "{{ .Release.Name }}-a", "namespace": NAMESPACE},
+        },
+        "apiVersion: v1\nkind: ConfigMap\n"
+        "metadata: {name: '{{ .Release.Name }}-b', namespace: '{{ .Release.Namespace }}'}",
     ],
 }
 """Every optional part but those of the Prometheus Operator, whose kinds no plain cluster knows."""
