@@ -41,7 +41,7 @@ test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=boo
 
 test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what alerts and dashboard say
 	@$(PY) -m devcluster build $(TEST_TOOLS)
-	@./scripts/find-prometheus.sh
+	@./scripts/find-prometheus.sh --fetch
 	$(PY) -m pytest -v tests/monitoring tests/isoloss_operator/test_prometheus.py
 
 images: setup ## Build both images with buildah, docker or podman (see python -m images --help)

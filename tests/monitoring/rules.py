@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,13 +59,8 @@ def dashboard_queries(job: str = JOB) -> list[Query]:
 
 def program(name: str) -> str:
     """Path of prometheus or promtool; skips where there is none."""
-    answer = subprocess.run(
-        [ROOT / "scripts" / "find-prometheus.sh"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-    )
+    command = [ROOT / "scripts" / "find-prometheus.sh"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         pytest.skip(answer.stderr.strip().splitlines()[-1])
     return str(Path(answer.stdout.strip()) / name)
