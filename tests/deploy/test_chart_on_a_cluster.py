@@ -183,8 +183,10 @@ def test_a_release_that_would_serve_anothers_namespaces_says_so(
     apply(api_client, other)
     values = tmp_path / "values.json"
     values.write_text(json.dumps(with_images(ours)))
+    # Other tests have applied objects of these names without helm.
     answer = helm(
-        *("install", "isoloss", str(CHART), "--dry-run=server", "--values", str(values)),
+        *("install", "isoloss", str(CHART), "--dry-run=server", "--take-ownership"),
+        *("--values", str(values)),
         *("--namespace", NAMESPACE, "--kubeconfig", str(control_plane.admin_kubeconfig)),
     )
     assert answer.returncode == 0, answer.stderr
