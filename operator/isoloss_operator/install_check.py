@@ -11,7 +11,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from kubernetes.client import ApiClient, ApiException, AuthorizationV1Api, CustomObjectsApi
+from kubernetes.client import (
+    ApiClient,
+    ApiException,
+    AuthorizationV1Api,
+    CustomObjectsApi,
+    V1ResourceAttributes,
+    V1SelfSubjectAccessReview,
+    V1SelfSubjectAccessReviewSpec,
+)
 from kubernetes.config import ConfigException
 
 from isoloss_contract.store import Store, StoreError
@@ -40,17 +48,19 @@ def _refused(client: ApiClient, namespace: str, rule: Rule) -> Iterator[str]:
     for name in rule["resources"]:
         resource, _, subresource = name.partition("/")
         for verb in rule["verbs"]:
-            asked = {
-                "namespace": namespace,
-                "verb": verb,
-                "group": group,
-                "resource": resource,
-                "subresource": subresource,
-                "name": "".join(rule.get("resourceNames", [])),
-            }
-            review = {"spec": {"resourceAttributes": asked}}
+            asked = V1ResourceAttributes(
+                namespace=namespace,
+                verb=verb,
+                group=group,
+                resource=resource,
+                subresource=subresource,
+                name="".join(rule.get("resourceNames", [])),
+            )
+            review = V1SelfSubjectAccessReview(
+                spec=V1SelfSubjectAccessReviewSpec(resource_attributes=asked)
+            )
             answer = AuthorizationV1Api(client).create_self_subject_access_review(review)
-            if not answer.status.allowed:
+            if answer.status is None or not answer.status.allowed:
                 place = f"in namespace {namespace}" if namespace else "in all namespaces"
                 yield f"the operator may not {verb} {name} {place}"
 
