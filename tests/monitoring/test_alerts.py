@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isoloss_operator.api.yaml_text import to_yaml
-from tests.deploy.chart import ROOT
+from tests.deploy.chart import CHART, ROOT
 from tests.monitoring.rules import JOB, RUNBOOKS, alerts, dashboard_queries, promtool, rule_file
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alerts]
@@ -292,6 +293,12 @@ def test_an_alert_can_be_left_out_and_labelled() -> None:
     given = alerts({"disabled": ["QueuedLong"], "alertLabels": {"team": "platform"}})
     assert "IsolossQueuedLong" not in given
     assert {alert["labels"]["team"] for alert in given.values()} == {"platform"}
+
+
+def test_a_misspelt_alert_cannot_be_left_out() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    rules = schema["properties"]["metrics"]["properties"]["rules"]["properties"]
+    assert {f"Isoloss{name}" for name in rules["disabled"]["items"]["enum"]} == set(alerts())
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_are_served_only() -> None:
