@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare test-alerts images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer bench-science lock clean
 
 help: ## List the commands
@@ -39,13 +39,18 @@ test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machi
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
 
+test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what alerts and dashboard say
+	@$(PY) -m devcluster build $(TEST_TOOLS)
+	@./scripts/find-prometheus.sh --fetch
+	$(PY) -m pytest -v tests/monitoring tests/isoloss_operator/test_prometheus.py
+
 images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
 	@$(PY) -m images
 
 test-images: setup ## Run the images on a real kubelet with helm (root; Debian's containerd, buildah; 40 GB)
 	ISOLOSS_TEST_IMAGES=1 $(PY) -m pytest -x -v --durations=0 tests/images
 
-check: setup lint types contracts generate-check ## Lint, types, import contracts, generated files in step
+check: setup lint types contracts generate-check workflows-check ## Lint, types, import contracts, generated files in step, workflows
 
 lint:
 	$(PY) -m ruff check .
@@ -60,6 +65,12 @@ contracts:
 .PHONY: generate-check
 generate-check:
 	$(PY) -m isoloss_operator.generate.crdgen --check
+
+.PHONY: workflows-check
+workflows-check:
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yaml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
 format: setup ## Format the code and apply safe lint fixes
 	$(PY) -m ruff format .

@@ -30,6 +30,7 @@ from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.workloads import WorkloadReader
+from isoloss_operator.fitting.fit_jobs import FitEnd, fit_result
 from isoloss_operator.fitting.fitter import Fitter, run_in_process
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
@@ -137,8 +138,9 @@ class Operator:
         limit = RateLimit(settings.api_qps, settings.api_burst)
         return Cluster(ApiClient(configuration), limit=limit, on_call=self._count_call)
 
-    def _count_call(self, method: str, status: int) -> None:
+    def _count_call(self, method: str, status: int, seconds: float) -> None:
         self.metrics.api_calls.labels(method, str(status)).inc()
+        self.metrics.api_seconds.labels(method).observe(seconds)
 
     def _elector(self) -> Elector:
         """With a client of its own, which waits behind no other call and gives up in time."""
@@ -165,11 +167,12 @@ class Operator:
             if not answered:
                 metrics.store_errors.labels(operation).inc()
 
-        def fitted(key: ResourceKey, seconds: float, is_final: bool) -> None:
+        def fitted(key: ResourceKey, seconds: float, end: FitEnd) -> None:
             metrics.fit_seconds.observe(seconds)
+            metrics.fits.labels(fit_result(end)).inc()
             # A fit that could not run is requested again by a pass after the retry delay.
             self.queue.add(key)
-            logger.info("Fit of %s ended after %.1f s (final: %s)", key, seconds, is_final)
+            logger.info("Fit of %s ended after %.1f s: %s", key, seconds, fit_result(end))
 
         storage = Storage(
             readers=settings.store_readers,

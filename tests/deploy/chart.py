@@ -44,8 +44,34 @@ EVERYTHING_ON: dict[str, Any] = {
     "priorityClassName": "system-cluster-critical",
     "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},
     "podDisruptionBudget": {"enabled": True},
+    "commonLabels": {"cost-centre": "research"},
+    "crds": {"annotations": {"argocd.argoproj.io/sync-wave": "-1"}},
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "isoloss-operator"}},
+        }
+    ],
+    "metrics": {"dashboard": {"enabled": True, "annotations": {"grafana_folder": "ML"}}},
+    "extraObjects": [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "{{ .Release.Name }}-a", "namespace": NAMESPACE},
+        },
+        "apiVersion: v1\nkind: ConfigMap\n"
+        "metadata: {name: '{{ .Release.Name }}-b', namespace: '{{ .Release.Namespace }}'}",
+    ],
 }
-"""Every optional part but the ServiceMonitor, whose kind no plain cluster knows."""
+"""Every optional part but those of the Prometheus Operator, whose kinds no plain cluster knows."""
+IMAGES: dict[str, Any] = {
+    "image": {"repository": "isoloss/operator"},
+    "trainer": {"image": {"repository": "isoloss/trainer"}},
+}
+"""What the chart has no defaults for."""
 
 
 def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -62,15 +88,32 @@ def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         )
 
 
-def template(values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+def template(
+    values: Mapping[str, Any] | None = None, *options: str
+) -> subprocess.CompletedProcess[str]:
     """The answer of `helm template` for the release `isoloss`."""
     arguments = ["template", "isoloss", str(CHART), "--namespace", NAMESPACE, "--values", "-"]
-    return helm(*arguments, stdin=json.dumps(values or {}))
+    return helm(*arguments, *options, stdin=json.dumps(with_images(values or {})))
+
+
+def with_images(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with IMAGES below them."""
+    return _merged(IMAGES, values)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = [key for key in below if key in above]
+    nested = {
+        key: _merged(below[key], above[key])
+        for key in both
+        if isinstance(below[key], Mapping) and isinstance(above[key], Mapping)
+    }
+    return {**below, **above, **nested}
 
 
 def render(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The manifests for these values."""
-    answer = template(values)
+    """The manifests for these values, without what `helm test` runs."""
+    answer = template(values, "--skip-tests")
     assert answer.returncode == 0, answer.stderr
     return read_documents(answer.stdout)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import pytest
 from kubernetes import client, dynamic
 
-from devcluster.build import tool_path
+from devcluster.control_plane import ControlPlane
 from isoloss_operator.api.yaml_text import to_yaml
 from isoloss_operator.cluster import rbac
-from tests.deploy.chart import EVERYTHING_ON, NAMESPACE, of_kind, render
+from tests.deploy.chart import CHART, EVERYTHING_ON, NAMESPACE, helm, of_kind, render, with_images
+from tests.deploy.kubeconform import kubeconform, write_schemas
 from tests.support.kubectl import Kubectl
 
 # One worker for all: the chart names its namespaces.
@@ -85,14 +85,14 @@ def test_kubeconform_finds_every_manifest_valid(
     values: dict[str, Any], isoloss_api: client.ApiClient, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """With schemas of this very API server, our own kinds included."""
-    schemas = write_schemas(kubectl, tmp_path / "schemas")
+    schemas = own_schemas(kubectl, tmp_path / "schemas")
     answer = kubeconform(schemas, to_yaml(*render(values)))
     assert answer.returncode == 0, answer.stdout
     assert "Invalid: 0, Errors: 0, Skipped: 0" in answer.stdout
 
 
 def test_kubeconform_would_find_a_mistake(kubectl: Kubectl, tmp_path: Path) -> None:
-    schemas = write_schemas(kubectl, tmp_path / "schemas")
+    schemas = own_schemas(kubectl, tmp_path / "schemas")
     (deployment,) = of_kind(render(), "Deployment")
     deployment["spec"]["template"]["spec"]["container"] = []
     answer = kubeconform(schemas, to_yaml(deployment))
@@ -100,29 +100,10 @@ def test_kubeconform_would_find_a_mistake(kubectl: Kubectl, tmp_path: Path) -> N
     assert "'container' not allowed" in answer.stdout
 
 
-def kubeconform(schemas: str, manifests: str) -> subprocess.CompletedProcess[str]:
-    command = [str(tool_path("kubeconform")), "-strict", "-summary", "-schema-location", schemas]
-    return subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
-
-
-def write_schemas(kubectl: Kubectl, folder: Path) -> str:
-    """One JSON Schema per kind, from the API server's OpenAPI; returns their location."""
-    folder.mkdir()
-    definitions = json.loads(kubectl("get", "--raw", "/openapi/v2").stdout)["definitions"]
-    for definition in definitions.values():
-        if "properties" in definition:
-            definition.setdefault("additionalProperties", False)
-    definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = {
-        "type": ["integer", "string"]
-    }
-    (folder / "all.json").write_text(json.dumps({"definitions": definitions}))
-    for name, definition in definitions.items():
-        for kind in definition.get("x-kubernetes-group-version-kind", []):
-            # kubeconform takes v1 for the core group's name.
-            version = f"{kind['group'] or kind['version']}_{kind['version']}".lower()
-            file = folder / f"{kind['kind'].lower()}-{version}.json"
-            file.write_text(json.dumps({"$ref": f"all.json#/definitions/{name}"}))
-    return f"{folder}/{{{{.ResourceKind}}}}-{{{{.Group}}}}_{{{{.ResourceAPIVersion}}}}.json"
+def own_schemas(kubectl: Kubectl, folder: Path) -> str:
+    """Of this API server, our own kinds included."""
+    document = json.loads(kubectl("get", "--raw", "/openapi/v2").stdout)
+    return write_schemas(document["definitions"], folder)
 
 
 ALLOWED = [
@@ -178,3 +159,35 @@ def test_the_account_may_do_its_work_in_its_namespaces_and_nothing_else(
     for asked in NEVER:
         for namespace in ("research", "products", NAMESPACE):
             assert not may(isoloss_api, namespace, asked), asked
+
+
+@pytest.mark.parametrize(
+    ("ours", "is_told"),
+    [
+        pytest.param({}, True, id="all namespaces"),
+        pytest.param({"watchNamespaces": ["products", "research"]}, True, id="one in common"),
+        pytest.param({"watchNamespaces": ["products"]}, False, id="none in common"),
+    ],
+)
+def test_a_release_that_would_serve_anothers_namespaces_says_so(
+    ours: dict[str, Any],
+    is_told: bool,
+    api_client: client.ApiClient,
+    control_plane: ControlPlane,
+    namespaces: None,
+    tmp_path: Path,
+) -> None:
+    (other,) = of_kind(render({"watchNamespaces": ["research"]}), "Deployment")
+    other["metadata"] |= {"name": "other-operator", "namespace": "research"}
+    other["spec"]["replicas"] = 0
+    apply(api_client, other)
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps(with_images(ours)))
+    # Other tests have applied objects of these names without helm.
+    answer = helm(
+        *("install", "isoloss", str(CHART), "--dry-run=server", "--take-ownership"),
+        *("--values", str(values)),
+        *("--namespace", NAMESPACE, "--kubeconfig", str(control_plane.admin_kubeconfig)),
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert ("WARNING: research/other-operator serves research, too" in answer.stdout) is is_told

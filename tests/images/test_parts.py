@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 
 from images.lock import read_lock
+from images.notices import Notice, installed_notices, notices
 from images.sbom import bill_of_materials
 from images.slim import main as slim
 
@@ -93,3 +95,31 @@ def test_slimming_keeps_code_data_and_licences(tmp_path: Path) -> None:
         (packages / name).write_text("")
     slim(str(tmp_path))
     assert {str(p.relative_to(packages)) for p in packages.rglob("*") if p.is_file()} == set(kept)
+
+
+@pytest.mark.parametrize("name", ["operator", "trainer"])
+def test_the_notices_have_a_licence_for_every_package_of_the_lock(name: str) -> None:
+    """Of those that this environment has installed, which are nearly all of both images'."""
+    lock = (ROOT / "locks" / f"{name}.txt").read_text()
+    installed = installed_notices([sys.prefix])
+    text = notices(name, lock, ENVIRONMENT, installed)
+    pins = [p for p in read_lock(lock) if p.applies(ENVIRONMENT) and p.name in installed]
+    wanted = {pin.name for pin in pins}
+    assert len(wanted) > 30
+    # torch's own are of another layer; cuda-toolkit, which is empty, states none.
+    own = (pin.name for pin in pins if not pin.belongs_to_torch)
+    silent = [each for each in own if not installed[each].stated and not installed[each].texts]
+    assert silent == []
+    for each in wanted:
+        assert f"\n{each} " in text
+    assert "Permission is hereby granted, free of charge" in text
+
+
+def test_a_package_that_is_not_installed_has_no_notice_and_torchs_have_their_folder_named() -> (
+    None
+):
+    lock = f"numpy==2.4.6 \\\n    {HASHES}\ntorch==2.12.0 \\\n    {HASHES}\nsix==1.0 \\\n    {HASHES}\n"
+    text = notices("trainer", lock, ENVIRONMENT, {"six": Notice("MIT", ("Be kind.",))})
+    assert "numpy" not in text
+    assert "six 1.0\nMIT\n\nBe kind." in text
+    assert "torch 2.12.0\nsee its .dist-info folder" in text

@@ -21,14 +21,85 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: isoloss
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{- /* Arguments: image (repository, tag, digest), default tag. */ -}}
+{{- /* The job label of its metrics, whichever way they are scraped: alerts and dashboard select by it. */ -}}
+{{- define "isoloss.metricsJob" -}}
+{{ .Release.Namespace }}/{{ include "isoloss.fullname" . }}
+{{- end }}
+
+{{- /* Arguments: image (repository, tag, digest), default tag, name of the value. */ -}}
 {{- define "isoloss.image" -}}
 {{- $image := first . -}}
+{{- $_ := required (printf "%s.repository is needed: no images are published, so build and push them first" (last .)) $image.repository -}}
 {{- if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ default (last .) $image.tag }}
+{{ $image.repository }}:{{ default (index . 1) $image.tag }}
 {{- end -}}
+{{- end }}
+
+{{- /* The operator's environment, which `helm test` shares. */ -}}
+{{- define "isoloss.environment" -}}
+- name: ISOLOSS_NAMESPACES
+  value: {{ join "," .Values.watchNamespaces | quote }}
+- name: ISOLOSS_ALLOWED_STORAGE
+  value: {{ toJson .Values.storage.allowedPrefixes | quote }}
+- name: ISOLOSS_TRAINER_IMAGE
+  value: {{ include "isoloss.image" (list .Values.trainer.image .Chart.AppVersion "trainer.image") | quote }}
+- name: ISOLOSS_POD_TEMPLATE
+  value: {{ toJson .Values.trainer.podTemplate | quote }}
+- name: ISOLOSS_IMAGE_PULL_POLICY
+  value: {{ .Values.trainer.image.pullPolicy | quote }}
+- name: ISOLOSS_ENFORCE_RESTRICTED_PODS
+  value: {{ .Values.trainer.enforceRestrictedPods | quote }}
+- name: ISOLOSS_TERMINATION_GRACE_SECONDS
+  value: {{ .Values.trainer.terminationGraceSeconds | quote }}
+- name: ISOLOSS_LEASE_NAME
+  value: {{ include "isoloss.fullname" . }}
+- name: ISOLOSS_LEASE_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: ISOLOSS_HTTP_PORT
+  value: "8080"
+- name: ISOLOSS_LOG_LEVEL
+  value: {{ .Values.logLevel }}
+- name: ISOLOSS_WORKERS
+  value: {{ .Values.workers | quote }}
+- name: ISOLOSS_JOB_WRITERS
+  value: {{ .Values.jobWriters | quote }}
+- name: ISOLOSS_KUEUE
+  value: {{ .Values.kueue.enabled | quote }}
+- name: ISOLOSS_API_QPS
+  value: {{ .Values.apiQps | quote }}
+- name: ISOLOSS_API_BURST
+  value: {{ .Values.apiBurst | quote }}
+- name: ISOLOSS_FIT_MEMORY_MIB
+  value: {{ .Values.fitMemoryMiB | quote }}
+- name: ISOLOSS_FITS
+  value: {{ .Values.fits | quote }}
+- name: ISOLOSS_FIT_TIMEOUT_SECONDS
+  value: {{ .Values.fitTimeoutSeconds | quote }}
+- name: ISOLOSS_PASS_SECONDS
+  value: {{ .Values.passSeconds | quote }}
+- name: ISOLOSS_RESYNC_SECONDS
+  value: {{ .Values.resyncSeconds | quote }}
+- name: ISOLOSS_IDLE_SECONDS
+  value: {{ .Values.idleSeconds | quote }}
+- name: ISOLOSS_POD_LOST_SECONDS
+  value: {{ .Values.podLostSeconds | quote }}
+- name: ISOLOSS_STORE_READERS
+  value: {{ .Values.storeReaders | quote }}
+- name: ISOLOSS_PER_SWEEP_METRICS
+  value: {{ .Values.metrics.perSweep | quote }}
+# The root file system is read-only: what writes caches or figures does it here.
+- name: HOME
+  value: /tmp
+- name: MPLCONFIGDIR
+  value: /tmp/matplotlib
+{{- with .Values.extraEnv }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
 {{- end }}

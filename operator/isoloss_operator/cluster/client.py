@@ -128,9 +128,9 @@ class Cluster:
         *,
         call_seconds: float = CALL_SECONDS,
         limit: RateLimit | None = None,
-        on_call: Callable[[str, int], None] = lambda _method, _status: None,
+        on_call: Callable[[str, int, float], None] = lambda _method, _status, _seconds: None,
     ) -> None:
-        """`on_call` gets the verb and HTTP status of every request sent (0: no answer).
+        """`on_call` gets the verb, HTTP status (0: no answer) and seconds of every request sent.
 
         `call_seconds` limit a call with all its waiting: for `limit`, and where the server is overloaded and
         asks to come back later.
@@ -283,12 +283,12 @@ class Cluster:
                 return answer
 
     def _send(self, request: Request, deadline: float) -> Answer:
-        status = 0
+        status, began = 0, time.monotonic()
         try:
             answer = self._transport.send(request, deadline)
             status = answer.status
         finally:
-            self._on_call(request.method, status)
+            self._on_call(request.method, status, time.monotonic() - began)
         self.clock.saw(answer.date)
         return answer
 

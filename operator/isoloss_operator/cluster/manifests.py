@@ -140,7 +140,11 @@ def _pod_failure_policy() -> Json:
     return {
         "rules": [
             {"action": "Ignore", "onExitCodes": {**codes, "values": [int(ExitCode.INTERRUPTED)]}},
-            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            # The server's own default, but the schemas of 1.31 to 1.34 require it.
+            {
+                "action": "Ignore",
+                "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+            },
             {"action": "FailJob", "onExitCodes": {**codes, "values": sorted(FINAL_EXIT_CODES)}},
         ]
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 
@@ -36,3 +37,10 @@ def failed(request: FitRequest, error: str) -> FitOutcome:
     return FitOutcome(
         inputs=request.inputs, laws=None, ledger_sha256=request.ledger_sha256, error=error
     )
+
+
+def fit_result(end: FitEnd) -> Literal["fitted", "refused", "failed"]:
+    """How a fit ended: with laws, with laws that the data do not support, or without any."""
+    if isinstance(end, NotFitted) or end.laws is None:
+        return "failed"
+    return "refused" if end.laws.status == "refused" else "fitted"

@@ -64,12 +64,12 @@ class Fitter(Generic[Key]):
         *,
         processes: int,
         timeout_seconds: float,
-        on_done: Callable[[Key, float, bool], None],
+        on_done: Callable[[Key, float, FitEnd], None],
         run: Run | None = None,
         group_of: Callable[[Key], Hashable] = lambda _key: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_done` gets the resource's key, the seconds and whether the outcome is final.
+        """`on_done` gets the resource's key, the seconds and how the fit ended.
 
         It is not called for superseded fits.
         """
@@ -153,7 +153,7 @@ class Fitter(Generic[Key]):
                 self._kept[uid] = self._worth_keeping(uid, job, answer)
             has_next = uid in self._waiting
         if is_wanted:
-            self._on_done(key, time.monotonic() - started, isinstance(answer, FitOutcome))
+            self._on_done(key, time.monotonic() - started, answer)
         if has_next:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._pool.submit(self._work)

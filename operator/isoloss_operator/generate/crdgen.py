@@ -29,6 +29,7 @@ from isoloss_operator.api.crd_schema import Schema, structural_schema
 from isoloss_operator.api.yaml_text import to_yaml
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.apidoc import api_page
+from isoloss_operator.generate.chartdoc import chart_page
 from isoloss_operator.generate.presetdoc import presets_page
 from isoloss_operator.generate.reasondoc import metrics_page, reasons_page
 
@@ -49,9 +50,14 @@ LEASE_NAME = '{{ include "isoloss.fullname" . }}'
 CHART_METADATA = """\
   labels:
     {{- include "isoloss.labels" . | nindent 4 }}
-  {{- if .Values.crds.keep }}
+  {{- if or .Values.crds.keep .Values.crds.annotations }}
   annotations:
+    {{- if .Values.crds.keep }}
     helm.sh/resource-policy: keep
+    {{- end }}
+    {{- with .Values.crds.annotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
 """
 
@@ -65,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     files = {options.folder / path: text for path, text in generated_files().items()}
+    # The only page whose sources are no types.
+    chart = options.folder / "helm" / "isoloss"
+    files[chart / "README.md"] = chart_page(chart)
     if options.check:
         return _check(files)
     for path, text in files.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from prometheus_client.metrics import MetricWrapperBase
@@ -20,6 +21,7 @@ from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
 from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.sweep_load import SweepLoad
 
 WRITTEN = "Written by `python -m isoloss_operator.generate.crdgen`."
 REASONS_INTRODUCTION = f"""\
@@ -119,6 +121,8 @@ def sample_metrics() -> Metrics:
         conditions=(condition,), extrapolation=ExtrapolationStatus(compute_factor="1")
     )
     metrics.statuses.show_sweep(("namespace", "name"), sweep, 0.0)
+    load = SweepLoad(oldest_progress=datetime(2026, 1, 1, tzinfo=UTC), budget_used={"flops": 0.5})
+    metrics.statuses.show_load(("namespace", "name"), load)
     metrics.statuses.show_prediction(("namespace", "name"), prediction)
     return metrics
 

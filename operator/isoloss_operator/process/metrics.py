@@ -17,6 +17,7 @@ from prometheus_client import (
 from isoloss_operator.process.status_metrics import StatusCollector
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+FIT_RESULTS = ("fitted", "refused", "failed")
 FIT_SECONDS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
@@ -90,6 +91,13 @@ class Metrics:
             ("method", "status"),
             registry=registry,
         )
+        self.api_seconds = Histogram(
+            "isoloss_api_duration_seconds",
+            "Duration of requests to the API server, answered or not.",
+            ("method",),
+            buckets=SECONDS,
+            registry=registry,
+        )
         self.store_seconds = Histogram(
             "isoloss_store_duration_seconds",
             "Duration of calls to object storage.",
@@ -109,6 +117,20 @@ class Metrics:
             ("action", "task"),
             registry=registry,
         )
+        self.attempts = Counter(
+            "isoloss_attempts_ended",
+            "Attempts of points that ended, by class: Succeeded, or a class of failures (reasons.md).",
+            ("namespace", "class"),
+            registry=registry,
+        )
+        self.fits = Counter(
+            "isoloss_fits",
+            "Fits that ended: fitted, refused (the data do not support the laws) or failed (it could not run).",
+            ("result",),
+            registry=registry,
+        )
+        for result in FIT_RESULTS:
+            self.fits.labels(result)
         self.fit_seconds = Histogram(
             "isoloss_fit_duration_seconds",
             "Duration of a fit: reading trajectories, fitting, writing laws and report.",

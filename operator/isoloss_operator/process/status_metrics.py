@@ -18,6 +18,7 @@ from isoloss_operator.api.statuses import (
     HyperparamPredictionStatus,
     ScalingSweepStatus,
 )
+from isoloss_operator.process.sweep_load import SweepLoad
 
 OBJECT = ("namespace", "name")
 POINT_STATES = ("pending", "active", "succeeded", "diverged", "failed")
@@ -42,6 +43,7 @@ class StatusCollector(Collector):
         self._sweeps: dict[Name, ScalingSweepStatus] = {}
         self._predictions: dict[Name, HyperparamPredictionStatus] = {}
         self._progress: dict[Name, _Progress] = {}
+        self._loads: dict[Name, SweepLoad] = {}
 
     def show_sweep(self, name: Name, status: ScalingSweepStatus, now: float) -> None:
         """Publish a sweep's status. `now` in Unix seconds."""
@@ -51,6 +53,11 @@ class StatusCollector(Collector):
             self._sweeps[name] = status
             if name not in self._progress or self._progress[name].reached != reached:
                 self._progress[name] = _Progress(reached, now)
+
+    def show_load(self, name: Name, load: SweepLoad) -> None:
+        """Publish what a sweep occupies."""
+        with self._lock:
+            self._loads[name] = load
 
     def show_prediction(self, name: Name, status: HyperparamPredictionStatus) -> None:
         """Publish a prediction's status."""
@@ -62,6 +69,7 @@ class StatusCollector(Collector):
         with self._lock:
             self._sweeps.pop(name, None)
             self._progress.pop(name, None)
+            self._loads.pop(name, None)
 
     def drop_prediction(self, name: Name) -> None:
         """The prediction is gone."""
@@ -76,8 +84,9 @@ class StatusCollector(Collector):
         """All gauges."""
         with self._lock:
             sweeps, progress = dict(self._sweeps), dict(self._progress)
-            predictions = dict(self._predictions)
+            predictions, loads = dict(self._predictions), dict(self._loads)
         yield from _sweep_gauges(sweeps, progress)
+        yield from _load_gauges(loads)
         yield from _prediction_gauges(predictions)
 
 
@@ -129,6 +138,44 @@ def _sweep_gauges(
         ((name, _timestamp(status.estimated_completion)) for name, status in sweeps.items()),
     )
     yield _conditions("isoloss_scalingsweep", {n: s.conditions for n, s in sweeps.items()})
+
+
+def _load_gauges(loads: dict[Name, SweepLoad]) -> Iterator[GaugeMetricFamily]:
+    yield _gauge(
+        "isoloss_scalingsweep_jobs",
+        "Unfinished Jobs by state: running, starting, queued (waiting for Kueue), blocked (its pod cannot start).",
+        ("state",),
+        (
+            ((*name, state), count)
+            for name, load in loads.items()
+            for state, count in load.jobs.items()
+        ),
+    )
+    yield _gauge(
+        "isoloss_scalingsweep_accelerators",
+        "Accelerators that running pods hold now; a pod that requests none counts as one.",
+        (),
+        ((name, load.accelerators) for name, load in loads.items()),
+    )
+    yield _gauge(
+        "isoloss_scalingsweep_oldest_progress_timestamp_seconds",
+        "Time at which the training point that has been silent longest last advanced; absent if none trains.",
+        (),
+        (
+            (name, load.oldest_progress.timestamp() if load.oldest_progress else None)
+            for name, load in loads.items()
+        ),
+    )
+    yield _gauge(
+        "isoloss_scalingsweep_budget_used_ratio",
+        "Spent over allowed, by what spec.budget limits; absent without a budget.",
+        ("limit",),
+        (
+            ((*name, limit), used)
+            for name, load in loads.items()
+            for limit, used in load.budget_used.items()
+        ),
+    )
 
 
 def _prediction_gauges(

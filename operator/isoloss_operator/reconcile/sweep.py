@@ -23,6 +23,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
+from isoloss_operator.process.sweep_load import attempts_ended, sweep_load
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     STORE_SECONDS,
@@ -73,16 +74,30 @@ class SweepReconciler:
         done = carry_out(
             memory, observed.generation, lambda: self._apply(key, owner, memory, observed, plan)
         )
-        if not done and not was_in_trouble:
+        if done:
+            self._count_attempts(key, observed, plan)
+        elif not was_in_trouble:
             # The status must not say that all is well: look again and let the decision explain it.
             return 0.0
         try:
             again = write_status(services, owner, memory, body, plan.status, plan.events)
         except StatusChanged:
             return 0.0
-        services.metrics.statuses.show_sweep((key.namespace, key.name), plan.status, time.time())
+        self._measure(key, observed, plan)
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)
+
+    def _count_attempts(self, key: ResourceKey, observed: ObservedSweep, plan: SweepPlan) -> None:
+        """Once the ledger that has them is stored: otherwise the next pass would count them again."""
+        if plan.ledger is not None:
+            ended = attempts_ended(value_of(observed.ledger), plan.ledger)
+            for kind, count in ended.items():
+                self._services.metrics.attempts.labels(key.namespace, kind).inc(count)
+
+    def _measure(self, key: ResourceKey, observed: ObservedSweep, plan: SweepPlan) -> None:
+        statuses, name = self._services.metrics.statuses, (key.namespace, key.name)
+        statuses.show_sweep(name, plan.status, time.time())
+        statuses.show_load(name, sweep_load(observed, plan.status))
 
     # --------------------------------------------------------------------------------- observe
 

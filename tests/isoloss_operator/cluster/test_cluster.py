@@ -384,11 +384,11 @@ def test_a_real_lease_has_one_leader_and_passes_on_when_it_leaves(
 def test_calls_are_counted_by_status(
     control_plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
-    seen: list[tuple[str, int]] = []
+    seen: list[tuple[str, int, bool]] = []
     kubeconfig = control_plane.kubeconfig_for_service_account(user.namespace, NAME)
     counted = Cluster(
         config.new_client_from_config(config_file=str(kubeconfig)),
-        on_call=lambda method, status: seen.append((method, status)),
+        on_call=lambda method, status, seconds: seen.append((method, status, seconds > 0)),
     )
     counted.get(SWEEP, user.namespace, "nobody")
-    assert seen == [("GET", 404)]
+    assert seen == [("GET", 404, True)]

@@ -146,7 +146,8 @@ def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
         for code in rule.get("onExitCodes", {}).get("values", [])
     }
     assert by_code == {75: "Ignore", **dict.fromkeys((42, 43, 44, 45, 46), "FailJob")}
-    assert {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]} in rules
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    assert {"action": "Ignore", "onPodConditions": [disrupted]} in rules
 
 
 def test_two_pods_of_one_job_never_run_at_once() -> None:

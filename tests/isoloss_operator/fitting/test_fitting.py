@@ -56,7 +56,7 @@ class Bench:
         self.fitter: Fitter[str] = Fitter(
             processes=self.processes,
             timeout_seconds=1,
-            on_done=lambda key, _seconds, final: self.told.append((key, final)),
+            on_done=lambda key, _, end: self.told.append((key, isinstance(end, FitOutcome))),
             run=self.run,
             group_of=lambda key: key.partition("/")[0],
             clock=lambda: self.now,

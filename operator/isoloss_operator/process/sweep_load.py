@@ -1,0 +1,83 @@
+"""What a sweep occupies and how its attempts end, beyond what its status says: for the metrics alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from isoloss_contract.ledger import DONE, Ledger
+from isoloss_operator.api import ScalingSweepStatus
+from isoloss_operator.decide.jobs.waiting import waits_for
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.planning.specs import InvalidSpec
+
+JOB_STATES: Final = ("running", "starting", "queued", "blocked")
+SUCCEEDED: Final = "Succeeded"
+
+
+@dataclass(frozen=True)
+class SweepLoad:
+    """Jobs, accelerators and budget of a sweep at one moment."""
+
+    jobs: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(JOB_STATES, 0))
+    """Unfinished Jobs by state."""
+    accelerators: int = 0
+    """Devices that running pods hold; a pod that asks for none counts as one."""
+    oldest_progress: datetime | None = None
+    """When the training point that has been silent longest last advanced; None: nothing trains."""
+    budget_used: Mapping[str, float] = field(default_factory=dict)
+    """Spent over allowed, by what spec.budget limits."""
+
+
+def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad:
+    """The load of a sweep as a pass has observed it; `status` is what that pass decided."""
+    unfinished = [job for job in observed.jobs if not job.is_finished]
+    states = Counter(job_state(job) for job in unfinished)
+    training = {job.uid for job in unfinished if job.kind == "train"}
+    silent = [since for uid, since in observed.unchanged_since.items() if uid in training]
+    return SweepLoad(
+        jobs={state: states[state] for state in JOB_STATES},
+        accelerators=sum(job.accelerators for job in unfinished if job.working_since),
+        oldest_progress=min(silent, default=None),
+        budget_used=_budget_used(observed, status),
+    )
+
+
+def job_state(job: ObservedJob) -> str:
+    """One of JOB_STATES, for an unfinished Job."""
+    if job.working_since is not None:
+        return "running"
+    wait = waits_for(job)
+    if wait is None:
+        return "starting"
+    return "queued" if wait.reason is Reason.QUEUED else "blocked"
+
+
+def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
+    """Attempts of points that ended between two ledgers, by FailureClass or SUCCEEDED."""
+    known = {} if before is None else {record.key: record for record in before.points}
+    ended: Counter[str] = Counter()
+    for record in after.points:
+        earlier = known.get(record.key)
+        was_done = earlier is not None and earlier.state in DONE
+        if record.state in DONE and not was_done and not record.adopted:
+            ended[SUCCEEDED] += 1
+        attempts, counted = record.attempts, earlier.attempts.ended if earlier else 0
+        if attempts.last_failure and attempts.ended > counted:
+            ended[attempts.last_failure] += 1
+    return ended
+
+
+def _budget_used(observed: ObservedSweep, status: ScalingSweepStatus) -> dict[str, float]:
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec) or spec.budget is None:
+        return {}
+    limits = {"flops": spec.budget.flops, "acceleratorHours": spec.budget.accelerator_hours}
+    spent = {"flops": status.spent_flops, "acceleratorHours": status.accelerator_hours}
+    return {
+        name: float(spent[name] or 0) / float(limit) for name, limit in limits.items() if limit
+    }

@@ -1,0 +1,241 @@
+"""What clusters ask of the chart: security contexts, networks, monitoring, labels, objects of their own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.settings import read_settings
+from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template
+
+pytestmark = pytest.mark.cluster
+Json = dict[str, Any]
+
+
+def one(kind: str, values: Json | None = None) -> Json:
+    (found,) = of_kind(render(values), kind)
+    return found
+
+
+def pod(values: Json | None = None) -> Json:
+    found: Json = one("Deployment", values)["spec"]["template"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize("missing", ["image", "trainer"])
+def test_an_image_that_nobody_publishes_must_be_named(missing: str) -> None:
+    """A default that belongs to nobody could be taken by anybody."""
+    image = {"repository": ""}
+    values = {missing: image if missing == "image" else {"image": image}}
+    answer = template(values)
+    assert answer.returncode != 0
+    name = "image" if missing == "image" else "trainer.image"
+    assert f"{name}.repository is needed" in answer.stderr
+
+
+def test_openshift_may_assign_the_ids_itself() -> None:
+    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
+    context = pod({"podSecurityContext": ids})["securityContext"]
+    assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
+    values = {
+        "fits": 3,
+        "fitTimeoutSeconds": 60,
+        "passSeconds": 61,
+        "resyncSeconds": 62,
+        "idleSeconds": 63,
+        "podLostSeconds": 64,
+    }
+    (container,) = pod(values)["containers"]
+    settings = read_settings({e["name"]: e["value"] for e in container["env"] if "value" in e})
+    assert (settings.fits, settings.fit_timeout_seconds, settings.pass_seconds) == (3, 60, 61)
+    assert (settings.resync_seconds, settings.idle_seconds) == (62, 63)
+    assert settings.pod_lost_seconds == 64
+
+
+def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
+    (container,) = pod()["containers"]
+    given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    plain = read_settings({"ISOLOSS_TRAINER_IMAGE": "a", "ISOLOSS_LEASE_NAMESPACE": "b"})
+    settings = read_settings({**given, "ISOLOSS_LEASE_NAMESPACE": "b"})
+    same = set(type(plain).model_fields) - {"trainer_image", "identity"}
+    assert {name: getattr(settings, name) for name in same} == {
+        name: getattr(plain, name) for name in same
+    }
+
+
+def test_every_object_has_the_common_labels_and_no_selector_does() -> None:
+    manifests = render(
+        {
+            "commonLabels": {"cost-centre": "research"},
+            "podDisruptionBudget": {"enabled": True},
+            "metrics": {
+                "serviceMonitor": {"enabled": True},
+                "podMonitor": {"enabled": True},
+                "rules": {"enabled": True},
+                "dashboard": {"enabled": True},
+            },
+        }
+    )
+    for manifest in manifests:
+        assert manifest["metadata"]["labels"]["cost-centre"] == "research", manifest["kind"]
+        assert "cost-centre" not in json.dumps(manifest.get("spec", {}).get("selector", {}))
+
+
+def rules(values: Json | None = None) -> list[tuple[set[int], list[Json]]]:
+    """(ports, peers) of each egress rule; no peers: any."""
+    policy = one("NetworkPolicy", values)
+    return [
+        ({port["port"] for port in rule["ports"]}, rule.get("to", []))
+        for rule in policy["spec"]["egress"]
+    ]
+
+
+def test_names_are_asked_of_the_clusters_dns_alone() -> None:
+    (dns,) = [peers for ports, peers in rules() if 53 in ports]
+    cluster, node = dns
+    labels = cluster["namespaceSelector"]["matchLabels"]
+    assert labels == {"kubernetes.io/metadata.name": "kube-system"}
+    assert node == {"ipBlock": {"cidr": "169.254.20.10/32"}}
+
+
+def test_workload_identity_reaches_the_metadata_services_and_nothing_else_on_their_ports() -> None:
+    (metadata,) = [peers for ports, peers in rules() if 80 in ports]
+    assert metadata == [{"ipBlock": {"cidr": "169.254.0.0/16"}}]
+    assert [ports for ports, _ in rules() if 80 in ports] == [{80, 988}]
+    without = {"networkPolicy": {"metadataCidrs": [], "metadataPorts": []}}
+    assert not [ports for ports, _ in rules(without) if 80 in ports]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "endpoints"),
+    [
+        ("serviceMonitor", "ServiceMonitor", "endpoints"),
+        ("podMonitor", "PodMonitor", "podMetricsEndpoints"),
+    ],
+)
+def test_however_it_is_scraped_the_job_is_the_one_that_alerts_ask_for(
+    value: str, kind: str, endpoints: str
+) -> None:
+    values = {"metrics": {value: {"enabled": True}, "rules": {"enabled": True}}}
+    (endpoint,) = one(kind, values)["spec"][endpoints]
+    (relabel,) = endpoint["relabelings"]
+    assert relabel == {"targetLabel": "job", "replacement": f"{NAMESPACE}/isoloss-operator"}
+    assert endpoint["honorLabels"] is True
+    alert = one("PrometheusRule", values)["spec"]["groups"][0]["rules"][0]
+    assert f'job="{relabel["replacement"]}"' in alert["expr"]
+
+
+def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
+    values = {"metrics": {"dashboard": {"enabled": True}}}
+    found = one("ConfigMap", values)
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads(found["data"]["isoloss.json"])
+    assert dashboard == json.loads((CHART / "files" / "dashboard.json").read_text())
+    panels = [panel["id"] for panel in dashboard["panels"]]
+    assert len(panels) == len(set(panels))
+
+
+def test_objects_of_the_users_own_may_be_templates() -> None:
+    extra = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "{{ .Release.Name }}-a"},
+    }
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Namespace }}-b'}"
+    names = [
+        m["metadata"]["name"]
+        for m in of_kind(render({"extraObjects": [extra, text]}), "ConfigMap")
+    ]
+    assert names == ["isoloss-a", f"{NAMESPACE}-b"]
+
+
+def test_crds_carry_annotations_beside_the_one_that_keeps_them() -> None:
+    for crd in of_kind(render({"crds": {"annotations": {"a": "b"}}}), "CustomResourceDefinition"):
+        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
+
+
+def test_a_release_says_which_namespaces_it_serves() -> None:
+    """By this annotation the notes of another release notice that both would serve the same."""
+
+    def told(values: Json | None = None) -> str:
+        found: str = one("Deployment", values)["metadata"]["annotations"][
+            "isoloss.dev/watched-namespaces"
+        ]
+        return found
+
+    assert told() == "*"
+    assert told({"watchNamespaces": ["a", "b"]}) == "a,b"
+
+
+def test_every_value_is_described_in_the_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    undescribed = [path for path, node in _nodes(schema, "") if not node.get("description")]
+    assert undescribed == []
+
+
+def _nodes(schema: Json, path: str) -> list[tuple[str, Json]]:
+    found = []
+    for name, node in schema.get("properties", {}).items():
+        inside = f"{path}.{name}".lstrip(".")
+        if inside == "trainer.podTemplate":
+            continue
+        found += (
+            [(inside, node), *_nodes(node, inside)]
+            if node.get("type") != "array"
+            else [(inside, node)]
+        )
+    return found
+
+
+def test_the_notes_render() -> None:
+    """Only an installation shows them; a template that fails would fail it."""
+    answer = helm(
+        "install", "isoloss", str(CHART), "--dry-run=client", "--namespace", NAMESPACE,
+        "--set", "image.repository=a,trainer.image.repository=b",
+    )  # fmt: skip
+    assert "kubectl explain scalingsweep.spec" in answer.stdout, answer.stderr
+
+
+def hooks(values: Json | None = None) -> list[Json]:
+    answer = template(values)
+    assert answer.returncode == 0, answer.stderr
+    return [
+        manifest
+        for manifest in read_documents(answer.stdout)
+        if "helm.sh/hook" in manifest["metadata"].get("annotations", {})
+    ]
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["research"]}], ids=["all", "one"])
+def test_helm_test_runs_as_the_operator_and_as_somebody_who_may_create_sweeps(
+    values: Json,
+) -> None:
+    pods = of_kind(hooks(values), "Pod")
+    ran = {p["spec"]["serviceAccountName"]: p["spec"]["containers"][0]["args"] for p in pods}
+    namespace = (values.get("watchNamespaces") or [NAMESPACE])[0]
+    assert ran == {
+        "isoloss-operator": ["operator"],
+        "isoloss-operator-test": ["sweep", namespace],
+    }
+    (role,) = of_kind(hooks(values), "Role")
+    assert role["metadata"]["namespace"] == namespace
+    assert role["rules"] == [
+        {"apiGroups": ["isoloss.dev"], "resources": ["scalingsweeps"], "verbs": ["create"]}
+    ]
+
+
+def test_helm_test_has_the_environment_and_the_security_of_the_operator() -> None:
+    (operator,) = pod()["containers"]
+    for each in of_kind(hooks(), "Pod"):
+        (container,) = each["spec"]["containers"]
+        assert container["env"] == operator["env"]
+        assert container["securityContext"] == operator["securityContext"]
+        assert each["spec"]["securityContext"] == pod()["securityContext"]
+        service = one("Service")["spec"]["selector"]
+        assert not service.items() <= each["metadata"]["labels"].items()

@@ -1,0 +1,52 @@
+"""What the chart renders and the operator creates is valid on the oldest supported, a middle and the newest Kubernetes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.openapi import NEWEST, SUMS, openapi_definitions
+from isoloss_operator.api.yaml_text import to_yaml
+from tests.deploy.chart import EVERYTHING_ON, ROOT, render
+from tests.deploy.kubeconform import kubeconform, write_schemas
+
+pytestmark = pytest.mark.cluster
+VERSIONS = (*SUMS, NEWEST)
+JOB = ROOT / "tests" / "isoloss_operator" / "cluster" / "golden" / "train_job.json"
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def schemas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The schemas of one version."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return write_schemas(openapi_definitions(request.param), folder / "schemas")
+
+
+@pytest.mark.parametrize(
+    "values", [pytest.param({}, id="defaults"), pytest.param(EVERYTHING_ON, id="everything on")]
+)
+def test_the_chart_is_valid(values: dict[str, Any], schemas: str) -> None:
+    answer = kubeconform(schemas, to_yaml(*render(values)))
+    assert answer.returncode == 0, answer.stdout
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in answer.stdout
+
+
+def test_a_jobs_manifest_is_valid(schemas: str) -> None:
+    answer = kubeconform(schemas, to_yaml(json.loads(JOB.read_text())))
+    assert answer.returncode == 0, answer.stdout
+
+
+def test_a_mistake_would_be_found(schemas: str) -> None:
+    job = json.loads(JOB.read_text())
+    job["spec"]["template"]["spec"]["container"] = []
+    answer = kubeconform(schemas, to_yaml(job))
+    assert answer.returncode != 0
+    assert "'container' not allowed" in answer.stdout
+
+
+def test_the_oldest_version_is_that_of_the_chart() -> None:
+    oldest = VERSIONS[0].removeprefix("v")
+    assert f'kubeVersion: ">={oldest}-0"' in (Path(ROOT) / "helm/isoloss/Chart.yaml").read_text()

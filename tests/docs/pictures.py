@@ -1,0 +1,32 @@
+"""Draws the pictures of docs/concepts with the report's own code, from the made-up sweep of the library guide.
+
+python -m tests.docs.pictures
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from isoloss.cli.application import run
+from tests.support.planted_runs import planted_csv, planted_runs
+
+TARGET = Path(__file__).parents[2] / "docs" / "concepts"
+FIGURES = ("iso-loss.png", "laws.png")
+QUERY = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
+
+
+def main() -> None:
+    """Write FIGURES."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        runs, laws, page = (folder / n for n in ("runs.csv", "laws.json", "report.html"))
+        runs.write_bytes(planted_csv(planted_runs()))
+        run(["fit", str(runs), "--out", str(laws)])
+        run(["report", str(laws), "--runs", str(runs), "--out", str(page), *QUERY])
+        for name in FIGURES:
+            (TARGET / name).write_bytes((folder / "report-figures" / name).read_bytes())
+
+
+if __name__ == "__main__":
+    main()

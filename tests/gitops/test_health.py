@@ -1,0 +1,135 @@
+"""Argo CD, Flux and kstatus take every state of the state tables for what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isoloss_operator.api import GROUP, PREDICTION_KIND, SWEEP_KIND, VERSION
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.sweep import decide_sweep
+from tests.gitops.health import (
+    argocd_health,
+    argocd_scripts,
+    flux_expressions,
+    flux_health,
+    kstatus,
+)
+from tests.isoloss_operator.decide import test_decide_prediction as prediction_table
+from tests.isoloss_operator.decide import test_decide_sweep as sweep_table
+
+Json = dict[str, Any]
+SUSPENDED = {
+    "a suspended sweep stops its Jobs, uncharged",
+    "a suspended sweep without Jobs waits",
+}
+BEING_REPLACED = {
+    "an answer stands, stale, while its sweep trains again",
+    "an answer stands, stale, until the operator has seen the changed sweep",
+}
+"""Ready, but a pipeline that waits for the new answer must not go on with the old one."""
+
+
+def seen(kind: str, world: Any, status: Any) -> Json:
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": kind,
+        "metadata": {"name": world.name, "generation": world.generation},
+        "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+    }
+
+
+def sweep_state(name: str) -> tuple[Any, Json]:
+    row = sweep_table.ROWS[name]
+    world = row.world()
+    return row, seen(SWEEP_KIND, world, decide_sweep(world).status)
+
+
+def prediction_state(name: str) -> tuple[Any, Json]:
+    row = prediction_table.ROWS[name]
+    world = row.world()
+    return row, seen(PREDICTION_KIND, world, decide_prediction(world).status)
+
+
+STATES = [
+    *(pytest.param(sweep_state, name, id=f"sweep: {name}") for name in sweep_table.ROWS),
+    *(pytest.param(prediction_state, n, id=f"prediction: {n}") for n in prediction_table.ROWS),
+]
+
+
+@pytest.mark.parametrize(("state", "name"), STATES)
+def test_argocd(state: Any, name: str) -> None:
+    """Degraded where somebody must act, Healthy with an answer; the message says why."""
+    row, body = state(name)
+    status, message = argocd_health(body)
+    if row.stalled:
+        expected = "Degraded"
+    elif row.ready[0] == "True":
+        expected = "Progressing" if name in BEING_REPLACED else "Healthy"
+    else:
+        expected = "Suspended" if name in SUSPENDED else "Progressing"
+    assert status == expected
+    if name in SUSPENDED or name in BEING_REPLACED:
+        return
+    assert message.startswith(f"{row.ready[1]}: ")
+
+
+@pytest.mark.parametrize(("state", "name"), STATES)
+def test_flux(state: Any, name: str) -> None:
+    """What depends on it is applied for a Current one only."""
+    row, body = state(name)
+    if row.stalled:
+        expected = "Failed"
+    elif row.ready[0] == "True" and name not in BEING_REPLACED:
+        expected = "Current"
+    else:
+        expected = "InProgress"
+    assert flux_health(body) == expected
+
+
+@pytest.mark.parametrize(("state", "name"), STATES)
+def test_kstatus(state: Any, name: str) -> None:
+    """Without any configuration: Failed, Current and InProgress as Stalled and Ready say."""
+    row, body = state(name)
+    expected = "Failed" if row.stalled else "Current" if row.ready[0] == "True" else "InProgress"
+    assert kstatus(body) == expected
+
+
+@pytest.mark.parametrize("kind", [SWEEP_KIND, PREDICTION_KIND])
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"observedGeneration": -1}, id="no pass yet"),
+        pytest.param(
+            {
+                "observedGeneration": 1,
+                "conditions": [
+                    {"type": "Ready", "status": "True", "reason": "Fitted", "message": "."}
+                ],
+            },
+            id="ready under the former spec",
+        ),
+    ],
+)
+def test_a_spec_that_the_operator_has_not_seen_is_in_progress(kind: str, status: Json) -> None:
+    body = {"kind": kind, "metadata": {"name": "dense", "generation": 2}, "status": status}
+    assert argocd_health(body)[0] == "Progressing"
+    assert flux_health(body) == "InProgress"
+    assert kstatus(body) == "InProgress"
+
+
+def test_a_status_without_conditions_is_in_progress_for_argocd() -> None:
+    body = {
+        "kind": SWEEP_KIND,
+        "metadata": {"generation": 1},
+        "status": {"observedGeneration": 1},
+    }
+    assert argocd_health(body)[0] == "Progressing"
+
+
+def test_both_kinds_have_a_health_check_in_either_tool() -> None:
+    kinds = {SWEEP_KIND, PREDICTION_KIND}
+    assert set(argocd_scripts()) == kinds
+    assert {each["kind"] for each in flux_expressions()} == kinds
+    assert {each["apiVersion"] for each in flux_expressions()} == {f"{GROUP}/{VERSION}"}

@@ -1,0 +1,149 @@
+"""The sample repository on a real API server: accepted, without drift, and no field is fought over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from devcluster.control_plane import ControlPlane
+from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.api.yaml_text import read_documents, to_yaml
+from tests.gitops.health import GITOPS, argocd_health, flux_health, kstatus
+from tests.support.cluster import wait_until
+from tests.support.crds import install_crds
+from tests.support.kubectl import Kubectl
+from tests.support.operator_process import OperatorProcess, apply_account
+
+RESEARCH = GITOPS / "repository" / "research"
+Json = dict[str, Any]
+cluster = pytest.mark.cluster
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane) -> Kubectl:
+    return Kubectl(control_plane)
+
+
+@pytest.fixture
+def folder(namespace: str, tmp_path: Path) -> Path:
+    """The repository's folder, for the test's own namespace."""
+    shutil.copytree(RESEARCH, tmp_path / "research")
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    manifest = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": namespace,
+        "resources": ["../research"],
+    }
+    (overlay / "kustomization.yaml").write_text(to_yaml(manifest))
+    return overlay
+
+
+@pytest.fixture
+def operator(
+    control_plane: ControlPlane, api_client: client.ApiClient, namespace: str, tmp_path: Path
+) -> Iterator[OperatorProcess]:
+    """An operator that allows no storage: it refuses the sweep, and says so in the status."""
+    install_crds(api_client)
+    apply_account(api_client, namespace)
+    process = OperatorProcess(
+        control_plane, [namespace], tmp_path, {"ISOLOSS_ALLOWED_STORAGE": "{}"}
+    )
+    yield process
+    process.end()
+
+
+def objects(api_client: client.ApiClient, namespace: str) -> tuple[Json, Json]:
+    """Sweep and prediction as stored."""
+    custom = client.CustomObjectsApi(api_client)
+    found: Any = [
+        custom.get_namespaced_custom_object(GROUP, VERSION, namespace, plural, name)
+        for plural, name in ((SWEEP_PLURAL, "dense"), (PREDICTION_PLURAL, "dense-8b"))
+    ]
+    return found[0], found[1]
+
+
+@cluster
+@pytest.mark.parametrize("server_side", [True, False], ids=["server-side", "client-side"])
+def test_what_is_applied_shows_no_difference_before_and_after_the_operators_passes(
+    server_side: bool,
+    folder: Path,
+    kubectl: Kubectl,
+    operator: OperatorProcess,
+    api_client: client.ApiClient,
+    namespace: str,
+) -> None:
+    """A GitOps tool that sees a difference applies again and again."""
+    way = f"--server-side={str(server_side).lower()}"
+    applied = kubectl("apply", way, "-k", str(folder))
+    assert applied.returncode == 0, applied.stderr
+    before = kubectl("diff", way, "-k", str(folder))
+    assert (before.returncode, before.stdout) == (0, ""), before.stderr
+
+    operator.start()
+    wait_until(
+        lambda: all("conditions" in each["status"] for each in objects(api_client, namespace)),
+        "both statuses",
+        180,
+    )
+    after = kubectl("diff", way, "-k", str(folder))
+    assert (after.returncode, after.stdout) == (0, ""), after.stderr
+
+    for body in objects(api_client, namespace):
+        fields = [
+            each["fieldsV1"].keys()
+            for each in body["metadata"]["managedFields"]
+            if each["manager"].startswith("isoloss")
+        ]
+        assert fields == [{"f:status"}], "the operator owns the status and nothing else"
+        assert (argocd_health(body)[0], flux_health(body), kstatus(body)) in {
+            ("Degraded", "Failed", "Failed"),
+            ("Progressing", "InProgress", "InProgress"),
+        }
+
+
+def manifests() -> list[Json]:
+    """The three objects."""
+    names = ("sweep", "prediction", "training")
+    return [read_documents((RESEARCH / n / f"{n}.yaml").read_text())[0] for n in names]
+
+
+def test_the_training_job_reads_what_the_prediction_publishes() -> None:
+    sweep, prediction, job = manifests()
+    assert prediction["spec"]["sweepRef"]["name"] == sweep["metadata"]["name"]
+    published = prediction["spec"]["publish"]["configMapName"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    references = [entry["valueFrom"]["configMapKeyRef"] for entry in container["env"]]
+    assert {reference["name"] for reference in references} == {published}
+    assert {reference["key"] for reference in references} == {
+        "learningRate",
+        "batchSize",
+        "lawsSha256",
+    }
+
+
+def test_argocd_applies_sweep_prediction_and_training_in_this_order() -> None:
+    waves = [
+        int(m["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"]) for m in manifests()
+    ]
+    assert waves == sorted(set(waves))
+    (application,) = read_documents((GITOPS / "argocd" / "application.yaml").read_text())
+    assert application["spec"]["source"]["path"] == RESEARCH.name
+
+
+def test_flux_applies_each_once_the_one_before_it_is_ready() -> None:
+    steps = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
+    paths = [step["spec"]["path"] for step in steps]
+    assert paths == [f"./research/{name}" for name in ("sweep", "prediction", "training")]
+    for before, step in pairwise(steps):
+        assert step["spec"]["dependsOn"] == [{"name": before["metadata"]["name"]}]
+        assert before["spec"]["wait"] is True
+    for path in paths:
+        assert (GITOPS / "repository" / path / "kustomization.yaml").exists()

@@ -1,0 +1,101 @@
+"""What the metrics say of a sweep beyond its status."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.records import ExitCode
+from isoloss_operator.decide.observation import ObservedPod
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.sweep_load import attempts_ended, job_state, sweep_load
+from tests.support.builders import (
+    NOW,
+    after,
+    complete,
+    failed,
+    job,
+    observed,
+    points,
+    result,
+    sweep_spec,
+)
+
+POINTS = points()
+RUNS = {"working_since": NOW - timedelta(hours=1), "accelerators": 4}
+
+
+def test_a_job_is_running_starting_queued_or_blocked() -> None:
+    secret = ObservedPod(phase="Pending", waiting_reason="CreateContainerConfigError")
+    states = {
+        "running": job(POINTS[0], **RUNS),
+        "starting": job(POINTS[0], working_since=None, pod=ObservedPod(phase="Pending")),
+        "queued": job(POINTS[0], working_since=None, suspended=True, pod=None),
+        "blocked": job(POINTS[0], working_since=None, pod=secret),
+    }
+    assert {state: job_state(each) for state, each in states.items()} == {s: s for s in states}
+
+
+def test_only_running_pods_hold_accelerators() -> None:
+    waiting = job(POINTS[1], suspended=True, pod=None, working_since=None, accelerators=8)
+    world = observed(jobs=(job(POINTS[0], **RUNS), waiting))
+    load = sweep_load(world, decide_sweep(world).status)
+    assert load.accelerators == 4
+    assert load.jobs == {"running": 1, "starting": 0, "queued": 1, "blocked": 0}
+
+
+def test_the_point_that_has_been_silent_longest_is_told() -> None:
+    jobs = (job(POINTS[0], **RUNS), job(POINTS[1], **RUNS))
+    since = {jobs[0].uid: NOW - timedelta(minutes=40), jobs[1].uid: NOW}
+    world = observed(jobs=jobs, unchanged_since=since)
+    assert sweep_load(world, decide_sweep(world).status).oldest_progress == since[jobs[0].uid]
+    assert sweep_load(observed(), decide_sweep(observed()).status).oldest_progress is None
+
+
+def test_the_budget_is_told_as_spent_over_allowed() -> None:
+    spec = sweep_spec(budget={"acceleratorHours": 2})
+    ended = tuple(complete(p) for p in POINTS[:2])
+    results = {p.key: result(p, accelerator_seconds=1800.0) for p in POINTS[:2]}
+    world = observed(spec, jobs=ended, results=results)
+    assert sweep_load(world, decide_sweep(world).status).budget_used == {"acceleratorHours": 0.5}
+    assert sweep_load(observed(), decide_sweep(observed()).status).budget_used == {}
+
+
+def test_every_attempt_is_counted_once_by_its_class() -> None:
+    """Through the passes of a sweep: two crashes, one result, and nothing in the pass after that."""
+    started = observed()
+    plan = decide_sweep(started)
+    jobs = (failed(POINTS[0], 1), failed(POINTS[1], 1), complete(POINTS[2]))
+    world = after(started, plan, jobs=jobs, results={POINTS[2].key: result(POINTS[2])})
+    ended = decide_sweep(world)
+    assert ended.ledger is not None
+    assert isinstance(world.ledger, Ledger)
+    assert attempts_ended(world.ledger, ended.ledger) == {"Crashed": 2, "Succeeded": 1}
+    again = decide_sweep(after(world, ended))
+    assert again.ledger is None or not attempts_ended(ended.ledger, again.ledger)
+
+
+def test_adopted_results_are_no_attempts_of_this_sweep() -> None:
+    plan = decide_sweep(observed(results={p.key: result(p) for p in POINTS[:3]}))
+    assert plan.ledger is not None
+    assert not attempts_ended(None, plan.ledger)
+
+
+def test_a_failure_for_good_is_counted_by_its_class() -> None:
+    world = observed(jobs=(failed(POINTS[0], ExitCode.OUT_OF_MEMORY),))
+    plan = decide_sweep(world)
+    assert plan.ledger is not None
+    assert attempts_ended(None, plan.ledger) == {"OutOfMemory": 1}
+
+
+def test_a_sweep_that_is_gone_takes_its_gauges_with_it() -> None:
+    metrics, world = Metrics(), replace(observed(), jobs=(job(POINTS[0], **RUNS),))
+    plan = decide_sweep(world)
+    metrics.statuses.show_sweep(("research", "dense"), plan.status, 0.0)
+    metrics.statuses.show_load(("research", "dense"), sweep_load(world, plan.status))
+    served = 'isoloss_scalingsweep_accelerators{name="dense",namespace="research"} 4.0'
+    assert served in metrics.page().decode()
+    metrics.statuses.drop_sweep(("research", "dense"))
+    assert "dense" not in metrics.page().decode()

@@ -1,0 +1,161 @@
+"""A real Prometheus scrapes a real operator whose sweeps are broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.ports import free_ports
+from devcluster.process_node import ProcessNode
+from isoloss_operator.api.yaml_text import to_yaml
+from tests.isoloss_operator.conftest import Place, sweep
+from tests.monitoring.rules import JOB, alerts, dashboard_queries, program, rule_file
+from tests.support.cluster import wait_until
+from tests.support.operator_process import OperatorProcess, User, prediction_manifest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.slow, pytest.mark.alerts]
+Json = dict[str, Any]
+EXPECTED = {
+    "IsolossPointsFailed": {"dense"},
+    "IsolossPodsBlocked": {"blocked"},
+    "IsolossSweepStalled": {"refused"},
+    "IsolossPredictionStalled": {"elsewhere"},
+}
+"""Alerts whose expressions hold, and of which sweeps or predictions."""
+UNDECIDED = {"IsolossReconcileErrors", "IsolossStoreErrors", "IsolossAPIErrors"}
+"""Whether a call fails while the machine is busy is not this test's to say."""
+MAY_BE_EMPTY = {
+    "Silence of the quietest training point",  # only while a point trains
+    "Predictions: compute beyond the data",  # only with an answer
+    "Failed passes",
+    "Store: calls without an answer",
+}
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A server on this machine."""
+
+    url: str
+
+    def query(self, expression: str) -> list[Json]:
+        """Samples that hold now."""
+        answer = self._get("query", query=expression)
+        assert answer["status"] == "success", answer
+        found: list[Json] = answer["data"]["result"]
+        return found
+
+    def rules(self) -> list[Json]:
+        """Every rule with its health."""
+        groups = self._get("rules")["data"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    def _get(self, path: str, **parameters: str) -> Json:
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
+            found: Json = json.load(answer)
+        return found
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def prometheus(operator: OperatorProcess, tmp_path: Path) -> Iterator[Prometheus]:
+    """Scrapes the operator every second, under the job that the chart's monitors set."""
+    path = program("prometheus")
+    operator.start()
+    rules = rule_file(tmp_path)
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [
+            {
+                "job_name": JOB,
+                "honor_labels": True,
+                "static_configs": [{"targets": [operator.url().removeprefix("http://")]}],
+            }
+        ],
+    }
+    file = tmp_path / "prometheus.yaml"
+    file.write_text(to_yaml(configuration))
+    (port,) = free_ports(1)
+    command = [path, f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
+    command.append(f"--web.listen-address=127.0.0.1:{port}")
+    with (tmp_path / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    server = Prometheus(f"http://127.0.0.1:{port}")
+    try:
+        wait_until(server.is_ready, "Prometheus to be ready", 120)
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def break_on_purpose(user: User, place: Place) -> None:
+    """A point without memory, a pod without its Secret, a store and a checkpoint that are not allowed."""
+    failures = [{"batch_size": 8, "learning_rate": 4e-3, "exit": 43, "message": "needs 99 GiB"}]
+    policy = {"retriesPerPoint": 1, "maxFailedPoints": 8}
+    budget = {"acceleratorHours": 100}
+    user.apply_sweep(sweep(place, failures=failures, failurePolicy=policy, budget=budget))
+    blocked = sweep(place, storage={"uri": f"{place.uri}/blocked", "secretName": "missing"})
+    user.apply_sweep({**blocked, "metadata": {"name": "blocked"}})
+    refused = sweep(place, storage={"uri": "s3://of-another-tenant/sweep"})
+    user.apply_sweep({**refused, "metadata": {"name": "refused"}})
+    checkpoint = {"uri": "s3://of-another-tenant/model"}
+    user.apply_prediction(prediction_manifest("elsewhere", "dense", checkpoint=checkpoint))
+
+
+@pytest.mark.timeout(1800)
+def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
+    operator: OperatorProcess,
+    user: User,
+    node: ProcessNode,
+    place: Place,
+    prometheus: Prometheus,
+) -> None:
+    rules = alerts()
+
+    def holding() -> dict[str, set[str]]:
+        found = {name: prometheus.query(rule["expr"]) for name, rule in rules.items()}
+        return {
+            name: {sample["metric"].get("name", "") for sample in samples}
+            for name, samples in found.items()
+            if samples and name not in UNDECIDED
+        }
+
+    break_on_purpose(user, place)
+    wait_until(lambda: holding().keys() >= EXPECTED.keys(), "all troubles to be seen", 900)
+    seen = holding()
+    # A sweep with a failed point may have its laws refused, and then stalls for that.
+    assert seen.pop("IsolossSweepStalled") - {"dense"} == {"refused"}
+    assert seen == {n: names for n, names in EXPECTED.items() if n != "IsolossSweepStalled"}
+
+    wait_until(lambda: all(r["health"] == "ok" for r in prometheus.rules()), "every rule to run")
+    wait_until(lambda: prometheus.query("sum(isoloss_fits_total) > 0"), "a fit", 600)
+    empty = {
+        query.panel for query in dashboard_queries() if not prometheus.query(query.expression)
+    }
+    assert empty <= MAY_BE_EMPTY
+
+    (jobs,) = prometheus.query('isoloss_scalingsweep_jobs{name="blocked",state="blocked"}')
+    assert jobs["value"][1] == "1"
+    (ended,) = prometheus.query('isoloss_attempts_ended_total{class="OutOfMemory"}')
+    assert ended["value"][1] == "2"
+
+    operator.kill()
+    down = rules["IsolossOperatorDown"]["expr"]
+    wait_until(lambda: prometheus.query(down), "the missing operator to be noticed")

@@ -1,0 +1,310 @@
+"""Every alert fires for what it is named after, clears when it is over, and has a runbook."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from isoloss_operator.api.yaml_text import to_yaml
+from tests.deploy.chart import CHART, ROOT
+from tests.monitoring.rules import JOB, RUNBOOKS, alerts, dashboard_queries, promtool, rule_file
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alerts]
+RUNBOOK_PAGE = ROOT / "docs" / "guides" / "runbooks.md"
+METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
+SWEEP = f'job="{JOB}",namespace="research",name="dense"'
+
+
+def condition(kind: str, condition: str, reason: str = "Any") -> str:
+    return f'isoloss_{kind}_condition{{{SWEEP},condition="{condition}",reason="{reason}"}}'
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trouble that begins at minute 0 or 10 and ends later; one value a minute, in promtool's notation."""
+
+    series: dict[str, str]
+    fires: int
+    """Minute."""
+    clears: int
+    """Minute."""
+
+
+ROWS: dict[str, tuple[str, Row]] = {
+    "nobody leads": (
+        "OperatorDown",
+        Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 0x59 1x80"}, fires=30, clears=100),
+    ),
+    "no operator is there to scrape": (
+        "OperatorDown",
+        Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}, fires=30, clears=100),
+    ),
+    "two processes lead": (
+        "TwoLeaders",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}",pod="a"}}': "1x140",
+                f'isoloss_leader{{job="{JOB}",pod="b"}}': "1x60 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "two releases serve one sweep": (
+        "TwoLeaders",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}"}}': "1x140",
+                f"isoloss_scalingsweep_progress_ratio{{{SWEEP}}}": "0x140",
+                'isoloss_scalingsweep_progress_ratio{job="other",namespace="research",name="dense"}': "0x60",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "passes fail": (
+        "ReconcileErrors",
+        Row(
+            {
+                f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="KeyError"}}': (
+                    "0+6x60 360x80"
+                )
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a resource waits for a worker": (
+        "QueueStuck",
+        Row(
+            {f'isoloss_queue_longest_wait_seconds{{job="{JOB}"}}': "400x60 0x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a watch is silent": (
+        "WatchStale",
+        Row({f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}, fires=30, clears=100),
+    ),
+    "one store call in ten fails": (
+        "StoreErrors",
+        Row(
+            {
+                f'isoloss_store_errors_total{{job="{JOB}",operation="read"}}': "0+1x60 60x80",
+                f'isoloss_store_duration_seconds_count{{job="{JOB}",operation="read"}}': "0+10x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "one request in ten fails": (
+        "APIErrors",
+        Row(
+            {
+                f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="503"}}': "0+1x60 60x80",
+                f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="200"}}': "0+9x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a training attempt crashes every minute": (
+        "AttemptsFailing",
+        Row(
+            {
+                f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="Crashed"}}': (
+                    "0+1x60 60x180"
+                )
+            },
+            fires=30,
+            clears=150,
+        ),
+    ),
+    "a sweep stalls": (
+        "SweepStalled",
+        Row(
+            {
+                condition("scalingsweep", "Stalled", "BadData"): "1x60",
+                condition("scalingsweep", "Stalled", "NothingWrong"): "_x61 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a prediction stalls": (
+        "PredictionStalled",
+        Row(
+            {
+                condition("hyperparamprediction", "Stalled", "ConfigMapTaken"): "1x60",
+                condition("hyperparamprediction", "Stalled", "NothingWrong"): "_x61 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "pods wait for a Secret": (
+        "PodsBlocked",
+        Row(
+            {f'isoloss_scalingsweep_jobs{{{SWEEP},state="blocked"}}': "2x60 0x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "all Jobs are queued": (
+        "QueuedLong",
+        Row(
+            {
+                f'isoloss_scalingsweep_jobs{{{SWEEP},state="queued"}}': "3x200",
+                f'isoloss_scalingsweep_jobs{{{SWEEP},state="running"}}': "0x100 1x100",
+            },
+            fires=90,
+            clears=150,
+        ),
+    ),
+    "points train and none advances": (
+        "NoProgress",
+        Row(
+            {
+                f"isoloss_scalingsweep_last_progress_timestamp_seconds{{{SWEEP}}}": (
+                    "0x180 10860+60x80"
+                ),
+                condition("scalingsweep", "Progressing", "Training"): "1x260",
+            },
+            fires=150,
+            clears=200,
+        ),
+    ),
+    "one point is silent": (
+        "PointHung",
+        Row(
+            {
+                f"isoloss_scalingsweep_oldest_progress_timestamp_seconds{{{SWEEP}}}": (
+                    "0x60 3660+60x80"
+                )
+            },
+            fires=40,
+            clears=100,
+        ),
+    ),
+    "a point failed for good": (
+        "PointsFailed",
+        Row(
+            {f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x60 0x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "the budget is nearly spent and then raised": (
+        "BudgetNear",
+        Row(
+            {
+                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x60 0.5x80",
+                condition("scalingsweep", "Ready", "Training"): "0x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "the budget is nearly spent by a sweep that is then ready": (
+        "BudgetNear",
+        Row(
+            {
+                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x140",
+                condition("scalingsweep", "Ready", "Fitted"): "_x60 1x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a fit cannot run": (
+        "FitFailing",
+        Row({condition("scalingsweep", "FitReady", "FitFailed"): "0x60"}, fires=30, clears=100),
+    ),
+    "an answer is stale": (
+        "PredictionStale",
+        Row(
+            {condition("hyperparamprediction", "Stale", "SweepNotReady"): "1x100 0x80"},
+            fires=80,
+            clears=150,
+        ),
+    ),
+}
+
+
+def expectation(minute: int, firing: dict[str, int]) -> list[dict[str, object]]:
+    """Which alerts fire at a minute, as promtool's expression tests."""
+    expression = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    samples = [
+        {"labels": f'{{alertname="{name}"}}', "value": count} for name, count in firing.items()
+    ]
+    return [{"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_an_alert_fires_and_clears(name: str, tmp_path: Path) -> None:
+    """And no other one fires, but that there is no leader where the row has none."""
+    alert, row = ROWS[name]
+    # A healthy operator beside the trouble, so that only the trouble is told.
+    series = {f'isoloss_leader{{job="{JOB}"}}': "1x300", **row.series}
+    if alert == "TwoLeaders":
+        series = row.series
+    test = {
+        "evaluation_interval": "1m",
+        "rule_files": [str(rule_file(tmp_path))],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": s, "values": v} for s, v in series.items()],
+                "promql_expr_test": [
+                    *expectation(row.fires, {f"Isoloss{alert}": 1}),
+                    *expectation(row.clears, {}),
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "test.yaml"
+    file.write_text(to_yaml(test))
+    answer = promtool("test", "rules", str(file))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_every_alert_is_played() -> None:
+    assert {f"Isoloss{alert}" for alert, _ in ROWS.values()} == set(alerts())
+
+
+def test_promtool_finds_no_fault_in_rules_and_texts(tmp_path: Path) -> None:
+    answer = promtool("check", "rules", str(rule_file(tmp_path)))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    headings = set(re.findall(r"^## (\w+)$", RUNBOOK_PAGE.read_text(), re.MULTILINE))
+    assert {f"Isoloss{heading}" for heading in headings} == set(alerts())
+    for name, alert in alerts().items():
+        anchor = name.removeprefix("Isoloss").lower()
+        assert alert["annotations"]["runbook_url"] == f"{RUNBOOKS}#{anchor}"
+
+
+def test_an_alert_can_be_left_out_and_labelled() -> None:
+    given = alerts({"disabled": ["QueuedLong"], "alertLabels": {"team": "platform"}})
+    assert "IsolossQueuedLong" not in given
+    assert {alert["labels"]["team"] for alert in given.values()} == {"platform"}
+
+
+def test_a_misspelt_alert_cannot_be_left_out() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    rules = schema["properties"]["metrics"]["properties"]["rules"]["properties"]
+    assert {f"Isoloss{name}" for name in rules["disabled"]["items"]["enum"]} == set(alerts())
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_are_served_only() -> None:
+    served = set(re.findall(r"^\| `(\w+)` \|", METRICS_PAGE.read_text(), re.MULTILINE))
+    expressions = [alert["expr"] for alert in alerts().values()]
+    expressions += [query.expression for query in dashboard_queries()]
+    for expression in expressions:
+        for name in re.findall(r"\bisoloss_\w+", expression):
+            assert re.sub(r"_(bucket|count|sum)$", "", name) in served, expression
