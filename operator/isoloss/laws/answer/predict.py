@@ -8,7 +8,6 @@ import numpy as np
 
 from isoloss.laws.answer.composition import (
     composition_error,
-    composition_sentence,
     with_composition_error,
 )
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
@@ -127,13 +126,13 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     doubt = implausible(laws, chosen) or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
-    errors, level = composition_error(query), laws.options.interval
-    composed = {name: with_composition_error(p, errors, level) for name, p in routes.items()}
+    error, level = composition_error(query), laws.options.interval
+    composed = {name: with_composition_error(p, error, level) for name, p in routes.items()}
     chosen = composed[route]
     raw = chosen.batch_size.value
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
-    sentence = composition_sentence(errors)
+    sentence = error.sentence()
     warnings = (
         *foundation(laws, route),
         *laws.warnings,
@@ -195,8 +194,8 @@ def _variants(
     for name, flops in budgets.items():
         point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
-            errors = composition_error(query)
-            variants[name] = with_composition_error(point, errors, laws.options.interval)
+            error = composition_error(query)
+            variants[name] = with_composition_error(point, error, laws.options.interval)
     return variants
 
 

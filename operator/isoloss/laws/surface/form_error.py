@@ -25,8 +25,8 @@ USUAL_SHIFT = 0.030
 Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
 and 0.42), by 0.055 and 0.07 along them (0.14 and 0.20).
 """
-USUAL_FREEDOM = 4.0
-"""Weight of that, in degrees of freedom: four figures stand behind it."""
+USUAL_FREEDOM = 2.0
+"""Weight of that, in degrees of freedom: two sweeps stand behind it."""
 SHARED = 0.5
 """Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 

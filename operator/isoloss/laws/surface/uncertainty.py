@@ -150,11 +150,13 @@ class Uncertainty:
 
     @cached_property
     def _scatter_covariance(self) -> Array:
-        """(9, 9) what the cells' and sizes' scatter about the law does to its coefficients."""
+        """(9, 9) what the cells' and sizes' scatter about the law, and a valley that is no parabola, do to
+        its coefficients."""
         fit = self.fit
         if not fit.is_convex:
             return np.zeros((len(Shape), len(Shape)))
-        return coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
+        of_cells = coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
+        return np.asarray(of_cells + fit.unseen_asymmetry)
 
     def _variances(self, scaled: float) -> Array:
         """(points,) of ln D, from that of points scaled to weight 1.
