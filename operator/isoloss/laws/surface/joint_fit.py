@@ -18,6 +18,7 @@ from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.surface.form_error import usual_end
 from isoloss.laws.surface.skew import Points, valley, weighted_solver
 from isoloss.laws.surface.terms import Centre, Shape
 
@@ -56,6 +57,10 @@ class SurfaceFit:
     """ln N per cell."""
     replicate_noise: tuple[float, float]
     """(sum of squares of ln L, its degrees of freedom) that replicates show for a run."""
+    end: tuple[float, float]
+    """(intercept, slope) of ln D at the end of a size's runs over ln N, both centred."""
+    past_end: Array
+    """(points,) ln D less that end."""
     unseen_asymmetry: Array
     """(9, 9) mean squares of what the cubic terms that are not in the fit do to the coefficients."""
 
@@ -110,6 +115,8 @@ def fit_surface(
         cell=cell.astype(np.intp),
         sizes=tuple(c.log_params for c in cells),
         replicate_noise=replicate_noise(trajectories),
+        end=(end := usual_end(points.n, points.d)),
+        past_end=points.d - end[0] - end[1] * points.n,
         unseen_asymmetry=unseen @ terms.unseen_covariance @ unseen.T,
     )
 
