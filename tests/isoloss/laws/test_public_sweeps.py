@@ -11,15 +11,14 @@ import pytest
 
 from benchmarks.science.cases import Case, Row
 from benchmarks.science.contenders import ENGINE, PLAIN, PUBLISHED
+from benchmarks.science.judging import judge, terms
 from benchmarks.science.scores import RowScores, score_row
 from benchmarks.science.tables import (
     DENSE,
     MOE,
     Table,
     data_folder,
-    judge,
     load,
-    quadratic_terms,
 )
 from isoloss.laws import (
     FitOptions,
@@ -140,7 +139,7 @@ def local_loss(points: np.ndarray, at: np.ndarray, width: float = 0.5) -> float:
     weights = weights * (points[:, 2] < points[:, 2].min() + 0.15)
     root = np.sqrt(weights)
     solution = np.linalg.lstsq(
-        quadratic_terms(apart) * root[:, None], points[:, 2] * root, rcond=None
+        terms(apart) * root[:, None], points[:, 2] * root, rcond=None
     )
     return float(solution[0][0])
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from isoloss.laws.answer.composition import (
     composition_error,
+    faded,
     with_composition_error,
 )
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
@@ -153,7 +154,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         extrapolation=_extrapolation(laws, query, compute),
         route=route,
         routes=composed,
-        variants=_variants(laws, query, compute, route),
+        variants=_variants(laws, query, compute, chosen, route),
         interval_level=level,
         provisional=laws.status == "provisional",
         warnings=warnings,
@@ -181,9 +182,9 @@ def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extr
 
 
 def _variants(
-    laws: Laws, query: PredictionQuery, compute: Compute, route: Route
+    laws: Laws, query: PredictionQuery, compute: Compute, chosen: Point, route: Route
 ) -> dict[str, Point]:
-    """The paper's ablations: A without the checkpoint's compute, B with that of its raw tokens."""
+    """The paper's ablations, A without the checkpoint's compute and B with that of its raw tokens, and "faded"."""
     variants: dict[str, Point] = {}
     if compute.cpt_flops is None:
         return variants
@@ -196,7 +197,8 @@ def _variants(
         if point is not None:
             error = composition_error(query)
             variants[name] = with_composition_error(point, error, laws.options.interval)
-    return variants
+    share = float(np.log(compute.cpt_flops) - compute.total[0])
+    return {**variants, "faded": faded(chosen, share)}
 
 
 def _warnings(

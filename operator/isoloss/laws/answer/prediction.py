@@ -81,7 +81,8 @@ class Prediction:
     routes: dict[Route, Point]
     """Both estimates, where there are two."""
     variants: dict[str, Point]
-    """A: C_total = C_cpt; B: C_pre from the raw pre-training tokens."""
+    """A: C_total = C_cpt; B: C_pre from the raw pre-training tokens; faded: the learning rate times
+    (C_cpt / C_total)^0.5."""
     interval_level: float
     provisional: bool
     warnings: tuple[str, ...] = ()
