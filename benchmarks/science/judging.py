@@ -142,9 +142,7 @@ def _left_out_error(residuals: np.ndarray, hat: np.ndarray, losses: np.ndarray) 
     return float(np.sqrt(np.mean(left_out[best] ** 2)))
 
 
-def _lowest_place(
-    c: np.ndarray, powers: Powers, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
+def _lowest_place(c: np.ndarray, powers: Powers, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Newton's from the centre; a cubic's steps stay among its runs, as it has no minimum far away."""
     at = np.zeros(2)
     for _ in range(STEPS):

@@ -195,8 +195,10 @@ def shifted(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> li
         if not known:
             continue
         shift = np.mean([s.log_errors for s in known], axis=0)
-        for s in score_rule(laws, inside, RULES["paper"], route):
-            found.append(_moved(s, -float(shift[0]), -float(shift[1])))
+        found += [
+            _moved(s, -float(shift[0]), -float(shift[1]))
+            for s in score_rule(laws, inside, RULES["paper"], route)
+        ]
     return found
 
 
@@ -207,8 +209,10 @@ def faded(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> list
         known = score_rule(laws, others, RULES["paper"], route)
         shares = np.array([_log_share(s) for s in known])
         fade = -float(shares @ [s.log_errors[0] for s in known] / max(shares @ shares, 1e-12))
-        for s in score_rule(laws, inside, RULES["paper"], route):
-            found.append(_moved(s, fade * _log_share(s), 0.0))
+        found += [
+            _moved(s, fade * _log_share(s), 0.0)
+            for s in score_rule(laws, inside, RULES["paper"], route)
+        ]
     return found
 
 

@@ -15,7 +15,6 @@ from benchmarks.transfer.scores import (
     by_checkpoint,
     by_size,
     by_text,
-    case as case_of,
     cases,
     composition_error,
     control,
@@ -27,6 +26,9 @@ from benchmarks.transfer.scores import (
     score_rule,
     shifted,
     weighted,
+)
+from benchmarks.transfer.scores import (
+    case as case_of,
 )
 from isoloss.laws import Array, Laws, Refused, Route, predict
 

@@ -138,9 +138,7 @@ def local_loss(points: np.ndarray, at: np.ndarray, width: float = 0.5) -> float:
     weights = np.exp(-0.5 * (apart**2).sum(axis=1) / width**2)
     weights = weights * (points[:, 2] < points[:, 2].min() + 0.15)
     root = np.sqrt(weights)
-    solution = np.linalg.lstsq(
-        terms(apart) * root[:, None], points[:, 2] * root, rcond=None
-    )
+    solution = np.linalg.lstsq(terms(apart) * root[:, None], points[:, 2] * root, rcond=None)
     return float(solution[0][0])
 
 

@@ -169,9 +169,7 @@ class Uncertainty:
             return self._scatter_covariance
         residuals = self._left_over
         spread = exponent_scatter(residuals, fit.sizes, fit.hessian, fit.past_end)
-        of_exponents = exponent_covariance(
-            fit.solver, residuals, fit.sizes, fit.past_end, spread
-        )
+        of_exponents = exponent_covariance(fit.solver, residuals, fit.sizes, fit.past_end, spread)
         start, slope = fit.end
         own = np.zeros((len(Shape), 2))
         own[Shape.X : Shape.Y, 0] = own[Shape.Y :, 1] = start, slope, -1.0
