@@ -134,11 +134,12 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
     sentence = error.sentence()
+    # A status keeps the first few: what the intervals carry comes before what they rest on.
     warnings = (
+        *([sentence] if sentence else []),
         *foundation(laws, route),
         *laws.warnings,
         *_warnings(laws, query, routes, route),
-        *([sentence] if sentence else []),
     )
     return Prediction(
         learning_rate=chosen.learning_rate,
