@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.science.tables import SEQUENCE, WIDE, judge, near_best, quadratic_terms
+from benchmarks.science.judging import WIDE, near_best, quadratic, terms
+from benchmarks.science.tables import SEQUENCE
 from isoloss.laws import (
     FitOptions,
     PredictionQuery,
@@ -70,10 +71,10 @@ def plain_regression(runs: Sequence[Run]) -> Contender:
     keys, vertices = [], []
     for key, points in _cells(runs).items():
         near = near_best(points, WIDE)
-        terms = quadratic_terms(near[:, :2] - near[:, :2].mean(axis=0))
-        if len(near) < FEWEST_POINTS or np.linalg.matrix_rank(terms, tol=1e-6) < terms.shape[1]:
+        design = terms(near[:, :2] - near[:, :2].mean(axis=0))
+        if len(near) < FEWEST_POINTS or np.linalg.matrix_rank(design, tol=1e-6) < design.shape[1]:
             continue
-        found = judge(points)
+        found = quadratic(points)
         if found.convex:
             keys.append([1.0, np.log(key[0]), np.log(key[1])])
             vertices.append(found.vertex)

@@ -112,11 +112,13 @@ class Checkpoint:
     size: Size
     text: Text
     tokens: int
+    raw: bool = False
+    """Its weights as they were at the end, not averaged."""
 
     @property
     def name(self) -> str:
         """Distinct within a design."""
-        return f"{self.size.name}-{self.text}-{self.tokens}"
+        return f"{self.size.name}-{self.text}-{self.tokens}{'-raw' if self.raw else ''}"
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,12 @@ class Design:
             for text in self.texts
             for tokens in self.pretraining_tokens
         ]
+
+    @property
+    def raw_checkpoints(self) -> list[Checkpoint]:
+        """Those that know the sweep's text best, without the average over their last weights."""
+        best = (self.texts[-1], self.pretraining_tokens[-1])
+        return [Checkpoint(size, *best, raw=True) for size in self.sizes]
 
     def evaluation(self, *, continued: bool) -> EvaluationConfig:
         """When a run is evaluated."""

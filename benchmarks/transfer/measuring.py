@@ -33,6 +33,8 @@ class Measured:
     scratch: dict[str, Runs]
     """By size: the sweep, and the controls."""
     continued: tuple[Continued, ...]
+    raw: tuple[Continued, ...] = ()
+    """Of checkpoints whose weights were not averaged; no rule is judged on them."""
 
 
 def measure(workshop: Workshop, say: Say) -> Measured:
@@ -40,7 +42,8 @@ def measure(workshop: Workshop, say: Say) -> Measured:
     design = workshop.design
     scratch = {size.name: _from_scratch(workshop, size, say) for size in design.sizes}
     continued = tuple(_continued(workshop, checkpoint, say) for checkpoint in design.checkpoints)
-    return Measured(design, scratch, continued)
+    raw = tuple(_continued(workshop, checkpoint, say) for checkpoint in design.raw_checkpoints)
+    return Measured(design, scratch, continued, raw)
 
 
 def _from_scratch(workshop: Workshop, size: Size, say: Say) -> Runs:

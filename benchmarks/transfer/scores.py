@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -170,6 +170,16 @@ def by_text(case: Case) -> object:
     return case.checkpoint.text
 
 
+def by_size(case: Case) -> object:
+    """All checkpoints of one size."""
+    return case.checkpoint.size.name
+
+
+def by_budget(case: Case) -> object:
+    """All checkpoints at one budget."""
+    return case.tokens
+
+
 def folds(cases: Sequence[Case], group: Group) -> Iterator[tuple[list[Case], list[Case]]]:
     """(others, left out) for every group."""
     for left_out in sorted({str(group(case)) for case in cases}):
@@ -185,12 +195,38 @@ def shifted(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> li
         if not known:
             continue
         shift = np.mean([s.log_errors for s in known], axis=0)
-        for s in score_rule(laws, inside, RULES["paper"], route):
-            errors = (s.log_errors[0] - float(shift[0]), s.log_errors[1] - float(shift[1]))
-            judge = s.case.measured
-            regret = judge.regret(judge.vertex[0] + errors[0], judge.vertex[1] + errors[1])
-            found.append(Score(s.case, errors, s.held, regret, s.total_flops))
+        found += [
+            _moved(s, -float(shift[0]), -float(shift[1]))
+            for s in score_rule(laws, inside, RULES["paper"], route)
+        ]
     return found
+
+
+def faded(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> list[Score]:
+    """The paper's learning rate times (C_cpt / C_total)^a, with the least-squares a of the other checkpoints."""
+    found = []
+    for others, inside in folds(cases, group):
+        known = score_rule(laws, others, RULES["paper"], route)
+        shares = np.array([_log_share(s) for s in known])
+        fade = -float(shares @ [s.log_errors[0] for s in known] / max(shares @ shares, 1e-12))
+        found += [
+            _moved(s, fade * _log_share(s), 0.0)
+            for s in score_rule(laws, inside, RULES["paper"], route)
+        ]
+    return found
+
+
+def _log_share(score: Score) -> float:
+    """ln(C_cpt / C_total)."""
+    return float(np.log(score.case.cpt_flops / score.total_flops))
+
+
+def _moved(score: Score, log_rate: float, log_batch: float) -> Score:
+    """The same with another answer; whether intervals hold is left as it was."""
+    errors = (score.log_errors[0] + log_rate, score.log_errors[1] + log_batch)
+    judge = score.case.measured
+    regret = judge.regret(judge.vertex[0] + errors[0], judge.vertex[1] + errors[1])
+    return replace(score, log_errors=errors, regret=regret)
 
 
 def weighted(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> list[Score]:

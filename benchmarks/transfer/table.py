@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,12 +11,15 @@ from benchmarks.transfer.measuring import Measured
 from benchmarks.transfer.rules import RULES, Case, log_optimum
 from benchmarks.transfer.scores import (
     Score,
+    by_budget,
     by_checkpoint,
+    by_size,
     by_text,
     cases,
     composition_error,
     control,
     engine_query,
+    faded,
     fit,
     score_controls,
     score_engine,
@@ -23,8 +27,13 @@ from benchmarks.transfer.scores import (
     shifted,
     weighted,
 )
+from benchmarks.transfer.scores import (
+    case as case_of,
+)
 from isoloss.laws import Array, Laws, Refused, Route, predict
 
+GROUPS = {"checkpoint": by_checkpoint, "text": by_text, "size": by_size, "budget": by_budget}
+"""What the rules that learn are judged on, having been learned from the others."""
 ROUTES: tuple[Route, ...] = ("surface", "iso-loss")
 
 
@@ -37,6 +46,7 @@ def tables(measured: Measured) -> Iterator[str]:
     for route in ROUTES:
         yield from _rules(laws, measured, found, route)
     yield from _equivalents(laws, found)
+    yield from _averaging(measured, found)
 
 
 def _row(*cells: object) -> str:
@@ -105,8 +115,8 @@ def _rules(laws: Laws, measured: Measured, found: Sequence[Case], route: Route) 
     yield _score_row("paper, as the engine answers", engine, len(found))
     for name, rule in RULES.items():
         yield _score_row(name, score_rule(laws, found, rule, route), len(found))
-    for name, learned in (("shifted", shifted), ("weighted", weighted)):
-        for words, group in (("checkpoint", by_checkpoint), ("text", by_text)):
+    for name, learned in (("shifted", shifted), ("weighted", weighted), ("faded", faded)):
+        for words, group in GROUPS.items():
             scores = learned(laws, found, route, group)
             yield _score_row(f"{name}, {words} left out", scores, len(found))
     if engine:
@@ -152,3 +162,27 @@ def _equivalents(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
             shares.append("" if flops is None else f"{(flops - case.cpt_flops) / spent:.2f}")
         point = case.checkpoint
         yield _row(point.size.name, point.text, f"{point.tokens / 1e3:.0f}k", *shares)
+
+
+def _averaging(measured: Measured, found: Sequence[Case]) -> Iterator[str]:
+    """What continued runs of the same checkpoint want without the average over its last weights."""
+    raw = [c for item in measured.raw for t in measured.design.budgets if (c := case_of(item, t))]
+    if not raw:
+        return
+    averaged = {(c.checkpoint, c.tokens): c for c in found}
+    yield ""
+    yield "The same checkpoints, averaged and raw:"
+    yield from _head(
+        "size", "text", "before", "budget", "L_init", "measured LR, B", "raw L_init", "raw LR, B"
+    )
+    for item in raw:
+        point = item.checkpoint
+        beside = averaged.get((replace(point, raw=False), item.tokens))
+        if beside is not None:
+            yield _row(
+                *(point.size.name, point.text, f"{point.tokens / 1e3:.0f}k"),
+                f"{item.tokens / 1e3:.0f}k",
+                *(f"{beside.initial_loss:.2f}", _pair(beside.measured.vertex)),
+                f"{item.initial_loss:.2f}",
+                _pair(item.measured.vertex) if item.measured.inside else "not inside",
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,9 +133,10 @@ class Workshop:
     # -------------------------------------------------------------------------------- checkpoints
 
     def provide(self, checkpoint: Checkpoint) -> None:
-        """Pre-train the checkpoint and save its averaged weights, unless they are there.
+        """Pre-train the checkpoint and save its weights, unless they are there.
 
-        Averaged weights stand in for a learning rate that decayed, which published checkpoints had.
+        Averaged weights stand in for a learning rate that decayed, which published checkpoints had; raw ones
+        tell what the average does.
         Checkpoints of one text are one run: the shorter ones are saved on the way to the longer.
         """
         for tokens in sorted(self.design.pretraining_tokens):
@@ -155,16 +156,16 @@ class Workshop:
         self._trained(point, checkpoint.tokens, kept=True)
         temporary = folder.with_suffix(".new")
         shutil.rmtree(temporary, ignore_errors=True)
-        self._export(point, temporary)
+        self._export(point, temporary, raw=checkpoint.raw)
         temporary.rename(folder)
 
-    def _export(self, point: PointConfig, folder: Path) -> None:
+    def _export(self, point: PointConfig, folder: Path, *, raw: bool) -> None:
         found = Checkpoints(self._store, point.key, 1, lambda: None, self._log).newest()
         assert found is not None  # it has just been written
         network = build_network(point.model, seed=point.seed)
         learner = Learner(network, point, World())
         learner.restore(found[1])
-        with learner.averaged():
+        with nullcontext() if raw else learner.averaged():
             weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
             network.save_pretrained(folder, state_dict=weights)
 

@@ -49,7 +49,7 @@ def predict(
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
     pretraining_tokens: querying.PretrainingTokens = None,
-    composition_error: querying.CompositionError = (0.0, 0.0),
+    composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
     sequence_length: querying.SequenceLength = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -33,11 +33,11 @@ PretrainingTokens = Annotated[
     typer.Option(help="Tokens the checkpoint was trained on, for variant B; needs --params."),
 ]
 CompositionError = Annotated[
-    tuple[float, float],
+    tuple[float, float] | None,
     typer.Option(
         metavar="LR B",
         help="Standard deviations of ln LR and ln B that the intervals carry because a continued run need not "
-        "want what a run from scratch wants.",
+        "want what a run from scratch wants. As measured on small models by default; 0 0 leaves it out.",
     ),
 ]
 RoundTo = Annotated[
@@ -59,7 +59,7 @@ class Asked:
     total_flops: float | None = None
     params: float | None = None
     pretraining_tokens: float | None = None
-    composition_error: tuple[float, float] = (0.0, 0.0)
+    composition_error: tuple[float, float] | None = None
     round_to: int = 1
     sequence_length: int | None = None
 
@@ -73,7 +73,7 @@ class Asked:
         error = self.initial_loss_standard_error
         if not 0 <= error < float("inf"):
             raise BadInput(f"--initial-loss-standard-error: {error:g} is not a standard error")
-        for deviation in self.composition_error:
+        for deviation in self.composition_error or ():
             if not 0 <= deviation < float("inf"):
                 raise BadInput(f"--composition-error: {deviation:g} is not a standard deviation")
 

@@ -65,7 +65,7 @@ def report(
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
     pretraining_tokens: querying.PretrainingTokens = None,
-    composition_error: querying.CompositionError = (0.0, 0.0),
+    composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:

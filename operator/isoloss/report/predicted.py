@@ -93,6 +93,7 @@ ROUTES = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
 _VARIANTS = {
     "A": "without the checkpoint's past",
     "B": "C_pre from the raw pre-training tokens",
+    "faded": "lower learning rate the more compute lies in the past",
 }
 
 

@@ -211,8 +211,18 @@ def test_an_error_of_the_composition_widens_the_answer_and_says_so(
     isoloss: Isoloss, planted_laws: Path
 ) -> None:
     question = ("predict", planted_laws, "--initial-loss", "2.75", "--cpt-flops", "3e19", "--json")
-    bare, wide = isoloss(*question), isoloss(*question, "--composition-error", "0.3", "0.2")
-    assert bare.code == wide.code == 0
+    bare, wide, usual = (
+        isoloss(*question, *more)
+        for more in (
+            ("--composition-error", "0", "0"),
+            ("--composition-error", "0.3", "0.2"),
+            (),
+        )
+    )
+    assert bare.code == wide.code == usual.code == 0
+    assert usual.document["learning_rate"]["high"] > wide.document["learning_rate"]["high"]
+    assert any("12 tiny checkpoints" in warning for warning in usual.document["warnings"])
+    assert not any("one from scratch" in warning for warning in bare.document["warnings"])
     assert wide.document["learning_rate"]["high"] > 1.2 * bare.document["learning_rate"]["high"]
     assert wide.document["learning_rate"]["value"] == bare.document["learning_rate"]["value"]
     assert any("one from scratch" in warning for warning in wide.document["warnings"])

@@ -126,6 +126,7 @@ def test_intervals_cover_through_inversion_and_composition():
             initial_loss_standard_error=0.002,
             cpt_flops=cpt,
             params=n,
+            composition_error=(0.0, 0.0),
         )
         found = predict(laws, query)
         rate, batch = found.learning_rate, found.batch_size

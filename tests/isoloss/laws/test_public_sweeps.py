@@ -11,15 +11,14 @@ import pytest
 
 from benchmarks.science.cases import Case, Row
 from benchmarks.science.contenders import ENGINE, PLAIN, PUBLISHED
+from benchmarks.science.judging import judge, terms
 from benchmarks.science.scores import RowScores, score_row
 from benchmarks.science.tables import (
     DENSE,
     MOE,
     Table,
     data_folder,
-    judge,
     load,
-    quadratic_terms,
 )
 from isoloss.laws import (
     FitOptions,
@@ -139,9 +138,7 @@ def local_loss(points: np.ndarray, at: np.ndarray, width: float = 0.5) -> float:
     weights = np.exp(-0.5 * (apart**2).sum(axis=1) / width**2)
     weights = weights * (points[:, 2] < points[:, 2].min() + 0.15)
     root = np.sqrt(weights)
-    solution = np.linalg.lstsq(
-        quadratic_terms(apart) * root[:, None], points[:, 2] * root, rcond=None
-    )
+    solution = np.linalg.lstsq(terms(apart) * root[:, None], points[:, 2] * root, rcond=None)
     return float(solution[0][0])
 
 

@@ -1,15 +1,18 @@
 """Valleys that are much steeper above the best learning rate than below: the bottom is found, not the middle."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.science.cases import planted_case
 from benchmarks.science.shapes import SMALL, WIDE
-from isoloss.laws import FitOptions, PredictionQuery, fit_laws, predict
+from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.terms import Shape
+from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 
@@ -44,3 +47,31 @@ def test_cubic_terms_are_fitted_only_where_the_runs_show_them():
     assert terms("skewed", WIDE) > len(Shape)
     assert terms("exact", WIDE) == len(Shape)
     assert terms("skewed", SMALL) == len(Shape), "three values of each show no third derivative"
+
+
+def without_losses(runs):  # type: ignore[no-untyped-def]
+    """The same runs, of which those that diverged did so before their first evaluation."""
+    none = np.zeros(0)
+    return [replace(r, tokens=none, losses=none) if r.diverged else r for r in runs]
+
+
+def test_an_optimum_where_every_run_diverged_is_no_answer():
+    """Four rates of seven show a falling flank, whose bottom would be beyond the fifth, where runs diverged."""
+    grid = Grid(tokens=(1e10, 2e10), rates=7, batches=4, shift=(-1.4, 0.0))
+    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0002, 0.0002)
+    rates = {n: sorted({r.learning_rate for r in runs if r.params == n}) for n in grid.sizes}
+    marked = [replace(r, diverged=r.learning_rate >= rates[r.params][4]) for r in runs]
+    refusal = fit_laws(without_losses(marked), OPTIONS).surface.refusal
+    assert refusal.reason is RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE
+    assert "where runs diverge" in refusal.message
+    assert refusal.figures["direction"] == "smaller"
+
+
+def test_an_optimum_just_below_rates_that_diverged_is_found():
+    """The lowest rate that diverged bounds the valley; it does not count as an edge of the grid."""
+    for seed in (1, 2):
+        case = planted_case("exact", WIDE, seed, cliff=-0.1)
+        laws = fit_laws(without_losses(case.runs), OPTIONS)
+        n, d, truth = case.targets[0]
+        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        assert abs(np.log(found.learning_rate.value) - truth.vertex[0]) < 0.15

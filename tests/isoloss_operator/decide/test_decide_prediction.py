@@ -491,7 +491,7 @@ def test_an_answer_names_everything_it_rests_on() -> None:
     assert (status.initial_loss.value, status.initial_loss.low) == ("3.2000", "3.1987")
     assert status.domain_losses == {"general": "3.3000", "math": "2.8000"}
     assert status.planned_flops == "1e19"
-    assert [v.name for v in status.variants] == ["A", "B"]
+    assert [v.name for v in status.variants] == ["A", "B", "faded"]
     assert {"step-law", "deepseek"} <= {v.name for v in status.second_opinions}
     assert status.extrapolation is not None
     assert float(status.extrapolation.compute_factor) > 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from isoloss.laws.answer.composition import (
     composition_error,
-    composition_sentence,
+    faded,
     with_composition_error,
 )
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
@@ -127,18 +127,19 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     doubt = implausible(laws, chosen) or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
-    errors, level = composition_error(query), laws.options.interval
-    composed = {name: with_composition_error(p, errors, level) for name, p in routes.items()}
+    error, level = composition_error(query), laws.options.interval
+    composed = {name: with_composition_error(p, error, level) for name, p in routes.items()}
     chosen = composed[route]
     raw = chosen.batch_size.value
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
-    sentence = composition_sentence(errors)
+    sentence = error.sentence()
+    # A status keeps the first few: what the intervals carry comes before what they rest on.
     warnings = (
+        *([sentence] if sentence else []),
         *foundation(laws, route),
         *laws.warnings,
         *_warnings(laws, query, routes, route),
-        *([sentence] if sentence else []),
     )
     return Prediction(
         learning_rate=chosen.learning_rate,
@@ -154,7 +155,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         extrapolation=_extrapolation(laws, query, compute),
         route=route,
         routes=composed,
-        variants=_variants(laws, query, compute, route),
+        variants=_variants(laws, query, compute, chosen, route),
         interval_level=level,
         provisional=laws.status == "provisional",
         warnings=warnings,
@@ -182,9 +183,9 @@ def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extr
 
 
 def _variants(
-    laws: Laws, query: PredictionQuery, compute: Compute, route: Route
+    laws: Laws, query: PredictionQuery, compute: Compute, chosen: Point, route: Route
 ) -> dict[str, Point]:
-    """The paper's ablations: A without the checkpoint's compute, B with that of its raw tokens."""
+    """The paper's ablations, A without the checkpoint's compute and B with that of its raw tokens, and "faded"."""
     variants: dict[str, Point] = {}
     if compute.cpt_flops is None:
         return variants
@@ -195,9 +196,10 @@ def _variants(
     for name, flops in budgets.items():
         point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
-            errors = composition_error(query)
-            variants[name] = with_composition_error(point, errors, laws.options.interval)
-    return variants
+            error = composition_error(query)
+            variants[name] = with_composition_error(point, error, laws.options.interval)
+    share = float(np.log(compute.cpt_flops) - compute.total[0])
+    return {**variants, "faded": faded(chosen, share)}
 
 
 def _warnings(

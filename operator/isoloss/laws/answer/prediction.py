@@ -24,9 +24,9 @@ class PredictionQuery:
     """Of the target; None: as the laws' runs per parameter, 6 * params by default."""
     pretraining_tokens: float | None = None
     """For variant B."""
-    composition_error: tuple[float, float] = (0.0, 0.0)
+    composition_error: tuple[float, float] | None = None
     """Standard deviations of ln LR and ln B that the intervals carry because a continued run need not want
-    what a run from scratch of C_pre + C_cpt wants. Unused with total_flops."""
+    what a run from scratch of C_pre + C_cpt wants; None: as measured on small models. Unused with total_flops."""
     round_to: int = 1
     """The batch size in sequences is rounded to a multiple of this."""
     max_extrapolation: float | None = None
@@ -81,7 +81,8 @@ class Prediction:
     routes: dict[Route, Point]
     """Both estimates, where there are two."""
     variants: dict[str, Point]
-    """A: C_total = C_cpt; B: C_pre from the raw pre-training tokens."""
+    """A: C_total = C_cpt; B: C_pre from the raw pre-training tokens; faded: the learning rate times
+    (C_cpt / C_total)^0.5."""
     interval_level: float
     provisional: bool
     warnings: tuple[str, ...] = ()

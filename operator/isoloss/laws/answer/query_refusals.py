@@ -33,7 +33,7 @@ def check_query(query: PredictionQuery) -> None:
         np.isfinite(query.initial_loss_standard_error) and query.initial_loss_standard_error >= 0
     ):
         raise ValueError("initial_loss_standard_error must not be negative")
-    if any(not (np.isfinite(e) and e >= 0) for e in query.composition_error):
+    if any(not (np.isfinite(e) and e >= 0) for e in query.composition_error or ()):
         raise ValueError("composition_error must be two numbers that are not negative")
 
 

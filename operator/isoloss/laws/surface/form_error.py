@@ -15,18 +15,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.arrays import Array, Flags, Indices
 
 USUAL = 0.012
 """Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
-USUAL_SHIFT = 0.030
+USUAL_SHIFT = 0.036
 """Scatter of the optima themselves beside that, in ln x: what steep valleys show.
 
 Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
 and 0.42), by 0.055 and 0.07 along them (0.14 and 0.20).
 """
-USUAL_FREEDOM = 4.0
-"""Weight of that, in degrees of freedom: four figures stand behind it."""
+USUAL_FREEDOM = 3.0
+"""Weight of that, in degrees of freedom: two sweeps, of two directions each, stand behind it."""
+USUAL_EXPONENTS = np.array([0.02, 0.05])
+"""Scatter over sizes of the exponents of D that LR and B follow: 0.03 and none of LR, 0.055 and 0.05 of B in both published
+sweeps, size by size and noise apart.
+
+Cells with runs of their own show it as scatter of the cells; cells along one run deviate together."""
 SHARED = 0.5
 """Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 
@@ -144,6 +149,62 @@ def coefficient_covariance(
         blurs[size] = blurs.get(size, np.zeros_like(blur)) + blur * spread.of_sizes
         covariance += (blur * spread.of_cells**2) @ blur.T
     return np.asarray(covariance + sum(b @ b.T for b in blurs.values()), dtype=float)
+
+
+def usual_end(log_params: Array, log_tokens: Array) -> tuple[float, float]:
+    """(intercept, slope) of ln D at the end of a size's runs over ln N, from those of cells (n,).
+
+    The slope is between none and that of equal tokens per parameter.
+    """
+    sizes = np.unique(log_params)
+    ends = np.array([log_tokens[log_params == size].max() for size in sizes])
+    slope = float(np.polyfit(sizes, ends, 1)[0]) if len(sizes) > 1 else 0.0
+    slope = float(np.clip(slope, 0.0, 1.0))
+    return float(np.mean(ends - slope * sizes)), slope
+
+
+def exponent_scatter(
+    residuals: Residuals, sizes: Sequence[float], hessian: Array, past_end: Array
+) -> Array:
+    """(2,) standard deviations over sizes of how the slopes over ln LR and ln B grow per ln D.
+
+    `past_end` (points,) is ln D less its usual end at the point's size; `sizes` (cells,) are ln N.
+    """
+    every = [_growth(residuals, member, past_end) for member in _members(residuals, sizes)]
+    growths = np.array([growth for growth, _ in every])
+    noise = np.array([variance for _, variance in every])
+    usual = np.diag(hessian @ np.diag(USUAL_EXPONENTS**2) @ hessian)
+    found = _pooled(growths, noise, np.ones_like(noise), 1, usual, 1.0)
+    return np.sqrt((1.0 - residuals.own_runs) * found)
+
+
+def exponent_covariance(
+    solver: Array, residuals: Residuals, sizes: Sequence[float], past_end: Array, spread: Array
+) -> Array:
+    """What exponents of D that differ from size to size by `spread` do to coefficients = solver @ ln D."""
+    total = np.zeros((len(solver), len(solver)))
+    for member in _members(residuals, sizes):
+        pushed = residuals.positions[member] * past_end[member, None]
+        blur = solver[:, member] @ pushed * spread
+        total += blur @ blur.T
+    return total
+
+
+def _members(residuals: Residuals, sizes: Sequence[float]) -> list[Flags]:
+    """Per size, which points are its own."""
+    return [(np.array(sizes) == size)[residuals.cell] for size in dict.fromkeys(sizes)]
+
+
+def _growth(residuals: Residuals, member: Flags, past_end: Array) -> tuple[Array, Array]:
+    """How a size's own slope less the law's grows per ln D, (2,), and the noise variance of that, (2,)."""
+    positions, weights = residuals.positions[member], residuals.weights[member]
+    along = past_end[member, None] - past_end[member].mean()
+    design = np.column_stack([np.ones(member.sum()), positions, positions * along])
+    root = np.sqrt(weights)
+    solver = (np.linalg.pinv(design * root[:, None]) * root)[3:]
+    return solver @ residuals.values[member], residuals.variance * (solver**2 / weights).sum(
+        axis=1
+    )
 
 
 def window_error(moved: Array, noise: Array) -> Array:

@@ -18,7 +18,8 @@ from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.surface.skew import Points, skewed_design, weighted_solver
+from isoloss.laws.surface.form_error import usual_end
+from isoloss.laws.surface.skew import Points, valley, weighted_solver
 from isoloss.laws.surface.terms import Centre, Shape
 
 WINDOW = 0.5
@@ -56,6 +57,12 @@ class SurfaceFit:
     """ln N per cell."""
     replicate_noise: tuple[float, float]
     """(sum of squares of ln L, its degrees of freedom) that replicates show for a run."""
+    end: tuple[float, float]
+    """(intercept, slope) of ln D at the end of a size's runs over ln N, both centred."""
+    past_end: Array
+    """(points,) ln D less that end."""
+    unseen_asymmetry: Array
+    """(9, 9) mean squares of what the cubic terms that are not in the fit do to the coefficients."""
 
     @property
     def hessian(self) -> Array:
@@ -88,9 +95,11 @@ def fit_surface(
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
     )
-    design = skewed_design(points, np.eye(len(cells))[cell], z, weights, runs)
+    terms = valley(points, np.eye(len(cells))[cell], z, weights, runs)
+    design = terms.design
     full = weighted_solver(design, weights)
     narrow = weighted_solver(design, precision * _window(excess, NARROW))
+    unseen = full[: len(Shape)] @ terms.unseen
     solution = full @ z
     return SurfaceFit(
         centre=centre,
@@ -106,6 +115,9 @@ def fit_surface(
         cell=cell.astype(np.intp),
         sizes=tuple(c.log_params for c in cells),
         replicate_noise=replicate_noise(trajectories),
+        end=(end := usual_end(points.n, points.d)),
+        past_end=points.d - end[0] - end[1] * points.n,
+        unseen_asymmetry=unseen @ terms.unseen_covariance @ unseen.T,
     )
 
 

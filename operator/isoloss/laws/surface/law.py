@@ -86,20 +86,54 @@ def _judge(
         float(np.mean([getattr(c, name) for c in late])) for name in ("log_params", "log_tokens")
     )
     at = np.array([1.0, n - fit.centre.log_params, d - fit.centre.log_tokens])
+    tried = _tried(trajectories)
     for quantity, part, values in (
-        ("learning_rate", OF_RATE, np.log([t.learning_rate for t in trajectories])),
-        ("batch_size", OF_BATCH, np.log([t.batch_size for t in trajectories])),
+        ("learning_rate", OF_RATE, np.log([t.learning_rate for t in tried])),
+        ("batch_size", OF_BATCH, np.log([t.batch_size for t in tried])),
     ):
-        sides = _sides(fit, trajectories, late, law[0, part], values)
+        sides = _sides(fit, tried, late, law[0, part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
         if max(above, below) > 0.5 or _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
-            return _outside_refusal(quantity, values, above > below, max(above, below))
+            outside = _outside_refusal(quantity, values, above > below, max(above, below))
+            return _beside_divergence(outside, tried)
         found = law[convex, part] @ at
         above = float((found > values.max()).mean())
         below = float((found < values.min()).mean())
         if max(above, below) > DOUBTFUL:
-            return _doubtful_refusal(quantity, values, above > below, max(above, below))
+            doubtful = _doubtful_refusal(quantity, values, above > below, max(above, below))
+            return _beside_divergence(doubtful, tried)
     return None
+
+
+def _tried(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """Those that bound the valley: of learning rates at which no run came as far as the late cells, the lowest.
+
+    Beyond it runs diverge, and no optimum is there.
+    """
+    found: list[Trajectory] = []
+    for size in {t.params for t in trajectories}:
+        own = [t for t in trajectories if t.params == size]
+        enough = max(t.end for t in own) + np.log(LATE)
+        lasting = max(t.learning_rate for t in own if not t.diverged or t.end >= enough)
+        gone = [t.learning_rate for t in own if t.learning_rate > lasting]
+        highest = min(gone, default=lasting)
+        found += [t for t in own if t.learning_rate <= highest]
+    return found
+
+
+def _beside_divergence(refusal: Refusal, tried: Sequence[Trajectory]) -> Refusal:
+    """The same refusal, which sends nobody to learning rates that diverge."""
+    edge, figures = float(refusal.figures["edge"]), refusal.figures
+    wanted = (figures["quantity"], figures["direction"]) == ("learning_rate", "larger")
+    last = [t for t in tried if abs(np.log(t.learning_rate / edge)) < 1e-9]
+    if not wanted or not all(t.diverged for t in last):
+        return refusal
+    message = refusal.message.partition(": extend")[0]
+    return replace(
+        refusal,
+        message=f"{message}, where runs diverge. Add learning rates below it: the valley's upper side is missing.",
+        figures={**figures, "direction": "smaller"},
+    )
 
 
 def _sides(

@@ -14,6 +14,8 @@ from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
     coefficient_covariance,
+    exponent_covariance,
+    exponent_scatter,
     scatter,
     scatter_freedom,
     window_error,
@@ -74,7 +76,7 @@ class Uncertainty:
             (Shape.YY, [[0.0, 0.0], [0.0, 1.0]]),
         ):
             turn[:, at] = (-inverse @ np.array(change) @ by_term).ravel()
-        covariance = self._noise[0] + self._scatter_covariance
+        covariance = self._noise[0] + self._form_covariance
         of_trend = np.zeros(len(LawTerm))
         if self.size_trend is not None:
             of_trend[[LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]] = TREND_ERROR**2
@@ -108,7 +110,7 @@ class Uncertainty:
         noise, freedom = self._noise
         errors = _student(noise, freedom, source)
         known = scatter_freedom(len(set(self.fit.sizes)))
-        errors += _student(self._scatter_covariance, known, source)
+        errors += _student(self._form_covariance, known, source)
         return np.asarray(self.fit.coefficients + errors, dtype=float)
 
     @cached_property
@@ -155,6 +157,26 @@ class Uncertainty:
         if not fit.is_convex:
             return np.zeros((len(Shape), len(Shape)))
         return coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
+
+    @cached_property
+    def _form_covariance(self) -> Array:
+        """(9, 9) that, what a valley that is no parabola does, and exponents of D that differ by size.
+
+        The target's own exponents differ, too, by what grows with the distance from where runs usually end.
+        """
+        fit = self.fit
+        if not fit.is_convex:
+            return self._scatter_covariance
+        residuals = self._left_over
+        spread = exponent_scatter(residuals, fit.sizes, fit.hessian, fit.past_end)
+        of_exponents = exponent_covariance(fit.solver, residuals, fit.sizes, fit.past_end, spread)
+        start, slope = fit.end
+        own = np.zeros((len(Shape), 2))
+        own[Shape.X : Shape.Y, 0] = own[Shape.Y :, 1] = start, slope, -1.0
+        own *= spread
+        return np.asarray(
+            self._scatter_covariance + fit.unseen_asymmetry + of_exponents + own @ own.T
+        )
 
     def _variances(self, scaled: float) -> Array:
         """(points,) of ln D, from that of points scaled to weight 1.
