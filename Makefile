@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare test-alerts images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer bench-science lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-prepare bench-transfer bench-science lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a
 
 bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop
 	$(PY) -m benchmarks.bench_trainer
+
+bench-prepare: setup ## Tokens per second and core of preparing a corpus, against a loop and datasets
+	$(PY) -m benchmarks.bench_prepare
 
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+DATA = "data"
+"""Folder of all prepared corpora, each in a folder of its prepare key."""
+
 
 def data_folder(prepare_key: str) -> str:
     """Folder of one prepared corpus."""
-    return f"data/{prepare_key}"
+    return f"{DATA}/{prepare_key}"
 
 
 def data_manifest(prepare_key: str) -> str:

@@ -26,6 +26,11 @@ from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import API_VERSION, SWEEP_KIND, ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.architectures import UnsupportedModel
+from isoloss_operator.planning.evaluation_share import (
+    GOAL,
+    affordable_sequences,
+    evaluation_share,
+)
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import DEFAULT_UTILISATION, PEAK_FLOPS
 from isoloss_operator.planning.points import PlannedPoint, plan_points
@@ -53,6 +58,8 @@ class SizePlan:
     flops: float
     executed_flops: float
     """Including attention scores: what the accelerators execute and hours are computed from."""
+    evaluation_share: float
+    """Of a run's compute, beside what training takes; not in the hours."""
 
 
 @command
@@ -164,6 +171,7 @@ def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> Size
         tokens=tokens,
         flops=sum(point.flops for point in points),
         executed_flops=per_token.total(Convention.EXACT) * tokens,
+        evaluation_share=evaluation_share(spec, proxy.tokens),
     )
 
 
@@ -213,6 +221,7 @@ def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> di
                 "flops": size.flops,
                 "executed_flops": size.executed_flops,
                 "accelerator_hours": pace.hours(size),
+                "evaluation_share": size.evaluation_share,
             }
             for size in sizes
         ],
@@ -231,7 +240,16 @@ def _print_plan(
     spec: ScalingSweepSpec, sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None
 ) -> None:
     terminal = console()
-    table = grid("size", "points", "active", "in all", "tokens", "FLOPs (6ND)", "accelerator h")
+    table = grid(
+        "size",
+        "points",
+        "active",
+        "in all",
+        "tokens",
+        "FLOPs (6ND)",
+        "accelerator h",
+        "evaluation",
+    )
     for size in sizes:
         table.add_row(
             size.name,
@@ -241,6 +259,7 @@ def _print_plan(
             formatting.count(size.tokens),
             formatting.flops(size.flops),
             formatting.number(pace.hours(size)),
+            f"{size.evaluation_share:.1%}",
         )
     hours = sum(pace.hours(size) for size in sizes)
     flops = sum(size.flops for size in sizes)
@@ -254,9 +273,11 @@ def _print_plan(
         formatting.count(tokens),
         formatting.flops(flops),
         formatting.number(hours),
+        "",
     )
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
+    _print_evaluation(spec)
     if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
         terminal.print(
             f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
@@ -269,4 +290,16 @@ def _print_plan(
     else:
         terminal.print(
             "--target-params and --target-tokens tell the saving against a direct grid."
+        )
+
+
+def _print_evaluation(spec: ScalingSweepSpec) -> None:
+    shortest = min(proxy.tokens for proxy in spec.proxies)
+    share = evaluation_share(spec, shortest)
+    if share > GOAL:
+        fewer = affordable_sequences(spec, shortest)
+        console().print(
+            f"Evaluations take up to {share:.1%} of a run beside that: for {GOAL:.0%}, set "
+            f"data.validation.sequencesPerDomain to {fewer}, or fewer evaluation.perDecade with more "
+            "sequences."
         )

@@ -74,6 +74,7 @@ IMMUTABLE: dict[str, Any] = {
 EDITABLE: dict[str, Any] = {
     "suspend": True,
     "storage.secretName": "other",
+    "data.parallelism": 4,
     "data.podTemplate.metadata.labels": {"a": "c"},
     "data.podTemplate.metadata.annotations": {"c": "e"},
     "data.podTemplate.spec": {"priority": 2},
@@ -86,6 +87,7 @@ EDITABLE: dict[str, Any] = {
     "proxies.0.podTemplate.spec": {"priority": 2},
     "grid.batchSizes": [2, 4, 8, 16],
     "grid.learningRates": ["1e-3", "2e-3"],
+    "training.additionalSeeds": [1, 2],
     "training.checkpointSeconds": 60,
     "training.releaseCheckpoints": True,
     "fit.weights": "Raw",

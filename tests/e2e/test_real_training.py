@@ -150,6 +150,40 @@ def test_a_killed_operator_and_preempted_pods_change_no_result(
     assert reasons["FitReady"] == reasons["Ready"], "so few tokens give no laws, and it says so"
 
 
+def test_two_pods_prepare_one_corpus(
+    operator: OperatorProcess, user: User, store: Store, process_node: ProcessNode
+) -> None:
+    """Each one of the two domains; the first pod waits for the second and writes the manifest."""
+    store.write("notes/manual.jsonl", store.read("corpus/manual.jsonl"))
+    manifest = sweep_manifest(store)
+    notes = {"name": "notes", "uri": f"{store.uri}/notes/*.jsonl", "weight": 1}
+    data = manifest["spec"]["data"]
+    data["domains"].append(notes)
+    data["parallelism"] = 2
+    operator.start()
+    user.apply_sweep(manifest)
+
+    def prepared() -> dict[int, str]:
+        """What the pods of the preparation said at their end, by their number."""
+        return {
+            int(
+                pod.metadata.annotations["batch.kubernetes.io/job-completion-index"]
+            ): ended.message
+            for pod in user.pods()
+            if "-prepare-" in pod.metadata.name
+            for container in pod.status.container_statuses or ()
+            if (ended := container.state.terminated) is not None
+        }
+
+    wait_until(lambda: len(prepared()) == 2, "both pods to end", 240)
+    said = prepared()
+    assert "1 units of input files prepared" in said[1]
+    assert "manual:" in said[0]
+    assert "notes:" in said[0]
+    user.wait_for(lambda: user.sweep("real"), "DataReady", seconds=60)
+    user.delete_sweep("real")
+
+
 def preempt(user: User, store: Store) -> None:
     """Delete the victim's pod as soon as it has written a checkpoint of its own."""
     core = client.CoreV1Api(user.api_client)

@@ -179,7 +179,17 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "NotACheckpoint"),
     "unknown model": (lambda f: _edit_config(f, model_type="no_such"), "NotACheckpoint"),
     "not causal": (lambda f: _edit_config(f, model_type="vit"), "NotACheckpoint"),
-    "remote code": (lambda f: _edit_config(f, auto_map={"AutoModel": "x.Y"}), "RemoteCodeRefused"),
+    "remote code": (
+        lambda f: _edit_config(f, model_type="new", auto_map={"AutoModel": "x.Y"}),
+        "RemoteCodeRefused",
+    ),
+    "remote code under a known name": (
+        lambda f: (
+            _edit_config(f, auto_map={"AutoModel": "x.Y"}),
+            _spoil_weights(f, lambda w: w.update({"model.gate.weight": torch.ones(2)})),
+        ),
+        "RemoteCodeRefused",
+    ),
     "truncated": (
         lambda f: (f / "model.safetensors").write_bytes(
             (f / "model.safetensors").read_bytes()[:-100]
@@ -208,6 +218,99 @@ def test_unusable_checkpoints_are_refused(
     with pytest.raises(TrainerError) as caught:
         run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
     assert caught.value.code == code
+
+
+def test_code_that_transformers_has_by_now_is_passed_over(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    plain = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    _edit_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Model"})
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), generation=1)
+    assert run(task, tmp_path).loss == plain.loss
+
+
+SMALL = {"vocab_size": VOCABULARY, "max_position_embeddings": 64}
+WITH_DROPOUT: dict[str, dict[str, Any]] = {
+    "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64},
+    "gpt_neox": {
+        **SMALL, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 64, "hidden_dropout": 0.1,
+    },
+    "opt": {
+        **SMALL, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "ffn_dim": 64, "word_embed_proj_dim": 32,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WITH_DROPOUT)
+def test_dropout_of_a_checkpoints_own_training_does_not_matter(
+    prepared: Prepared, corpus: Path, tmp_path: Path, kind: str
+) -> None:
+    config = {"model_type": kind, **WITH_DROPOUT[kind]}
+    folder = save(tmp_path / "model", config, corpus / "tokenizer")
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    network = build_network(config, seed=0).eval()
+    assert any("drop" in name and value for name, value in network.config.to_dict().items())
+
+    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = network(inputs, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+
+    data = PreparedData(prepared.data_uri, tmp_path)
+    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(losses, ALONE, 16)
+    assert result.loss == pytest.approx(wanted.value, abs=1e-5)
+
+
+def _adding_first_token(corpus: Path, folder: Path) -> Path:
+    """The corpus' tokenizer with its token 5 before each text, as the files of Gemma's have one."""
+    shutil.copytree(corpus / "tokenizer", folder)
+    description = json.loads((folder / "tokenizer.json").read_text())
+    piece = next(piece for piece, number in description["model"]["vocab"].items() if number == 5)
+    description["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": piece, "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {piece: {"id": piece, "ids": [5], "tokens": [piece]}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    return folder
+
+
+@pytest.mark.parametrize("positions", [64, SEQUENCE_LENGTH], ids=["room", "no room for it"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_tokenizers_first_token_is_used_where_the_loss_is_lower_with_it(
+    prepared: Prepared, corpus: Path, tmp_path: Path, seed: int, positions: int
+) -> None:
+    config = {**LLAMA, "max_position_embeddings": positions, "initializer_range": 0.5}
+    tokenizer = _adding_first_token(corpus, tmp_path / "tokenizer")
+    folder = tmp_path / "model"
+    build_network(config, seed=seed).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tokenizer / name, folder / name)
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    network = build_network(config, seed=seed).eval()
+
+    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = network(inputs, use_cache=False).logits[:, -targets.shape[1] :]
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+
+    def with_first(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        first = torch.full_like(inputs[:, :1], 5)
+        rest = inputs if positions > SEQUENCE_LENGTH else inputs[:, 1:]
+        return losses(torch.cat([first, rest], 1), targets)
+
+    data = PreparedData(prepared.data_uri, tmp_path)
+    probe = ValidationSet(data, MIXTURE, evaluate_module.PROBE_SEQUENCES)
+    with_it, without = (probe.evaluate(f, ALONE, 16)[0].value for f in (with_first, losses))
+    assert result.first_token == (5 if with_it < without else None)
+    used = with_first if with_it < without else losses
+    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(used, ALONE, 16)
+    assert result.loss == pytest.approx(wanted.value, abs=1e-5)
 
 
 def test_too_few_documents_for_an_error_bar_are_refused(

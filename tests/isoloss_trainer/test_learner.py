@@ -396,3 +396,21 @@ def test_a_learner_refuses_the_tensors_of_another_model(prepared: Prepared) -> N
     with pytest.raises((KeyError, RuntimeError)):
         other.learner.restore(one.learner.tensors())
     assert isinstance(one.learner, Learner)
+
+
+def test_averaged_weights_route_by_averaged_biases(prepared: Prepared) -> None:
+    run = point_run(prepared, model=DEEPSEEK)
+    learner = run.learner
+    (bias,) = learner.balance.biases
+    mean = bias.clone()
+    for number, batch in enumerate(batches(run, 5), 1):
+        tokens = number * run.batch_tokens
+        learner.step(batch, tokens)
+        share = -math.expm1(-run.batch_tokens / (0.1 * tokens))
+        mean += share * (bias - mean)
+    raw = bias.clone()
+    assert not torch.equal(raw, mean)
+    with learner.averaged():
+        torch.testing.assert_close(bias, mean)
+    assert torch.equal(bias, raw)
+    assert "averaged_router_bias_000" in learner.tensors()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,15 +37,6 @@ def termination_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "termination"
     monkeypatch.setenv("ISOLOSS_TERMINATION_LOG", str(path))
     return path
-
-
-@pytest.fixture(autouse=True)
-def _own_signals() -> Iterator[None]:
-    """Restore the signal handlers that main() replaces."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def call(task: object, command: str, tmp_path: Path) -> int:

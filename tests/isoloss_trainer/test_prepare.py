@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +17,24 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
+import isoloss_trainer.prepare as prepare_module
 import isoloss_trainer.units as units_module
 from isoloss_contract import layout
-from isoloss_contract.records import DataManifest, DomainSource, PrepareTask
+from isoloss_contract.records import (
+    POD_INDEX_VARIABLE,
+    DataManifest,
+    DomainSource,
+    PrepareTask,
+)
 from isoloss_contract.store import Store
+from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.held_out import unpack_texts
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.near_duplicates import count_twins, sketch
+from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.sequence_hashes import HASH_BYTES
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData, Interrupted
+from isoloss_trainer.termination import BadConfiguration, BadData, Interrupted
 from isoloss_trainer.tokenization import load_tokenizer
 from tests.isoloss_trainer.builders import (
     END,
@@ -347,8 +357,48 @@ def test_only_near_duplicates_share_a_sketch() -> None:
     twin = one.copy()
     twin[1000] += 1
     stranger = random.integers(0, 500, 2000).astype(np.uint32)
-    held_out_keys = np.stack([sketch(one), sketch(stranger)])
-    assert count_twins(held_out_keys, [sketch(twin)]) == 1
+    assert count_twins(sketches([one, stranger]), [sketches([twin]).ravel()]) == 1
+
+
+def _collisions(similarity: float, trials: int = 400, size: int = 600) -> float:
+    """How often two documents share a key that have `similarity` of their 8-grams in common."""
+    random = np.random.default_rng(1)
+    shared = round(2 * size * similarity / (1 + similarity))
+    found = 0
+    for _ in range(trials):
+        common, *rest = (
+            random.integers(0, 2**32, n, dtype=np.uint32) for n in (shared, *[size - shared] * 2)
+        )
+        pair = sketches([np.concatenate([common, own]) for own in rest])
+        found += bool((pair[0] == pair[1]).any())
+    return found / trials
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.8, 0.95])
+def test_documents_share_a_sketch_as_often_as_minhash_promises(similarity: float) -> None:
+    promised = 1 - (1 - similarity**8) ** BANDS
+    assert _collisions(similarity) == pytest.approx(promised, abs=0.08)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 7, 8, 9, 20])
+def test_short_documents_are_twins_of_their_copies_alone(size: int) -> None:
+    one = np.arange(100, 100 + size, dtype=np.uint32)
+    other = one.copy()
+    other[-1:] += 1
+    longer = np.append(one, np.uint32(7))
+    keys = sketches([one, other, longer, one])
+    assert (keys[0] == keys[3]).all()
+    # Longer ones have 8-grams in common.
+    assert size == 0 or size > 8 or not (keys[0] == keys[1]).any()
+    assert size >= 8 or not (keys[0] == keys[2]).any()
+
+
+def test_a_sketch_does_not_depend_on_the_documents_beside_it() -> None:
+    random = np.random.default_rng(2)
+    documents = [random.integers(0, 500, n).astype(np.uint32) for n in (3, 900, 1, 0, 25_000, 40)]
+    together = sketches(documents)
+    for number, tokens in enumerate(documents):
+        assert (sketches([tokens])[0] == together[number]).all()
 
 
 # ------------------------------------------------------------------------------ stop and go on
@@ -378,6 +428,98 @@ def test_an_interrupted_preparation_continues_and_ends_the_same(
     straight = run(domain_task(corpus, tmp_path / "other", f"{uri(tmp_path)}/*.jsonl"))
     assert manifest.digest == straight.digest
     assert not units.exists()
+
+
+def _pods(task: PrepareTask, monkeypatch: pytest.MonkeyPatch, indexes: list[int]) -> None:
+    for index in indexes:
+        monkeypatch.setenv(POD_INDEX_VARIABLE, str(index))
+        prepare(task, Path("/nonexistent"), Interruption(), quiet())
+
+
+def test_pods_of_one_job_share_the_units_and_make_the_same_corpus(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        write_json_lines(tmp_path / f"{number}.jsonl", documents(100)[number * 20 :][:20])
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    alone = domain_task(corpus, tmp_path / "alone", f"{uri(tmp_path)}/*.jsonl")
+    shared = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
+    shared = shared.model_copy(update={"pods": 3})
+    read: list[str] = []
+    original = units_module.read_documents
+    monkeypatch.setattr(
+        units_module,
+        "read_documents",
+        lambda f, x, t: (read.append(Path(x.path).name), original(f, x, t))[1],
+    )
+    _pods(shared, monkeypatch, [2])
+    assert read == ["2.jsonl"]
+    store = Store(shared.store_uri)
+    assert not store.exists(layout.data_manifest(shared.config.key))
+    _pods(shared, monkeypatch, [1, 0])
+    assert sorted(read) == [f"{number}.jsonl" for number in range(5)]
+    monkeypatch.delenv(POD_INDEX_VARIABLE)
+    manifest = store.read_record(layout.data_manifest(shared.config.key), DataManifest)
+    assert manifest == run(alone)
+
+
+def test_the_first_pod_waits_for_the_others_and_then_does_their_work(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        write_json_lines(tmp_path / f"{number}.jsonl", documents(60)[number * 20 :][:20])
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    monkeypatch.setattr(prepare_module, "TAKEOVER_SECONDS", 2.0)
+    waits: list[float] = []
+    clock = itertools.count()
+    monkeypatch.setattr(prepare_module.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(prepare_module.time, "sleep", waits.append)
+    task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
+    manifest = run(task.model_copy(update={"pods": 2}))
+    assert waits
+    straight = run(domain_task(corpus, tmp_path / "other", f"{uri(tmp_path)}/*.jsonl"))
+    assert manifest.digest == straight.digest
+
+
+def test_a_pod_number_beyond_the_jobs_is_refused(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadConfiguration, match="1 pods"):
+        _pods(prepare_task(uri(corpus), uri(tmp_path)), monkeypatch, [1])
+
+
+def test_every_sequence_of_a_shard_has_its_hash(prepared: Prepared) -> None:
+    length = prepared.manifest.sequence_length
+    for domain in prepared.manifest.domains:
+        for shard in domain.training:
+            folder = prepared.folder / "data" / prepared.manifest.prepare_key
+            hashes = (folder / f"{shard.path}.windows").read_bytes()
+            assert hashlib.sha256(hashes).hexdigest() == shard.windows_sha256
+            assert len(hashes) == (shard.tokens - 1) // length * HASH_BYTES
+
+
+def test_training_and_validation_sequences_are_packed_alike(prepared: Prepared) -> None:
+    """Both are consecutive stretches of closed documents, cut without regard to where these begin."""
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    length, end = prepared.manifest.sequence_length, prepared.manifest.end_token
+    for domain in prepared.manifest.domains:
+        stream = data.validation_stream(domain.name)
+        fixed = DomainSequences.of(stream, end, length, 10**9).tokens
+        training = data.training(domain.name)
+        for windows in (fixed, [training.window(i) for i in range(training.sequences)]):
+            assert all(len(window) == length + 1 for window in windows)
+            assert all(a[-1] == b[0] for a, b in pairwise(windows))
+            ends = np.concatenate([np.flatnonzero(window[:-1] == end) for window in windows])
+            assert len(np.unique(ends)) > min(length, len(ends)) // 2
+
+
+def test_validation_tokens_cover_the_text(prepared: Prepared) -> None:
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    for domain in prepared.manifest.domains:
+        lengths = data.validation_lengths(domain.name)
+        assert len(lengths) == domain.validation_tokens
+        # The end of each document counts as a byte.
+        assert lengths.sum() == domain.validation_bytes + domain.validation_documents
 
 
 def test_shards_are_cut_at_documents(

@@ -184,6 +184,26 @@ GRIDS = (
         "at most 10000 points",
     ),
     _sweep(
+        "10,000 points twice by another seed",
+        {
+            **_FIRST,
+            "proxies": sweep()["spec"]["proxies"][:1],
+            "grid": grid(100, 100),
+            "training": {"additionalSeeds": [1]},
+        },
+        "at most 10000 points",
+    ),
+    _sweep(
+        "a seed twice",
+        {"training": {"additionalSeeds": [3, 3]}},
+        "must differ from each other and from seed",
+    ),
+    _sweep(
+        "the sweep's own seed once more",
+        {"training": {"seed": 3, "additionalSeeds": [1, 3]}},
+        "must differ from each other and from seed",
+    ),
+    _sweep(
         "a proxy's own grid in the wrong order",
         {"proxies.1.grid": {"batchSizes": [8, 4], "learningRates": ["1e-3", "2e-3"]}},
         "must ascend",
@@ -479,6 +499,8 @@ ACCEPTED = {
     "10,000 points": sweep(
         {**_FIRST, "proxies": sweep()["spec"]["proxies"][:1], "grid": grid(100, 100)}
     ),
+    "further seeds": sweep({"training": {"additionalSeeds": [1, 2]}}),
+    "a corpus prepared by several pods": sweep({"data.parallelism": 16}),
     "one proxy, for more to come": sweep({"proxies": sweep()["spec"]["proxies"][:1]}),
     "a grid for every proxy and none for the sweep": sweep(
         {"grid": ABSENT, "proxies.0.grid": grid(2, 2), "proxies.1.grid": grid(3, 4)}

@@ -1,4 +1,7 @@
-"""The process: reads the task, runs it, and ends with an exit code and a termination message."""
+"""The process: reads the task, runs it, and ends with an exit code and a termination message.
+
+`export` is for people: it takes arguments instead of a task.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import BadConfiguration, explain, write_message
 from isoloss_trainer.world import World
 
+EXPORT = "export"
 _TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
 
 
@@ -36,11 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
     world = World.of_environment()
     log = Log(sys.stdout if world.is_first else io.StringIO())
     try:
-        task = _task(options)
-        processes = 1 if isinstance(task, PrepareTask) else processes_to_start()
-        if processes > 1:
-            return run_together(processes, sys.argv[1:], interruption)
-        message = _run(task, interruption, log)
+        if options.command == EXPORT:
+            message = _export(options, log)
+        else:
+            task = _task(options)
+            processes = 1 if isinstance(task, PrepareTask) else processes_to_start()
+            if processes > 1:
+                return run_together(processes, sys.argv[1:], interruption)
+            message = _run(task, interruption, log)
     except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
         code, ending = explain(error)
         if code == 1:
@@ -55,10 +62,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="isoloss_trainer", description=__doc__)
-    parser.add_argument("command", choices=["prepare", "train", "evaluate"])
-    parser.add_argument("--task", type=Path, help=f"task file; default: ${TASK_VARIABLE}")
+    parser = argparse.ArgumentParser(prog="isoloss-trainer", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for kind in ("prepare", "train", "evaluate"):
+        command = commands.add_parser(kind, help=f"run a task of kind {kind}")
+        command.add_argument("--task", type=Path, help=f"task file; default: ${TASK_VARIABLE}")
+    command = commands.add_parser(EXPORT, help="write a point as a Hugging Face directory")
+    command.add_argument("store", help="URI of the sweep's store, as in spec.storage.uri")
+    command.add_argument("key", help="the point's key: the name of its folder under points/")
+    command.add_argument("folder", type=Path, help="where to write; must be empty or absent")
+    command.add_argument("--weights", choices=["averaged", "raw"], default="averaged")
+    command.add_argument("--tokenizer", help="URI of the sweep's tokenizer: its files are copied")
     return parser.parse_args(arguments)
+
+
+def _export(options: argparse.Namespace, log: Log) -> str:
+    from isoloss_trainer.export import export
+
+    given = (options.store, options.key, options.folder, options.weights, options.tokenizer)
+    return export(*given, log)
 
 
 def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask:

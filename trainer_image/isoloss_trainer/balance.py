@@ -37,6 +37,8 @@ class ExpertBalance:
         """Tokens sent to each expert in the current step, per layer."""
         self._loads = [torch.zeros_like(count) for count in self.counts]
         self._penalties: list[torch.Tensor] = []
+        self.averaged_biases = [bias.clone() for bias in self.biases]
+        """What the averaged weights route by."""
         for number, router in enumerate(self._routers):
             router.register_forward_hook(self._hook(number))
 
@@ -87,6 +89,13 @@ class ExpertBalance:
                 getattr(router, BIAS_NAME).add_(change, alpha=BIAS_RATE)
             load += count
             count.zero_()
+
+    def swap_averaged(self) -> None:
+        """Exchange the biases with the averaged ones, in place."""
+        for bias, averaged in zip(self.biases, self.averaged_biases, strict=True):
+            kept = bias.clone()
+            bias.copy_(averaged)
+            averaged.copy_(kept)
 
     def take_load(self) -> float | None:
         """Largest over mean load of an expert since the last call, in the worst layer; 1 is even."""

@@ -1,8 +1,8 @@
 """The initial loss of a checkpoint on the sweep's own validation sequences.
 
 With the sweep's tokenizer, the loss is that of exactly the tokens that the proxies are evaluated on.
-With another tokenizer, the checkpoint reads the same documents in its own tokens, and the loss is
-converted to the sweep's tokens through nats per byte; the result says so.
+With another tokenizer, the checkpoint reads the text of these sequences in its own tokens, and the loss
+is converted to the sweep's tokens; the result says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,12 @@ from isoloss_trainer.foreign_model import (
     load_network,
     load_shapes,
 )
-from isoloss_trainer.foreign_tokens import converted_loss, is_same_tokenizer
+from isoloss_trainer.foreign_tokens import (
+    LONGEST_SHARE,
+    ForeignSequences,
+    converted_loss,
+    is_same_tokenizer,
+)
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
@@ -41,6 +47,8 @@ from isoloss_trainer.world import World
 
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
+PROBE_SEQUENCES = 4
+"""Of each domain: they decide whether a checkpoint wants the tokenizer's first token."""
 PATIENCE = timedelta(hours=6)
 """Processes wait for the one that fetches hundreds of gigabytes, and for those that hold a copy."""
 
@@ -91,13 +99,19 @@ def measure(
     network, world = load_copies(folder, config, world, log)
     check()
     log.event("loaded", model_type=network.config.model_type, seconds=time.monotonic() - started)
-    model = ForeignModel(network, config.sequence_length)
     tokenizer = _tokenizer(folder)
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
+    # Text in other tokens may take more of them; one place is for a token before the first.
+    longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
+    model = ForeignModel(network, longest)
     if same:
         _check_vocabulary(model, data, config.sequence_length)
-    validation = ValidationSet(data, config.mixture, config.sequences_per_domain)
-    loss, domains = _losses(model, None if same else tokenizer, data, validation, world, check)
+    reading = _Reading(config, data, model, None if same else tokenizer, world, check)
+    first = tokenizer.first_token if tokenizer else None
+    if first is not None and first < model.head.shape[0]:
+        reading.choose_first_token(first, log)
+    text = reading.text(config.sequences_per_domain)
+    loss, domains = reading.losses(text)
     error = _checked_error(loss, config.checkpoint)
     return EvaluationResult(
         key=config.key,
@@ -108,11 +122,12 @@ def measure(
             for name, found in domains.items()
         },
         nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
-        evaluated_tokens=validation.tokens,
+        evaluated_tokens=text.validation.tokens,
         parameters=count_parameters(network),
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,
+        first_token=model.first_token,
         accelerator_seconds=(time.monotonic() - started) * max(world.size, world.devices_per_copy),
         versions=versions(),
     )
@@ -140,25 +155,69 @@ def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) ->
     return load_network(folder, config.checkpoint, dtype, devices).eval(), world
 
 
-def _losses(
-    model: ForeignModel,
-    tokenizer: TextTokenizer | None,
-    data: PreparedData,
-    validation: ValidationSet,
-    world: World,
-    check: Check,
-) -> tuple[Loss, dict[str, Loss]]:
-    """Loss of the mixture and of each domain; with a tokenizer, converted from its tokens."""
-    length = data.manifest.sequence_length
-    budget = CPU_MICRO_BATCH_TOKENS if world.on_cpu else MICRO_BATCH_TOKENS
-    size = max(1, budget // length)
-    if tokenizer is None:
-        return validation.evaluate(model.token_losses, world, size, check)
-    domains = {
-        name: converted_loss(model, tokenizer, data, name, known.documents, world, size, check)
-        for name, known in validation.domains.items()
-    }
-    return mixed_loss(domains, validation.mixture), domains
+@dataclass(frozen=True)
+class _Text:
+    """The sweep's validation sequences, and the same text in the checkpoint's own tokens."""
+
+    validation: ValidationSet
+    foreign: dict[str, ForeignSequences]
+    """By domain; empty where the tokens are the sweep's."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How the checkpoint reads the sweep's validation text."""
+
+    config: EvaluateConfig
+    data: PreparedData
+    model: ForeignModel
+    tokenizer: TextTokenizer | None
+    """The checkpoint's, where it is not the sweep's."""
+    world: World
+    check: Check
+
+    def text(self, limit: int) -> _Text:
+        """At most `limit` sequences of each domain."""
+        validation = ValidationSet(self.data, self.config.mixture, limit)
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return _Text(validation, {})
+        longest = self.model.longest_input
+        foreign = {
+            name: ForeignSequences.of(tokenizer, self.data, name, ours, longest)
+            for name, ours in validation.domains.items()
+        }
+        return _Text(validation, foreign)
+
+    def losses(self, text: _Text) -> tuple[Loss, dict[str, Loss]]:
+        """Of the mixture and of each domain."""
+        if not text.foreign:
+            size = max(1, self._batch_tokens // self.config.sequence_length)
+            losses = self.model.token_losses
+            return text.validation.evaluate(losses, self.world, size, self.check)
+        domains = {
+            name: converted_loss(self.model, theirs, self.world, self._batch_tokens, self.check)
+            for name, theirs in text.foreign.items()
+        }
+        return mixed_loss(domains, text.validation.mixture), domains
+
+    def choose_first_token(self, token: int, log: Log) -> None:
+        """Put the tokenizer's first token before every sequence if the loss is lower so.
+
+        Gemma loses nats without it; a checkpoint that was trained without it may lose by it.
+        """
+        text = self.text(PROBE_SEQUENCES)
+        without, _ = self.losses(text)
+        self.model.first_token = token
+        with_it, _ = self.losses(text)
+        if not with_it.value < without.value:
+            self.model.first_token = None
+        facts = {"loss_without": without.value, "loss_with": with_it.value}
+        log.event("first-token", token=token, used=self.model.first_token is not None, **facts)
+
+    @property
+    def _batch_tokens(self) -> int:
+        return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
 
 
 def _tokenizer(folder: Path) -> TextTokenizer | None:

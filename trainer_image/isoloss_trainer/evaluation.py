@@ -36,10 +36,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class DomainSequences:
-    """Fixed sequences of a domain: tokens [sequences, S + 1], documents [sequences * S]."""
+    """Fixed sequences of a domain: tokens [sequences, S + 1], the document of every target
+    [sequences * S], and where in the stream of validation tokens each begins [sequences]."""
 
     tokens: NDArray[np.uint32]
     documents: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
     @classmethod
     def of(
@@ -55,7 +57,7 @@ class DomainSequences:
         starts = np.arange(count, dtype=np.int64) * available // count * length
         tokens = np.stack([stream[start : start + length + 1] for start in starts])
         documents = np.concatenate([numbers[start : start + length] for start in starts])
-        return cls(tokens, documents)
+        return cls(tokens, documents, starts)
 
 
 class ValidationSet:

@@ -115,6 +115,8 @@ def load_network(
             f"{uri}: {len(broken)} weights are missing or have the wrong shape, first {broken[0]}"
         )
         raise BadData("WeightsMissing", message, FIELD)
+    if unknown := sorted(report.get("unexpected_keys", ())):
+        _check_code_is_ours(folder, uri, unknown)
     for name, parameter in network.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)
@@ -159,18 +161,39 @@ def _model_type(folder: Path, uri: str) -> str:
     except (ValueError, KeyError, TypeError, OSError) as error:
         message = f"{uri}/config.json: {type(error).__name__}: {str(error)[:200]}"
         raise BadData("NotACheckpoint", message, FIELD) from error
-    if "auto_map" in config:
-        message = f"{uri}: needs remote code (auto_map), which is never run"
+    if "auto_map" in config and not _is_native(str(kind)):
+        message = f"{uri}: {kind} needs remote code (auto_map), which is never run"
         raise BadData("RemoteCodeRefused", message, FIELD)
     return str(kind)
+
+
+def _is_native(model_type: str) -> bool:
+    """Whether transformers itself has the model: many checkpoints name code from before it had."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+
+def _check_code_is_ours(folder: Path, uri: str, unknown: list[str]) -> None:
+    """A checkpoint with code of its own may be another model under a known name: its weights show it."""
+    if "auto_map" not in json.loads((folder / "config.json").read_bytes()):
+        return
+    message = (
+        f"{uri}: names remote code (auto_map), which is never run, and transformers' own model has "
+        f"no place for {len(unknown)} of its weights, first {unknown[0]}"
+    )
+    raise BadData("RemoteCodeRefused", message, FIELD)
 
 
 class ForeignModel(LanguageModel):
     """A LanguageModel whose logits may be more than hidden states times a matrix (soft caps, scales):
     where a probe shows that, its own logits are used, one sequence at a time."""
 
-    def __init__(self, network: Any, sequence_length: int) -> None:
-        super().__init__(network, sequence_length)
+    def __init__(self, network: Any, longest: int) -> None:
+        """`longest`: tokens of the longest sequence that it will read."""
+        super().__init__(network, longest)
+        self.first_token: int | None = None
+        """Put before every sequence, as some checkpoints have seen it all through their training."""
         self._own_logits = False
         if self.config.model_type not in attention.FAMILIES and not self.head.is_meta:
             self._own_logits = not self._head_is_plain()
@@ -183,8 +206,24 @@ class ForeignModel(LanguageModel):
         ours = (self.hidden(probe).to(self.head.device) @ self.head.T).float().to(theirs.device)
         return theirs.shape == ours.shape and torch.allclose(theirs, ours, rtol=1e-2, atol=1e-2)
 
+    @property
+    def longest_input(self) -> int:
+        """Tokens that the checkpoint takes at once; a very large number where its positions have no end."""
+        limit = getattr(self.config, "max_position_embeddings", None)
+        return int(limit) if limit else 2**31
+
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of every token, float32 [batch, S]."""
+        if self.first_token is None:
+            return self._losses(inputs, targets)
+        first = torch.full_like(inputs[:, :1], self.first_token)
+        if inputs.shape[1] >= self.longest_input:
+            return self._losses(torch.cat([first, inputs[:, 1:]], 1), targets)
+        # What the first token is followed by in the sweep's data is context, not a target.
+        filled = torch.cat([inputs[:, :1], targets], 1)
+        return self._losses(torch.cat([first, inputs], 1), filled)[:, 1:]
+
+    def _losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if not self._own_logits:
             return super().token_losses(inputs, targets)
         rows = []

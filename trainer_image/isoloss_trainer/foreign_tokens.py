@@ -1,18 +1,29 @@
-"""Compares a checkpoint's tokenizer with the sweep's, and computes loss per byte where they differ."""
+"""Compares a checkpoint's tokenizer with the sweep's, and has it read the text of the sweep's sequences
+in its own tokens where they differ."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_trainer.evaluation import Check, Loss, ratio_loss, run_losses
+from isoloss_trainer.evaluation import Check, DomainSequences, Loss, ratio_loss, run_losses
 from isoloss_trainer.held_out import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import BadData
 from isoloss_trainer.tokenization import TextTokenizer
 from isoloss_trainer.world import World
 
 COMPARED_DOCUMENTS = 200
+LONGEST_SHARE = 2
+"""A sequence whose text takes more than this many times its own tokens is read in parts."""
+WIDTHS = 8
+"""Sequences are padded to one of this many widths."""
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 def validation_documents(data: PreparedData, domain: str) -> list[str]:
@@ -42,45 +53,142 @@ def _encodes_alike(tokenizer: TextTokenizer, data: PreparedData, domain: str) ->
     return True
 
 
+@dataclass(frozen=True)
+class ForeignSequences:
+    """The text of a domain's validation sequences in the tokens of another tokenizer.
+
+    Each of the sweep's sequences becomes one, so that every token has the context that the proxies'
+    tokens have; text that takes many more tokens is cut into several.
+    """
+
+    sequences: tuple[NDArray[np.uint32], ...]
+    """The token that the first target follows, and the targets."""
+    shares: tuple[Floats, ...]
+    """Of each target's bytes, the share inside the sweep's sequence: less than 1 at its edges."""
+    documents: tuple[Integers, ...]
+    """Of each target, a place in `sizes`."""
+    sizes: Floats
+    """Targets of the sweep's own sequences in each of its documents."""
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: TextTokenizer,
+        data: PreparedData,
+        domain: str,
+        ours: DomainSequences,
+        longest: int,
+    ) -> ForeignSequences:
+        """Raises BadData where the corpus lacks the bytes of its tokens. `longest`: tokens that the
+        checkpoint takes at once."""
+        texts = validation_documents(data, domain)
+        numbers, sizes = np.unique(ours.documents, return_counts=True)
+        theirs = _ForeignText.of(tokenizer, texts, numbers)
+        ends = np.cumsum(data.validation_lengths(domain), dtype=np.int64)
+        if len(ends) == 0 or ends[-1] != sum(len(text.encode()) + 1 for text in texts):
+            where = data.store.location(validation_texts(domain))
+            raise BadData("ShardCorrupt", f"{where}: its texts are not those of the tokens")
+        length = data.manifest.sequence_length
+        most = min(longest, LONGEST_SHARE * length)
+        parts = [
+            part
+            for start in ours.starts.tolist()
+            for part in theirs.between(int(ends[start]), int(ends[start + length]), most)
+        ]
+        sequences, shares, documents = zip(*parts, strict=True)
+        return cls(sequences, shares, documents, sizes.astype(np.float64))
+
+    def batches(self) -> list[tuple[Integers, NDArray[np.uint32]]]:
+        """Numbers of sequences, and these padded to one width: [sequences, width + 1]."""
+        lengths = np.array([len(shares) for shares in self.shares])
+        step = -(-lengths.max() // WIDTHS)
+        widths = np.minimum(-(-lengths // step) * step, lengths.max())
+        found = []
+        for width in np.unique(widths).tolist():
+            numbers = np.flatnonzero(widths == width)
+            rows = np.zeros((len(numbers), width + 1), np.uint32)
+            for row, number in zip(rows, numbers.tolist(), strict=True):
+                row[: len(self.sequences[number])] = self.sequences[number]
+            found.append((numbers, rows))
+        return found
+
+
+@dataclass(frozen=True)
+class _ForeignText:
+    """Some documents in the foreign tokenizer's tokens, one after the other."""
+
+    tokens: NDArray[np.uint32]
+    starts: Integers
+    """Of each token, where it begins in all validation text, in bytes and ends of documents."""
+    ends: Integers
+    documents: Integers
+    """Of each token, the place of its document among the chosen ones."""
+    end_token: int
+
+    @classmethod
+    def of(cls, tokenizer: TextTokenizer, texts: list[str], numbers: Integers) -> _ForeignText:
+        """The documents `numbers` of `texts`."""
+        sizes = np.array([len(text.encode()) + 1 for text in texts], dtype=np.int64)
+        before = np.concatenate([[0], np.cumsum(sizes)])
+        encoded = tokenizer.encode_closed([texts[number] for number in numbers.tolist()])
+        lengths = [part.lengths.astype(np.int64) for part in encoded]
+        ends = np.concatenate(
+            [
+                before[number] + np.cumsum(sizes)
+                for number, sizes in zip(numbers.tolist(), lengths, strict=True)
+            ]
+        )
+        return cls(
+            tokens=np.concatenate([part.tokens for part in encoded]),
+            starts=ends - np.concatenate(lengths),
+            ends=ends,
+            documents=np.repeat(np.arange(len(encoded)), [len(sizes) for sizes in lengths]),
+            end_token=tokenizer.end_token,
+        )
+
+    def between(
+        self, start: int, end: int, most: int
+    ) -> list[tuple[NDArray[np.uint32], Floats, Integers]]:
+        """The tokens of the text from `start` to `end`, at most `most` at a time: for each part the
+        tokens after the one before it, the share of each inside, and their documents."""
+        first = int(np.searchsorted(self.ends, start, side="right"))
+        last = int(np.searchsorted(self.ends, end, side="right"))
+        last += int(last < len(self.ends) and self.starts[last] < end)
+        found = []
+        for number in np.array_split(np.arange(first, last), max(1, -(-(last - first) // most))):
+            inside = slice(int(number[0]), int(number[-1]) + 1)
+            starts, ends = self.starts[inside], self.ends[inside]
+            covered = np.minimum(ends, end) - np.maximum(starts, start)
+            # Tokens without bytes complete the character of the one before them.
+            shares = np.where(ends > starts, covered / np.maximum(ends - starts, 1), 1.0)
+            tokens = np.append(self._before(inside.start), self.tokens[inside])
+            found.append((tokens.astype(np.uint32), shares, self.documents[inside]))
+        return found
+
+    def _before(self, number: int) -> int:
+        """What token `number` is predicted from: the token before it, at first in a document the end
+        of another, whichever that is."""
+        if number == 0 or self.documents[number - 1] != self.documents[number]:
+            return self.end_token
+        return int(self.tokens[number - 1])
+
+
 def converted_loss(
     model: LanguageModel,
-    tokenizer: TextTokenizer,
-    data: PreparedData,
-    domain: str,
-    documents: NDArray[np.int64],
+    foreign: ForeignSequences,
     world: World,
-    micro_batch: int,
+    micro_batch_tokens: int,
     check: Check = lambda: None,
 ) -> Loss:
-    """Loss in nats per token *of the sweep's tokenizer*, through nats per byte of a domain.
-
-    Reads the whole of every document that the sweep's sequences touch; `documents` numbers these.
-    """
-    known_texts = validation_documents(data, domain)
-    texts = [known_texts[number] for number in np.unique(documents).tolist()]
-    length = data.manifest.sequence_length
-    windows, owners = _windows(tokenizer, texts, length)
-    losses = run_losses(model.token_losses, windows, world, micro_batch, check)[: len(owners)]
-    sums = np.bincount(owners, losses, minlength=len(texts)).astype(np.float64)
-    sizes = np.array([len(text.encode()) for text in texts], dtype=np.float64)
-    per_byte = ratio_loss(sums, sizes)
-    known = data.domain(domain)
-    factor = known.validation_bytes / known.validation_tokens
-    error = per_byte.standard_error
-    return Loss(per_byte.value * factor, error * factor if error is not None else None)
-
-
-def _windows(
-    tokenizer: TextTokenizer, texts: list[str], length: int
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Sequences [n, length + 1] of the documents in the tokenizer's own tokens, and the document of
-    every target; the last sequence is filled up with end tokens that have no owner."""
-    end = np.uint32(tokenizer.end_token)
-    encoded = [np.append(tokens, end) for tokens in tokenizer.encode(texts)]
-    owners = np.repeat(np.arange(len(texts)), [len(tokens) for tokens in encoded])
-    # An end token before the first document, so that every token has something to be predicted from.
-    stream = np.concatenate([np.array([end], np.uint32), *encoded])
-    count = -(-len(owners) // length)
-    stream = np.append(stream, np.full(count * length + 1 - len(stream), end, np.uint32))
-    windows = np.stack([stream[i * length : (i + 1) * length + 1] for i in range(count)])
-    return windows, owners
+    """Loss in nats per token *of the sweep's tokenizer*: the nats of the text of its sequences in the
+    foreign tokens, over the number of its own tokens."""
+    sums = np.zeros(len(foreign.sizes))
+    for numbers, rows in foreign.batches():
+        width = rows.shape[1] - 1
+        size = max(1, micro_batch_tokens // width)
+        losses = run_losses(model.token_losses, rows, world, size, check).reshape(-1, width)
+        for number, found in zip(numbers.tolist(), losses, strict=True):
+            shares = foreign.shares[number]
+            weighted = found[: len(shares)] * shares
+            sums += np.bincount(foreign.documents[number], weighted, minlength=len(sums))
+    return ratio_loss(sums, foreign.sizes)

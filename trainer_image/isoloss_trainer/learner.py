@@ -15,7 +15,7 @@ from isoloss_contract.records import PointConfig
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.optimizer import OptimizerState
+from isoloss_trainer.optimizer import OptimizerState, take_into_average
 from isoloss_trainer.parameters import FlatParameters
 from isoloss_trainer.termination import OutOfMemory
 from isoloss_trainer.world import World
@@ -52,6 +52,9 @@ class Learner:
             self._world.sum(summed)
         self._state.step(self._flat.gradient, self._point, tokens, batch_tokens)
         self.balance.finish_step()
+        limit = self._point.evaluation.averaging_tokens
+        for bias, average in zip(self.balance.biases, self.balance.averaged_biases, strict=True):
+            take_into_average(average, bias, tokens, batch_tokens, limit)
         self._flat.publish()
         return loss
 
@@ -93,16 +96,23 @@ class Learner:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Compute with the averaged weights instead of the raw ones."""
-        self._flat.swap(self._state.averaged_weights)
+        self._swap_averaged()
         try:
             yield
         finally:
-            self._flat.swap(self._state.averaged_weights)
+            self._swap_averaged()
+
+    @torch.no_grad()
+    def _swap_averaged(self) -> None:
+        self._flat.swap(self._state.averaged_weights)
+        self.balance.swap_averaged()
 
     def tensors(self) -> Tensors:
         """All tensors of the training state by name, not copied."""
-        biases = {f"router_bias_{i:03d}": bias for i, bias in enumerate(self.balance.biases)}
-        return {**self._state.tensors(), **biases}
+        raw, averaged = self.balance.biases, self.balance.averaged_biases
+        biases = {f"router_bias_{i:03d}": bias for i, bias in enumerate(raw)}
+        means = {f"averaged_router_bias_{i:03d}": bias for i, bias in enumerate(averaged)}
+        return {**self._state.tensors(), **biases, **means}
 
     def restore(self, tensors: Tensors) -> None:
         """Continue from `tensors`. Raises KeyError or RuntimeError where they are another model's."""

@@ -112,7 +112,7 @@ def model_config(config: dict[str, Any]) -> Any:
 
 
 def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
-    """Raises BadConfiguration where the model cannot be trained on the data."""
+    """Raises BadConfiguration where the model cannot read sequences of the data."""
     if config.vocab_size < vocabulary:
         raise BadConfiguration(
             "VocabularyTooSmall",
@@ -131,6 +131,10 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
     if groups and heads % groups:
         message = f"{heads} attention heads do not divide into {groups} key/value heads"
         raise BadConfiguration("BadModel", message, f"{FIELD}.num_key_value_heads")
+
+
+def check_trains_reproducibly(config: Any) -> None:
+    """Raises BadConfiguration for a model with dropout."""
     for name, value in config.to_dict().items():
         if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float) and value:
             message = f"{name} must be 0: a run must be reproducible from its seed and step alone"

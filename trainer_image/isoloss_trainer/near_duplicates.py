@@ -3,9 +3,15 @@
 MinHash over token 8-grams in 4 bands of 8 rows: two documents share a key with probability
 1 - (1 - s**8)**4 at a Jaccard similarity of s: 0.99 at 0.95, 0.89 at 0.9, 0.02 at 0.5. Near-duplicates
 are reported, not removed.
+
+Every 8-gram is hashed once, and falls into one of 32 bins whose smallest hash it may be (one
+permutation hashing, Li, Owen and Zhang 2012), instead of being hashed 32 times. A bin that stays empty,
+as in documents of few tokens, borrows from the next one that did not (Shrivastava and Li 2014).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,41 +20,74 @@ from isoloss_trainer.order import mix
 
 BANDS = 4
 ROWS = 8
+BINS = BANDS * ROWS
+BIN_BITS = 5
 NGRAM = 8
 MAX_SHINGLES = 20_000
 """Only the beginning of longer documents is compared."""
 
-_random = np.random.Generator(np.random.Philox(key=8))
-_MULTIPLIERS = _random.integers(0, 2**63, size=BANDS * ROWS, dtype=np.uint64) * np.uint64(2) + (
-    np.uint64(1)
-)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+_EMPTY = np.uint64(2**64 - 1)
 
 
-def sketch(tokens: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """BANDS keys of a document; documents that share one are probably near-duplicates."""
-    shingles = mix(_shingles(tokens[: MAX_SHINGLES + NGRAM].astype(np.uint64)))
-    smallest = np.array([mix(shingles * m).min() for m in _MULTIPLIERS], dtype=np.uint64)
-    rows = smallest.reshape(BANDS, ROWS)
-    keys = np.arange(BANDS, dtype=np.uint64)
-    for row in rows.T:
-        keys = mix(keys * _STEP + row)
+def sketches(documents: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint64]:
+    """BANDS keys of each document [documents, BANDS]; documents that share one are probably
+    near-duplicates."""
+    beginnings = [tokens[: MAX_SHINGLES + NGRAM - 1] for tokens in documents]
+    sizes = np.array([len(tokens) for tokens in beginnings], dtype=np.int64)
+    hashes, owners = _shingles(beginnings, sizes)
+    smallest = np.full(len(documents) * BINS, _EMPTY, dtype=np.uint64)
+    bins = (hashes >> np.uint64(64 - BIN_BITS)).astype(np.int64)
+    np.minimum.at(smallest, owners * BINS + bins, hashes)
+    return _band_keys(_filled(smallest.reshape(-1, BINS)))
+
+
+def _shingles(
+    documents: list[NDArray[np.uint32]], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """A hash of every NGRAM consecutive tokens, and the number of its document. Behind the end of a
+    document follow zeros, which no token has, so that one of fewer tokens has shingles, too."""
+    gap = NGRAM - 1
+    firsts = np.concatenate([[0], np.cumsum(sizes + gap)])
+    stream = np.zeros(firsts[-1] + gap, dtype=np.uint64)
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    places = np.arange(len(owners)) + owners * gap
+    stream[places] = np.concatenate([*documents, np.empty(0, np.uint32)]) + np.uint64(1)
+    # Whole shingles only, but one at least of every document.
+    whole = np.maximum(sizes - gap, np.minimum(sizes, 1))
+    owners = np.repeat(np.arange(len(sizes)), whole)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(whole) - whole, whole)
+    starts = firsts[owners] + within
+    hashes = np.zeros(len(stream) - gap, dtype=np.uint64)
+    for offset in range(NGRAM):
+        hashes = hashes * _STEP + stream[offset : offset + len(hashes)]
+    return mix(hashes[starts]), owners
+
+
+def _filled(smallest: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each empty bin gets the value of the next filled one, changed by how far that is away."""
+    filled = smallest.copy()
+    for distance in range(1, BINS):
+        empty = filled == _EMPTY
+        if not empty.any():
+            break
+        borrowed = np.roll(smallest, -distance, axis=1)
+        usable = empty & (borrowed != _EMPTY)
+        filled[usable] = mix(borrowed[usable] * _STEP + np.uint64(distance))
+    return filled
+
+
+def _band_keys(smallest: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    rows = smallest.reshape(-1, BANDS, ROWS)
+    keys = np.broadcast_to(np.arange(BANDS, dtype=np.uint64), rows.shape[:2])
+    for row in range(ROWS):
+        keys = mix(keys * _STEP + rows[:, :, row])
     return keys
 
 
-def count_twins(held_out: NDArray[np.uint64], training: list[NDArray[np.uint64]]) -> int:
+def count_twins(held_out: NDArray[np.uint64], training: Iterable[NDArray[np.uint64]]) -> int:
     """How many rows of `held_out` [documents, BANDS] share a key with a row of `training`."""
     twins = np.zeros(len(held_out), dtype=bool)
     for part in training:
         twins |= np.isin(held_out, part).any(axis=1)
     return int(twins.sum())
-
-
-def _shingles(tokens: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A hash of every NGRAM consecutive tokens; of the whole document where it is shorter."""
-    width = min(NGRAM, len(tokens))
-    count = len(tokens) - width + 1
-    hashes = np.zeros(max(count, 1), dtype=np.uint64)
-    for offset in range(width):
-        hashes = hashes * _STEP + tokens[offset : offset + count] + np.uint64(1)
-    return hashes

@@ -1,20 +1,26 @@
 """Tokenises the corpus once: training shards and held-out documents per domain, manifest last.
 
 Work is split into units of input files, so that an interrupted preparation continues after the last
-finished one. Held-out documents are chosen by a hash of their own text: neither the order of files
-nor any other domain matters, and equal documents are all held out or all trained on.
+finished one, and several pods share the work. Held-out documents are chosen by a hash of their own
+text: neither the order of files nor any other domain matters, and equal documents are all held out
+or all trained on.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
 from isoloss_contract import layout
 from isoloss_contract.records import (
+    POD_INDEX_VARIABLE,
     DataManifest,
     DomainData,
     DomainSource,
@@ -33,23 +39,31 @@ from isoloss_trainer.held_out import (
 )
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
-from isoloss_trainer.near_duplicates import BANDS, count_twins, sketch
-from isoloss_trainer.termination import BadData
+from isoloss_trainer.near_duplicates import count_twins, sketches
+from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import (
     Preparation,
     PreparedUnit,
     Unit,
-    closed,
     find_units,
+    missing_units,
     prepare_unit,
     read_held_out,
     read_sketches,
 )
 
+POLL_SECONDS = 5.0
+TAKEOVER_SECONDS = 1800.0
+"""Far more than a unit takes."""
+
 
 def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: Log) -> str:
-    """Prepare the corpus unless that is done; returns a sentence for the termination message."""
+    """Prepare the corpus unless that is done; returns a sentence for the termination message.
+
+    Of several pods each prepares its own units; the first one waits for the others, writes what is
+    held out, and the manifest.
+    """
     store = Store(task.store_uri)
     path = layout.data_manifest(task.config.key)
     try:
@@ -58,11 +72,70 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
         pass
     tokenizer = load_tokenizer(task.config.tokenizer)
     run = Preparation(task.config, store, tokenizer, interruption, log)
-    domains = tuple(_prepare_domain(run, source) for source in task.config.domains)
-    manifest = _manifest(run, domains)
+    corpora = [DomainCorpus.of(source) for source in task.config.domains]
+    pod = _pod_index(task)
+    mine = _units_of(pod, task.pods, corpora)
+    for done, (corpus, unit) in enumerate(mine):
+        log.progress("prepare", done, len(mine), domain=corpus.source.name, unit=unit.name)
+        prepare_unit(run, corpus.filesystem, unit)
+    if pod > 0:
+        return f"{len(mine)} units of input files prepared; the first pod puts them together"
+    _await_units(run, corpora)
+    manifest = _manifest(run, tuple(_finish_domain(run, corpus) for corpus in corpora))
     store.write_record(path, manifest)
     store.remove(run.units_folder)
     return _summary(manifest)
+
+
+@dataclass(frozen=True)
+class DomainCorpus:
+    """The input files of a domain, in units."""
+
+    source: DomainSource
+    filesystem: fsspec.AbstractFileSystem
+    files: tuple[CorpusFile, ...]
+    units: tuple[Unit, ...]
+
+    @classmethod
+    def of(cls, source: DomainSource) -> DomainCorpus:
+        """List the files. Raises BadData where there are none, StoreUnavailable."""
+        filesystem, files = find_files(source)
+        return cls(source, filesystem, tuple(files), tuple(find_units(source, files)))
+
+
+def _pod_index(task: PrepareTask) -> int:
+    """This pod's number. A task for several pods that is run by hand is prepared by the first alone,
+    once it has waited for the others in vain."""
+    index = int(os.environ.get(POD_INDEX_VARIABLE) or 0)
+    if index >= task.pods:
+        message = f"{POD_INDEX_VARIABLE} is {index}, but the task is for {task.pods} pods"
+        raise BadConfiguration("BadPodIndex", message, "data.parallelism")
+    return index
+
+
+def _units_of(pod: int, pods: int, corpora: list[DomainCorpus]) -> list[tuple[DomainCorpus, Unit]]:
+    every = [(corpus, unit) for corpus in corpora for unit in corpus.units]
+    return every[pod::pods]
+
+
+def _await_units(run: Preparation, corpora: list[DomainCorpus]) -> None:
+    """Wait for the other pods' units. One that nobody finishes is prepared here: its pod may be lost,
+    or may have listed the files before one of them was replaced."""
+    before, since = -1, time.monotonic()
+    while missing := [
+        (corpus, unit) for corpus in corpora for unit in missing_units(run, corpus.units)
+    ]:
+        run.interruption.check()
+        if len(missing) != before:
+            before, since = len(missing), time.monotonic()
+        if time.monotonic() - since > TAKEOVER_SECONDS:
+            corpus, unit = missing[-1]
+            run.log.event("unit-taken-over", domain=corpus.source.name, unit=unit.name)
+            prepare_unit(run, corpus.filesystem, unit)
+            continue
+        total = sum(len(corpus.units) for corpus in corpora)
+        run.log.progress("await-other-pods", total - len(missing), total)
+        time.sleep(POLL_SECONDS)
 
 
 def _manifest(run: Preparation, domains: tuple[DomainData, ...]) -> DataManifest:
@@ -89,35 +162,16 @@ def _summary(manifest: DataManifest) -> str:
     return "; ".join(parts)
 
 
-def _prepare_domain(run: Preparation, source: DomainSource) -> DomainData:
-    filesystem, files = find_files(source)
-    units = find_units(source, files)
-    prepared = []
-    for unit in units:
-        prepared.append(prepare_unit(run, filesystem, unit))
-        _log_progress(run, source, files, units[: len(prepared)], prepared)
-    domain = _domain_data(run, source, units, prepared)
+def _finish_domain(run: Preparation, corpus: DomainCorpus) -> DomainData:
+    """Put the units of a domain together."""
+    units = list(corpus.units)
+    prepared = [prepare_unit(run, corpus.filesystem, unit) for unit in units]
+    domain = _domain_data(run, corpus.source, units, prepared)
     _require_enough(run.config, domain)
-    facts = domain.model_dump(exclude={"training", "validation"})
+    facts = domain.model_dump(exclude={"training", "validation", "validation_lengths"})
     empty = sum(part.empty_documents for part in prepared)
-    run.log.event("domain", **facts, files=len(files), empty_documents=empty)
+    run.log.event("domain", **facts, files=len(corpus.files), empty_documents=empty)
     return domain
-
-
-def _log_progress(
-    run: Preparation,
-    source: DomainSource,
-    files: list[CorpusFile],
-    done: list[Unit],
-    prepared: list[PreparedUnit],
-) -> None:
-    run.log.progress(
-        "prepare",
-        sum(file.bytes for unit in done for file in unit.files),
-        sum(file.bytes for file in files),
-        domain=source.name,
-        tokens=sum(part.tokens for part in prepared),
-    )
 
 
 def _domain_data(
@@ -125,8 +179,11 @@ def _domain_data(
 ) -> DomainData:
     """Write the domain's validation files and describe the whole domain."""
     held_out = _held_out(run, units)
-    encoded = run.tokenizer.encode(held_out)
-    validation = _write_validation(run, source.name, held_out, encoded)
+    encoded = run.tokenizer.encode_closed(held_out)
+    run.store.write(f"{run.folder}/{validation_texts(source.name)}", pack_texts(held_out))
+    folder = f"{source.name}/validation"
+    validation = _write_array(run, f"{folder}.bin", [part.tokens for part in encoded])
+    lengths = _write_array(run, f"{folder}-lengths.bin", [part.lengths for part in encoded])
     return DomainData(
         name=source.name,
         training=tuple(shard for part in prepared for shard in part.shards),
@@ -137,7 +194,8 @@ def _domain_data(
         validation_documents=len(held_out),
         validation_tokens=validation.tokens,
         validation_bytes=sum(len(text.encode()) for text in held_out),
-        near_duplicates=_near_duplicates(run, units, encoded),
+        validation_lengths=lengths,
+        near_duplicates=_near_duplicates(run, units, [part.tokens[:-1] for part in encoded]),
     )
 
 
@@ -159,25 +217,19 @@ def _held_out(run: Preparation, units: list[Unit]) -> list[str]:
     return sorted(texts, key=document_hash)
 
 
-def _write_validation(
-    run: Preparation, domain: str, texts: list[str], encoded: list[NDArray[np.uint32]]
-) -> Shard:
-    """Write the validation tokens and texts of a domain."""
-    documents = [closed(tokens, run.tokenizer.end_token) for tokens in encoded]
-    tokens = np.concatenate([*documents, np.empty(0, np.uint32)]).astype("<u4")
-    content = tokens.tobytes()
-    path = f"{domain}/validation.bin"
+def _write_array(run: Preparation, path: str, parts: list[NDArray[np.uint32]]) -> Shard:
+    """Write a number per validation token."""
+    content = np.concatenate([*parts, np.empty(0, np.uint32)]).astype("<u4").tobytes()
     run.store.write(f"{run.folder}/{path}", content)
-    run.store.write(f"{run.folder}/{validation_texts(domain)}", pack_texts(texts))
-    return Shard(path=path, tokens=len(tokens), sha256=hashlib.sha256(content).hexdigest())
+    digest = hashlib.sha256(content).hexdigest()
+    return Shard(path=path, tokens=len(content) // 4, sha256=digest)
 
 
 def _near_duplicates(
     run: Preparation, units: list[Unit], encoded: list[NDArray[np.uint32]]
 ) -> int:
     """Number of held-out documents with a near-identical one among the training documents."""
-    held_out = np.array([sketch(tokens) for tokens in encoded], np.uint64).reshape(-1, BANDS)
-    return count_twins(held_out, [read_sketches(run, unit) for unit in units])
+    return count_twins(sketches(encoded), (read_sketches(run, unit) for unit in units))
 
 
 def _require_enough(config: PrepareConfig, domain: DomainData) -> None:

@@ -17,7 +17,12 @@ from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import CPU_TOKENS
-from isoloss_trainer.model import build_network, check_fits, count_parameters
+from isoloss_trainer.model import (
+    build_network,
+    check_fits,
+    check_trains_reproducibly,
+    count_parameters,
+)
 from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.result import Ending, point_result, trajectory_row
 from isoloss_trainer.schedule import evaluation_steps
@@ -53,6 +58,7 @@ def run_point(attempt: Attempt) -> PointResult:
         run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
         return run.finish(checkpoints)
     finally:
+        run.sequences.close()
         reporter.close()
         checkpoints.close()
 
@@ -84,9 +90,10 @@ class PointRun:
             vocabulary=data.manifest.vocabulary_size,
             sequence_length=point.sequence_length,
         )
+        check_trains_reproducibly(network.config)
         self.parameters = count_parameters(network)
         self.learner = Learner(network, point, world, self.attempt.task.micro_batch_halvings)
-        self.sequences = TrainingSequences(data, point.mixture, point.seed)
+        self.sequences = TrainingSequences(data, point.mixture, point.seed, world)
         limit = point.evaluation.sequences_per_domain
         self._validation = ValidationSet(data, point.mixture, limit)
 

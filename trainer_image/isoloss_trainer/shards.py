@@ -1,11 +1,17 @@
-"""Reads the prepared data: sequences of tokens by number, from files that are verified against the
-manifest before use."""
+"""Reads the prepared data: sequences of tokens by number, each verified against a hash of its own.
+
+A run reads a small part of a large corpus, in random order. So shards are not copied: on a shared
+volume they are mapped, in object storage each sequence is a request for its bytes. What every
+process of a node needs whole (hashes, validation tokens) is fetched by one of them.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,36 +19,59 @@ from numpy.typing import NDArray
 
 from isoloss_contract.records import DataManifest, DomainData, Shard
 from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_trainer.sequence_hashes import (
+    HASH_BYTES,
+    sequence_count,
+    sequence_hash,
+    sequence_hashes,
+    windows_path,
+)
 from isoloss_trainer.termination import BadData
 
-HASH_BELOW_BYTES = 2 * 2**30
-"""Shards on a shared volume are mapped, not copied; of larger ones only the size is verified."""
+TOKEN_BYTES = 4
+LOCAL = "file://"
+Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class TokenFile:
-    """A shard as an array; `sequences` windows of `length` + 1 tokens that overlap by one."""
+class TrainingShard:
+    """The sequences of one shard: windows of `length` + 1 tokens that overlap by one."""
 
-    tokens: NDArray[np.uint32]
+    shard: Shard
     length: int
+    folder: PreparedFolder
 
     @property
     def sequences(self) -> int:
         """Number of sequences."""
-        return max(0, (len(self.tokens) - 1) // self.length)
+        return sequence_count(self.shard.tokens, self.length)
 
     def window(self, number: int) -> NDArray[np.uint32]:
-        """Sequence `number`: inputs are all but the last token, targets all but the first."""
+        """Sequence `number`: inputs are all but the last token, targets all but the first.
+
+        Raises BadData(ShardCorrupt or ShardMissing).
+        """
         start = number * self.length
-        return self.tokens[start : start + self.length + 1]
+        tokens = self.folder.tokens(self.shard, start, self.length + 1)
+        known = self._hashes[number * HASH_BYTES : (number + 1) * HASH_BYTES]
+        if sequence_hash(tokens) != known.tobytes():
+            where = self.folder.store.location(self.shard.path)
+            raise BadData(
+                "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
+            )
+        return tokens
+
+    @cached_property
+    def _hashes(self) -> NDArray[np.uint8]:
+        return self.folder.hashes(self.shard, self.length)
 
 
 class DomainTokens:
     """All training sequences of a domain, numbered across its shards."""
 
-    def __init__(self, files: list[TokenFile]) -> None:
-        self._files = files
-        self._ends = np.cumsum([file.sequences for file in files])
+    def __init__(self, shards: list[TrainingShard]) -> None:
+        self._shards = shards
+        self._ends = np.cumsum([shard.sequences for shard in shards])
 
     @property
     def sequences(self) -> int:
@@ -51,13 +80,115 @@ class DomainTokens:
 
     def window(self, number: int) -> NDArray[np.uint32]:
         """`length` + 1 tokens."""
-        file = int(np.searchsorted(self._ends, number, side="right"))
-        before = int(self._ends[file - 1]) if file else 0
-        return self._files[file].window(number - before)
+        shard = int(np.searchsorted(self._ends, number, side="right"))
+        before = int(self._ends[shard - 1]) if shard else 0
+        return self._shards[shard].window(number - before)
+
+
+@dataclass(frozen=True)
+class PreparedFolder:
+    """The files of a prepared corpus, and a folder that the processes of a node share."""
+
+    store: Store
+    scratch: Path
+    _maps: dict[str, Bytes] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a volume: its files are mapped, and the page cache is the node's."""
+        return self.store.uri.startswith(LOCAL)
+
+    def tokens(self, shard: Shard, start: int, count: int) -> NDArray[np.uint32]:
+        """Some tokens of a shard, not verified."""
+        first, size = start * TOKEN_BYTES, count * TOKEN_BYTES
+        if self.is_local:
+            content = self._mapped(shard.path, shard.tokens * TOKEN_BYTES)
+            return content[first : first + size].view("<u4")
+        try:
+            return np.frombuffer(self.store.read_range(shard.path, first, size), dtype="<u4")
+        except (NotFound, BadRecord) as error:
+            raise BadData("ShardMissing", str(error)) from error
+
+    def hashes(self, shard: Shard, length: int) -> Bytes:
+        """sequence_hashes of a shard. Where an older trainer prepared it, the whole shard is read for
+        them, once per node."""
+        if shard.windows_sha256 is not None:
+            size = sequence_count(shard.tokens, length) * HASH_BYTES
+            return self._file(windows_path(shard.path), size, shard.windows_sha256)
+        made = self._once(
+            f"{shard.sha256}.windows",
+            lambda: sequence_hashes(self._read(shard), length),
+        )
+        return np.memmap(made, np.uint8, mode="r")
+
+    def whole(self, shard: Shard) -> NDArray[np.uint32]:
+        """All numbers of a shard, verified."""
+        return self._file(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
+
+    def _read(self, shard: Shard) -> NDArray[np.uint32]:
+        """As `whole`, without a copy in the scratch folder."""
+        if self.is_local:
+            return self.whole(shard)
+        content = self._fetched(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256)
+        return np.frombuffer(content, dtype="<u4")
+
+    def _file(self, path: str, size: int, sha256: str) -> Bytes:
+        """A whole file, verified: mapped from the volume, or from the node's copy."""
+        if size == 0:
+            return np.empty(0, np.uint8)
+        if self.is_local:
+            content = self._mapped(path, size)
+            self._check_hash(path, content.data, sha256)
+            return content
+        copy = self._once(sha256, lambda: self._fetched(path, size, sha256))
+        return np.memmap(copy, np.uint8, mode="r")
+
+    def _mapped(self, path: str, size: int) -> Bytes:
+        known = self._maps.get(path)
+        if known is None:
+            file = Path(self.store.uri.removeprefix(LOCAL)) / path
+            if not file.exists():
+                raise BadData("ShardMissing", f"{file}: not found")
+            self._check_size(path, file.stat().st_size, size)
+            known = self._maps[path] = np.memmap(file, np.uint8, mode="r")
+        return known
+
+    def _fetched(self, path: str, size: int, sha256: str) -> bytes:
+        try:
+            content = self.store.read(path, max_bytes=size)
+        except (NotFound, BadRecord) as error:
+            raise BadData("ShardMissing", str(error)) from error
+        self._check_size(path, len(content), size)
+        self._check_hash(path, content, sha256)
+        return content
+
+    def _check_size(self, path: str, size: int, expected: int) -> None:
+        if size != expected:
+            where = self.store.location(path)
+            raise BadData("ShardCorrupt", f"{where}: {size} bytes, expected {expected}")
+
+    def _check_hash(self, path: str, content: bytes | memoryview, sha256: str) -> None:
+        if hashlib.sha256(content).hexdigest() != sha256:
+            where = self.store.location(path)
+            raise BadData("ShardCorrupt", f"{where}: SHA-256 differs from the manifest's")
+
+    def _once(self, name: str, make: Callable[[], bytes]) -> Path:
+        """A file in the scratch folder that one process of the node makes and the others wait for."""
+        path = self.scratch / name
+        if path.exists():
+            return path
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        with (self.scratch / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                partial = self.scratch / f"{name}.partial"
+                partial.write_bytes(make())
+                partial.rename(path)
+        return path
 
 
 class PreparedData:
-    """The prepared corpus behind `uri`, fetched file by file into `scratch` on first use."""
+    """The prepared corpus behind `uri`; `scratch` is shared by the processes of a node."""
 
     def __init__(self, uri: str, scratch: Path) -> None:
         self.store = Store(uri)
@@ -65,8 +196,13 @@ class PreparedData:
             self.manifest = self.store.read_record("manifest.json", DataManifest)
         except NotFound as error:
             raise BadData("DataNotPrepared", f"{uri}: no manifest.json") from error
-        self._scratch = scratch / "data"
+        self._folder = PreparedFolder(self.store, scratch / "data")
         self._domains = {domain.name: domain for domain in self.manifest.domains}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading takes no requests."""
+        return self._folder.is_local
 
     def domain(self, name: str) -> DomainData:
         """Raises BadData where the data have no such domain."""
@@ -78,59 +214,27 @@ class PreparedData:
             raise BadData("DomainMissing", message, f"mixture.{name}") from None
 
     def training(self, name: str) -> DomainTokens:
-        """The training sequences of a domain."""
+        """The training sequences of a domain; nothing is read yet."""
         length = self.manifest.sequence_length
-        files = [TokenFile(self._tokens(shard), length) for shard in self.domain(name).training]
-        return DomainTokens(files)
+        shards = self.domain(name).training
+        return DomainTokens([TrainingShard(shard, length, self._folder) for shard in shards])
 
     def validation_stream(self, name: str) -> NDArray[np.uint32]:
         """All validation tokens of a domain."""
-        return self._tokens(self.domain(name).validation)
+        return self._folder.whole(self.domain(name).validation)
 
-    def _tokens(self, shard: Shard) -> NDArray[np.uint32]:
-        if self.store.uri.startswith("file://"):
-            return self._map(shard)
-        return self._fetch(shard)
+    def validation_lengths(self, name: str) -> NDArray[np.uint32]:
+        """Of every validation token, the bytes of text it stands for (records.DomainData).
 
-    def _map(self, shard: Shard) -> NDArray[np.uint32]:
-        path = Path(self.store.uri.removeprefix("file://")) / shard.path
-        if not path.exists():
-            raise BadData("ShardMissing", f"{path}: not found")
-        self._check_size(path.stat().st_size, shard)
-        if shard.tokens * 4 <= HASH_BELOW_BYTES:
-            self._check_hash(path, shard)
-        return self._open(path, shard)
-
-    def _fetch(self, shard: Shard) -> NDArray[np.uint32]:
-        """Copy a shard to the scratch folder, once; its name is its hash."""
-        path = self._scratch / f"{shard.sha256}.bin"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                content = self.store.read(shard.path, max_bytes=shard.tokens * 4)
-            except (NotFound, BadRecord) as error:
-                raise BadData("ShardMissing", str(error)) from error
-            self._check_size(len(content), shard)
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(content)
-            self._check_hash(partial, shard)
-            partial.rename(path)
-        return self._open(path, shard)
-
-    def _check_size(self, size: int, shard: Shard) -> None:
-        if size != shard.tokens * 4:
-            where = self.store.location(shard.path)
-            raise BadData("ShardCorrupt", f"{where}: {size} bytes, expected {shard.tokens * 4}")
-
-    def _check_hash(self, path: Path, shard: Shard) -> None:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != shard.sha256:
-            where = self.store.location(shard.path)
-            raise BadData("ShardCorrupt", f"{where}: SHA-256 differs from the manifest's")
-
-    @staticmethod
-    def _open(path: Path, shard: Shard) -> NDArray[np.uint32]:
-        if shard.tokens == 0:
-            return np.empty(0, np.uint32)
-        return np.memmap(path, dtype="<u4", mode="r")
+        Raises BadData for a corpus that an older trainer prepared, which did not write them.
+        """
+        lengths = self.domain(name).validation_lengths
+        if lengths is None:
+            raise BadData(
+                "CorpusTooOld",
+                f"{self.store.uri}: prepared by isoloss 0.1, without the bytes of each validation "
+                "token, which a checkpoint with another tokenizer is compared by; remove its "
+                "manifest.json to have it prepared again: the tokens, and so the points, stay the same",
+                "data",
+            )
+        return self._folder.whole(lengths)

@@ -4,6 +4,7 @@ tokenizers of two checkpoints are recognised."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,20 @@ from isoloss_trainer.termination import BadData
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
 FILES = ("*token*.json", "generation_config.json", "config.json")
+TEXTS_AT_ONCE = 256
+"""The library keeps a hundred bytes of every token of a batch."""
 _BEHAVIOUR = ("model", "normalizer", "pre_tokenizer", "added_tokens")
 """The parts of tokenizer.json that determine how text becomes tokens."""
+
+
+@dataclass(frozen=True)
+class MeasuredTokens:
+    """A document's tokens with the end token behind them, and how much of the text each stands for."""
+
+    tokens: NDArray[np.uint32]
+    lengths: NDArray[np.uint32]
+    """UTF-8 bytes; the end of the document counts as one. Of the tokens that make up one character,
+    the first has all of its bytes."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +44,26 @@ class TextTokenizer:
     vocabulary_size: int
     """Largest token id + 1."""
     digest: str
+    first_token: int | None = None
+    """The token that the tokenizer's own files put before a text, as Gemma's do; None: none."""
 
     def encode(self, texts: list[str]) -> list[NDArray[np.uint32]]:
         """Tokens of each text, without the end token. Uses all cores."""
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(encoding.ids, dtype=np.uint32) for encoding in batch]
+
+    def encode_closed(self, texts: list[str]) -> list[MeasuredTokens]:
+        """Tokens of each text with the end token behind them, and the length of each."""
+        parts = (texts[i : i + TEXTS_AT_ONCE] for i in range(0, len(texts), TEXTS_AT_ONCE))
+        return [found for part in parts for found in self._encode_closed(part)]
+
+    def _encode_closed(self, texts: list[str]) -> Iterator[MeasuredTokens]:
+        batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        for text, encoding in zip(texts, batch, strict=True):
+            yield MeasuredTokens(
+                np.array([*encoding.ids, self.end_token], dtype=np.uint32),
+                _lengths(text, [end for _start, end in encoding.offsets]),
+            )
 
 
 def load_tokenizer(uri: str) -> TextTokenizer:
@@ -59,10 +87,13 @@ def load_tokenizer(uri: str) -> TextTokenizer:
     # Text that looks like a special token stays text: a document must not contain its own end.
     tokenizer.encode_special_tokens = True
     end_token = _end_token(directory, tokenizer)
+    first_token = _first_token(directory, tokenizer)
+    # It could only add special tokens, or take white space out of the offsets.
+    tokenizer.post_processor = None
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
     size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     digest = content_key({"behaviour": behaviour, "end_token": end_token})
-    return TextTokenizer(tokenizer, end_token, size, digest)
+    return TextTokenizer(tokenizer, end_token, size, digest, first_token)
 
 
 def _end_token(directory: Store, tokenizer: Tokenizer) -> int:
@@ -81,6 +112,32 @@ def _end_token(directory: Store, tokenizer: Tokenizer) -> int:
         if (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
     raise _bad(f"{directory.uri}: no end-of-text token; set eos_token in tokenizer_config.json")
+
+
+def _first_token(directory: Store, tokenizer: Tokenizer) -> int | None:
+    """What the tokenizer puts before a text, or what its configuration says that a library should."""
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    added = tokenizer.encode("a", add_special_tokens=True).ids
+    if len(added) > len(bare) and added[0] != bare[0]:
+        return int(added[0])
+    config = _read_json(directory, "tokenizer_config.json")
+    token = config.get("bos_token") if config.get("add_bos_token") else None
+    text = token.get("content") if isinstance(token, dict) else token
+    number = tokenizer.token_to_id(text) if isinstance(text, str) else None
+    return None if number is None else int(number)
+
+
+def _lengths(text: str, ends: list[int]) -> NDArray[np.uint32]:
+    """MeasuredTokens.lengths of tokens that end at the characters `ends`, and of the end token, which
+    also takes what no token stands for at the end of the text."""
+    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    widths = 1 + sum((points >= limit).astype(np.int64) for limit in (0x80, 0x800, 0x10000))
+    bytes_before = np.concatenate([[0], np.cumsum(widths)])
+    # A token may end before the one in front of it: normalizers reorder and drop characters.
+    reached = np.maximum.accumulate(np.array([0, *ends, len(text)], dtype=np.int64))
+    lengths = np.diff(bytes_before[reached])
+    lengths[-1] += 1
+    return lengths.astype(np.uint32)
 
 
 def _read_json(directory: Store, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A finished unit leaves a record, so that an interrupted preparation continues af
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import fsspec
@@ -26,12 +26,14 @@ from isoloss_trainer.held_out import (
 )
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
-from isoloss_trainer.near_duplicates import sketch
+from isoloss_trainer.near_duplicates import sketches
+from isoloss_trainer.sequence_hashes import sequence_hashes, windows_path
 from isoloss_trainer.tokenization import TextTokenizer
 
 UNIT_BYTES = 256 * 2**20
 SHARD_TOKENS = 64 * 2**20
 BATCH_BYTES = 4 * 2**20
+RECORD = ".json"
 HELD_OUT = ".held-out.jsonl.gz"
 SKETCHES = ".sketches.bin"
 
@@ -98,7 +100,7 @@ def prepare_unit(
     run: Preparation, filesystem: fsspec.AbstractFileSystem, unit: Unit
 ) -> PreparedUnit:
     """Tokenise the unit's files, or return what an earlier attempt left."""
-    record = run.unit_file(unit, ".json")
+    record = run.unit_file(unit, RECORD)
     try:
         return run.store.read_record(record, PreparedUnit)
     except NotFound:
@@ -114,9 +116,17 @@ def read_held_out(run: Preparation, unit: Unit) -> list[str]:
 
 
 def read_sketches(run: Preparation, unit: Unit) -> NDArray[np.uint64]:
-    """near_duplicates.sketch of a prepared unit's training documents, flat."""
+    """near_duplicates.sketches of a prepared unit's training documents, flat."""
     content = run.store.read(run.unit_file(unit, SKETCHES), max_bytes=MAX_HELD_OUT_BYTES)
     return np.frombuffer(content, dtype="<u8")
+
+
+def missing_units(run: Preparation, units: Sequence[Unit]) -> list[Unit]:
+    """Those of one domain that no attempt and no pod has finished."""
+    if not units:
+        return []
+    done = set(run.store.names(f"{run.units_folder}/{units[0].domain.name}"))
+    return [unit for unit in units if f"{unit.name}{RECORD}" not in done]
 
 
 class _UnitWriter:
@@ -125,7 +135,7 @@ class _UnitWriter:
     def __init__(self, run: Preparation, unit: Unit) -> None:
         self._run, self._unit = run, unit
         name = f"{unit.domain.name}/train-{unit.name}"
-        self._shards = ShardWriter(run.store, run.folder, name)
+        self._shards = ShardWriter(run.store, run.folder, name, run.config.sequence_length)
         self._held_out: list[str] = []
         self._sketches: list[NDArray[np.uint64]] = []
         self._documents = self._bytes = self._empty = 0
@@ -161,9 +171,10 @@ class _UnitWriter:
                 self._held_out.append(text)
             else:
                 training.append(text)
-        for tokens in self._run.tokenizer.encode(training):
+        encoded = self._run.tokenizer.encode(training)
+        for tokens in encoded:
             self._shards.add(closed(tokens, self._run.tokenizer.end_token))
-            self._sketches.append(sketch(tokens))
+        self._sketches.append(sketches(encoded).ravel())
         self._documents += len(training)
         self._bytes += sum(len(text.encode()) for text in training)
 
@@ -190,8 +201,8 @@ def closed(tokens: NDArray[np.uint32], end_token: int) -> NDArray[np.uint32]:
 class ShardWriter:
     """Collects documents into shards of about SHARD_TOKENS, each written when it is full."""
 
-    def __init__(self, store: Store, folder: str, name: str) -> None:
-        self._store, self._folder, self._name = store, folder, name
+    def __init__(self, store: Store, folder: str, name: str, length: int) -> None:
+        self._store, self._folder, self._name, self._length = store, folder, name, length
         self._pending: list[NDArray[np.uint32]] = []
         self._pending_tokens = 0
         self._written: list[Shard] = []
@@ -213,9 +224,16 @@ class ShardWriter:
         return tuple(self._written)
 
     def _flush(self) -> None:
-        content = np.concatenate(self._pending).astype("<u4").tobytes()
+        tokens = np.concatenate(self._pending).astype("<u4")
         path = f"{self._name}-{len(self._written):03d}.bin"
-        self._store.write(f"{self._folder}/{path}", content)
-        digest = hashlib.sha256(content).hexdigest()
-        self._written.append(Shard(path=path, tokens=len(content) // 4, sha256=digest))
+        hashes = sequence_hashes(tokens, self._length)
+        self._store.write(f"{self._folder}/{path}", tokens.tobytes())
+        self._store.write(f"{self._folder}/{windows_path(path)}", hashes)
+        shard = Shard(
+            path=path,
+            tokens=len(tokens),
+            sha256=hashlib.sha256(tokens.data).hexdigest(),
+            windows_sha256=hashlib.sha256(hashes).hexdigest(),
+        )
+        self._written.append(shard)
         self._pending, self._pending_tokens = [], 0

@@ -45,6 +45,7 @@ from isoloss_contract.records.preparation import (
 )
 from isoloss_contract.records.process import (
     MAX_TERMINATION_BYTES,
+    POD_INDEX_VARIABLE,
     SCRATCH_VARIABLE,
     TASK_VARIABLE,
     TERMINATION_VARIABLE,
@@ -58,6 +59,7 @@ Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="ki
 __all__ = [
     "CONTRACT_VERSION",
     "MAX_TERMINATION_BYTES",
+    "POD_INDEX_VARIABLE",
     "SCRATCH_VARIABLE",
     "TASK_VARIABLE",
     "TERMINATION_VARIABLE",

@@ -64,6 +64,9 @@ class EvaluationResult(Report):
     tokenizer_digest: Digest | None
     """None if the checkpoint has no tokenizer."""
     same_tokenizer: bool
-    """False: `loss` was converted to the sweep's tokens through nats per byte."""
+    """False: the checkpoint read the text of the sweep's sequences in its own tokens, and `loss` is
+    converted to the sweep's."""
+    first_token: int | None = Field(default=None, ge=0)
+    """Put before every sequence, because the checkpoint's loss is lower with it; None: nothing is."""
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
     versions: dict[str, str] = Field(default_factory=dict)

@@ -15,6 +15,8 @@ SCRATCH_VARIABLE = "ISOLOSS_SCRATCH"
 """Environment variable naming a writable directory (an emptyDir) for local files."""
 TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
 """Environment variable naming the termination message file."""
+POD_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+"""Kubernetes' own name for the number of a pod among those of an Indexed Job, from 0."""
 MAX_TERMINATION_BYTES = 2048
 
 

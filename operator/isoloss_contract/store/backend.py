@@ -32,6 +32,9 @@ class Backend(Protocol):
     def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
         """Content and version. Raises Unusable where it is longer than `max_bytes`."""
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """`size` bytes from `start`; fewer, or none, where the object ends before."""
+
     def write(self, path: str, content: bytes) -> None:
         """Replace the object atomically, or make it."""
 

@@ -129,6 +129,17 @@ class Store:
         """The bytes at `path` and their version, which only `write_if` understands. Raises as `read`."""
         return self._ask(path, lambda: self._backend.read(path, max_bytes))
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """`size` bytes from `start`. Raises NotFound, StoreUnavailable, or BadRecord where it ends before."""
+
+        def call() -> bytes:
+            content = self._backend.read_range(path, start, size)
+            if len(content) != size:
+                raise Unusable(f"ends before byte {start + size}")
+            return content
+
+        return self._ask(path, call)
+
     def write(self, path: str, content: bytes) -> None:
         """Write an object atomically; on a file system by renaming."""
         self._ask(path, lambda: self._backend.write(path, content))

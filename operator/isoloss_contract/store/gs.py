@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from aiohttp import ClientTimeout
 from fsspec.asyn import sync
 from gcsfs import GCSFileSystem
+from gcsfs.retry import HttpError
 
 from isoloss_contract.store.backend import Patience
 from isoloss_contract.store.errors import Changed, Unusable
@@ -21,6 +22,8 @@ Answer = TypeVar("Answer")
 _ask_once = getattr(GCSFileSystem._request, "__wrapped__", GCSFileSystem._request)
 _OBJECT = "b/{}/o/{}"
 _MARK = "isoloss-write"
+_BEYOND = 416
+"""The object ends before the range."""
 
 
 class GsBackend:
@@ -54,6 +57,22 @@ class GsBackend:
             return content, generation
 
         return self._wait(get)
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """Without reading the rest."""
+        headers = {"Range": f"bytes={start}-{start + size - 1}"}
+
+        async def get() -> bytes:
+            return await self._ask(
+                "GET", _OBJECT, self._bucket, self._key(path), alt="media", headers=headers
+            )
+
+        try:
+            return self._wait(get)
+        except HttpError as error:
+            if error.code == _BEYOND:
+                return b""
+            raise
 
     def write(self, path: str, content: bytes) -> None:
         """In parts where it is large."""

@@ -76,6 +76,9 @@ class Data(ApiType):
     """Parts of the corpus. Immutable."""
     validation: Annotated[Validation, IDENTITY] = Validation()
     """Held-out documents. Immutable."""
+    parallelism: int = Field(default=1, ge=1, le=1000)
+    """Number of pods that tokenise the corpus side by side, each some of its files. They are one Job and
+    count as one against spec.parallelism."""
     pod_template: PodTemplate | None = None
-    """Merged into the pod that tokenises the corpus, after spec.podTemplate. Tokenising needs no
+    """Merged into each pod that tokenises the corpus, after spec.podTemplate. Tokenising needs no
     accelerator: set the limit that spec.podTemplate asks for to 0 here."""

@@ -59,17 +59,36 @@ class Evaluation(ApiType):
 
 
 class Training(ApiType):
-    """Precision, seed and checkpoints."""
+    """Precision, seeds and checkpoints."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.additionalSeeds.all(a, a != self.seed"
+            " && self.additionalSeeds.exists_one(b, a == b))",
+            "additionalSeeds must differ from each other and from seed",
+            lambda training: len(set(training.seeds)) == len(training.seeds),
+        ),
+    )
 
     precision: Annotated[Literal["BFloat16", "Float32"], IDENTITY] = "BFloat16"
     """Precision of the matrix products. Weights and moments are always float32. Immutable."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
     """Seed of initialisation and data order. Immutable."""
+    additional_seeds: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)
+    ] = ()
+    """Further seeds: every point of the grid is trained with each of these, too. Fits average the runs that
+    differ in nothing but the seed, and tell the noise of a run by them."""
     checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
     """Maximum number of seconds between two checkpoints."""
     release_checkpoints: bool = False
     """Delete the training state of a point once it is done. This saves storage, but a point then
     starts over when its tokens are raised."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of every point's runs, the sweep's own first."""
+        return (self.seed, *self.additional_seeds)
 
 
 class Fit(ApiType):
@@ -167,8 +186,8 @@ class ScalingSweepSpec(ApiType):
         ),
         Rule(
             f"self.proxies.map(p, {_BATCH_SIZES}.size() * {_LEARNING_RATES}.size()).sum()"
-            f" <= {MAX_POINTS}",
-            f"at most {MAX_POINTS} points (batch sizes x learning rates, summed over proxies)",
+            f" * (1 + self.training.additionalSeeds.size()) <= {MAX_POINTS}",
+            f"at most {MAX_POINTS} points (batch sizes x learning rates x seeds, summed over proxies)",
             lambda spec: spec.points <= MAX_POINTS,
         ),
         Rule(
@@ -211,7 +230,7 @@ class ScalingSweepSpec(ApiType):
     evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
     """Evaluation schedule of every run. Immutable."""
     training: Training = Training()
-    """Precision, seed and checkpoints of every run."""
+    """Precision, seeds and checkpoints of every run."""
     fit: Fit = Fit()
     """How the laws are fitted."""
     parallelism: int = Field(default=4, ge=1, le=1000)
@@ -238,7 +257,8 @@ class ScalingSweepSpec(ApiType):
     @property
     def points(self) -> int:
         """Points of the whole sweep."""
-        return sum(self.grid_of(proxy).points for proxy in self.proxies)
+        grids = sum(self.grid_of(proxy).points for proxy in self.proxies)
+        return grids * len(self.training.seeds)
 
     @property
     def direct_runs(self) -> int:

@@ -12,6 +12,7 @@ from isoloss_contract.records import (
     TASK_VARIABLE,
     TERMINATION_VARIABLE,
     ExitCode,
+    PrepareTask,
 )
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
 from isoloss_operator.cluster.pod_security import violations
@@ -29,6 +30,8 @@ OWNER_ANNOTATION = "isoloss.dev/owner"
 """Kind/name of the resource. An annotation, because a name may be too long for a label."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+INDEXED = "Indexed"
+"""completionMode of a Job whose pods have numbers."""
 MAX_TASK_BYTES = 100 * 1024
 """Linux takes at most 128 KiB for one environment variable."""
 SCRATCH = "/scratch"
@@ -99,8 +102,7 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
         },
         "spec": {
             "backoffLimit": 0,
-            "completions": 1,
-            "parallelism": 1,
+            **_pods(request),
             # A second pod must not start while the first may still write.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
@@ -111,6 +113,14 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             "template": _template(request, owner, defaults, labels),
         },
     }
+
+
+def _pods(request: JobRequest) -> Json:
+    """Several pods share the work of a preparation by their index; every other task is for one."""
+    task = request.task
+    count = task.pods if isinstance(task, PrepareTask) else 1
+    indexed = {"completionMode": INDEXED} if count > 1 else {}
+    return {"completions": count, "parallelism": count, **indexed}
 
 
 def _deadline(request: JobRequest) -> Json:

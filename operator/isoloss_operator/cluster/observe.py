@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 from kubernetes.utils.quantity import parse_quantity
 
-from isoloss_operator.cluster.manifests import CONTAINER
+from isoloss_contract.records import ExitCode
+from isoloss_operator.cluster.manifests import CONTAINER, INDEXED
 from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
@@ -22,6 +23,7 @@ from isoloss_operator.decide.labels import (
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 Object = Mapping[str, Any]
+FAR = datetime.max.replace(tzinfo=UTC)
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
@@ -86,6 +88,7 @@ def observe_job(job: Object) -> ObservedJob | None:
         generation=int(generation) if generation.isdecimal() else 0,
         accelerators=_accelerators(spec),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
+        indexed=spec.get("completionMode") == INDEXED,
         managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 
@@ -139,13 +142,15 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
     seen = replace(
         job,
         unfinished_pods=max(alive, job.unfinished_pods - len(lost)),
-        pod=_newest(pods).observed,
+        pod=_telling(job, pods).observed,
         worked_seconds=sum(
             (pod.end - pod.start).total_seconds() for pod in pods if pod.start and pod.end
         ),
         working_since=max((p.start for p in pods if p.start and not p.end), default=None),
     )
-    return _lost(seen, lost[0]) if lost and not alive and not job.is_finished else seen
+    # Of an Indexed Job the first pod waits for the lost one, for which there is no replacement.
+    waits_in_vain = lost and (not alive or job.indexed)
+    return _lost(seen, lost[0]) if waits_in_vain and not job.is_finished else seen
 
 
 def _lost(job: ObservedJob, pod: PodFacts) -> ObservedJob:
@@ -197,6 +202,18 @@ def _ending(status: Object) -> Object:
 def has_ended(pod: Object) -> bool:
     """Whether no container of the pod will run again."""
     return (pod.get("status") or {}).get("phase") in ENDED
+
+
+def _telling(job: ObservedJob, pods: list[PodFacts]) -> PodFacts:
+    """The pod that tells how the Job stands: the newest, of an Indexed Job the first one that failed,
+    which takes the others with it, or else the newest at work."""
+    if not job.indexed:
+        return _newest(pods)
+    fine = (None, ExitCode.SUCCEEDED, ExitCode.INTERRUPTED)
+    failed = [pod for pod in pods if pod.observed.exit_code not in fine]
+    if failed:
+        return min(failed, key=lambda pod: (pod.end or FAR, pod.name))
+    return _newest([pod for pod in pods if not pod.has_ended] or pods)
 
 
 def _newest(pods: list[PodFacts]) -> PodFacts:

@@ -99,6 +99,8 @@ class ObservedJob:
     """Start of the trainer container that runs now."""
     workload: ObservedWorkload | None = None
     """Read of suspended Jobs alone; None: there is none, or it may not be read."""
+    indexed: bool = False
+    """Several pods share its work, each by its number."""
     managed_elsewhere: bool = False
     """Another controller runs it (spec.managedBy): its pods are in another cluster and cannot be seen."""
 

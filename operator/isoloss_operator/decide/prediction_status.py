@@ -157,8 +157,8 @@ def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
     if result is None or result.same_tokenizer:
         return ()
     return (
-        "The checkpoint's tokenizer differs from the sweep's: its loss was converted to the sweep's "
-        "tokens through nats per byte.",
+        "The checkpoint's tokenizer differs from the sweep's: it read the same text in its own tokens, "
+        "and its loss was converted to the sweep's.",
     )
 
 

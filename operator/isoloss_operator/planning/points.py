@@ -79,7 +79,7 @@ def plan_points(
     manifest: DataManifest | None = None,
     additions: tuple[AddedPoint, ...] = (),
 ) -> tuple[PlannedPoint, ...]:
-    """The spec's points in order of proxies, batch sizes, learning rates; then those of the ledger.
+    """The spec's points in order of proxies, batch sizes, learning rates, seeds; then the ledger's.
 
     `additions` of a proxy that the spec no longer has, or that its grid contains by now, are left out.
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec where
@@ -116,7 +116,8 @@ def _proxy_points(
     grid = spec.grid_of(proxy)
     for batch_size in grid.batch_sizes:
         for rate in grid.learning_rates:
-            yield _point(spec, planned, batch_size, float(rate), spec.training.seed)
+            for seed in spec.training.seeds:
+                yield _point(spec, planned, batch_size, float(rate), seed)
 
 
 def _added_points(

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from isoloss.published import PUBLISHED
+from isoloss_operator.api.corpus import Validation
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.decide.law_status import precise
 from isoloss_operator.decide.prediction_status import search_cost_status
+from isoloss_operator.planning.evaluation_share import (
+    GOAL,
+    affordable_sequences,
+    evaluation_share,
+)
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
 from tests.support.published_configs import LLAMA_3_8B
@@ -96,6 +102,38 @@ def test_isoloss_plan_computes_the_same_saving_as_the_status(isoloss: Isoloss) -
     assert cost is not None
     assert cost.saving == precise(document["saving"])
     assert cost.direct_flops == precise(document["direct_grid_flops"])
+
+
+def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    spec = EXAMPLE.read_text()
+    path.write_text(spec)
+    shares = [
+        size["evaluation_share"] for size in isoloss("plan", path, "--json").document["sizes"]
+    ]
+    assert shares[0] > shares[1] > 0
+    (raw,) = read_documents(spec)
+    short = raw["spec"]
+    for proxy in short["proxies"]:
+        proxy["tokens"] = 2_000_000_000
+    parsed = parse_sweep_spec(short)
+    wasteful = parsed.model_copy(
+        update={
+            "data": parsed.data.model_copy(
+                update={"validation": Validation(sequences_per_domain=100_000)}
+            )
+        }
+    )
+    fewer = affordable_sequences(wasteful, 2_000_000_000)
+    for count, fits in ((fewer, True), (fewer + 1, False)):
+        data = wasteful.data.model_copy(
+            update={"validation": Validation(sequences_per_domain=count)}
+        )
+        share = evaluation_share(wasteful.model_copy(update={"data": data}), 2_000_000_000)
+        assert (share <= GOAL) is fits
+    assert evaluation_share(wasteful, 2_000_000_000) > 0.5
 
 
 def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:

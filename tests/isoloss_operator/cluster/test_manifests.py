@@ -157,6 +157,28 @@ def test_two_pods_of_one_job_never_run_at_once() -> None:
     assert spec["backoffLimit"] == 0
 
 
+def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
+    task = PrepareTask(
+        config=PrepareConfig(
+            tokenizer="s3://t/t",
+            sequence_length=128,
+            domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
+            validation_documents_per_thousand=5,
+        ),
+        store_uri="s3://s/s",
+    )
+    alone = job_manifest(request(kind="prepare", task=task), OWNER, DEFAULTS)["spec"]
+    assert "completionMode" not in alone
+    shared = task.model_copy(update={"pods": 12})
+    spec = job_manifest(request(kind="prepare", task=shared), OWNER, DEFAULTS)["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == (
+        "Indexed",
+        12,
+        12,
+    )
+    assert spec["backoffLimit"] == 0
+
+
 def test_a_queue_labels_and_suspends_the_job() -> None:
     job = job_manifest(request(local_queue="research", priority_class="low"), OWNER, DEFAULTS)
     assert job["spec"]["suspend"] is True

@@ -115,6 +115,48 @@ def test_of_two_pods_of_one_second_the_one_at_work_speaks() -> None:
     assert seen.pod.phase == "Running"
 
 
+def _finished(code: int, second: int, **more: Any) -> dict[str, Any]:
+    return ended(code, finishedAt=f"2026-01-02T03:05:{second:02}Z", **more)
+
+
+def test_of_the_pods_that_share_a_preparation_the_first_to_fail_speaks() -> None:
+    shared = job(completionMode="Indexed", completions=3)
+    pods = [
+        pod(name="p0", created="07", **_finished(75, 30)),
+        pod(name="p1", created="05", **_finished(45, 20)),
+        pod(name="p2", created="06", **_finished(1, 25)),
+    ]
+    for order in (pods, pods[::-1]):
+        (seen,) = observe_jobs([shared], order)
+        assert seen.pod is not None
+        assert seen.pod.exit_code == 45
+
+
+def test_of_the_pods_that_share_a_preparation_one_at_work_speaks_before_those_that_are_done() -> (
+    None
+):
+    shared = job(completionMode="Indexed", completions=3)
+    (seen,) = observe_jobs(
+        [shared], [pod(name="p0", created="05"), pod(name="p1", created="06", **_finished(0, 9))]
+    )
+    assert seen.pod is not None
+    assert seen.pod.phase == "Running"
+    assert seen.unfinished_pods == 1
+
+
+def test_a_shared_preparation_is_lost_with_any_of_its_pods() -> None:
+    """The first pod would wait for the lost one's units: Kubernetes starts no other in its place."""
+    for mode, lost in (({"completionMode": "Indexed"}, True), ({}, False)):
+        seen = observe.observe_job(job(**mode))
+        assert seen is not None
+        facts = [
+            observe.observe_pod(pod(name="p0")),
+            observe.observe_pod(pod(name="p1"), is_lost=True),
+        ]
+        (found,) = observe.with_pods([seen], facts)
+        assert found.lost is lost
+
+
 def test_an_ended_job_with_a_running_pod_still_holds_its_slot() -> None:
     failed = {"type": "Failed", "status": "True"}
     (seen,) = observe_jobs([job(conditions=[failed])], [pod()])

@@ -48,7 +48,8 @@ def store_label(uri: str) -> str:
 
 def prepare_request(observed: ObservedSweep, spec: ScalingSweepSpec, attempt: int) -> JobRequest:
     """The Job that tokenizes the corpus."""
-    task = PrepareTask(config=prepare_config(spec), store_uri=store_uri(spec))
+    pods = spec.data.parallelism
+    task = PrepareTask(config=prepare_config(spec), store_uri=store_uri(spec), pods=pods)
     templates = (spec.pod_template, spec.data.pod_template)
     return _request(observed, spec, task, "prepare", task.config.key, attempt, templates)
 

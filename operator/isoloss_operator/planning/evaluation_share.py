@@ -1,0 +1,44 @@
+"""What part of a run's compute goes to its evaluations.
+
+Nothing is derived from it by itself: when and on what a run is evaluated is part of its point's key, and
+a default that followed the longest run would start all points over when their tokens are raised.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from isoloss_operator.api import ScalingSweepSpec
+
+GOAL: Final = 0.03
+WEIGHTS: Final = 2
+"""Raw and averaged weights are evaluated."""
+FORWARD_SHARE: Final = 1 / 3
+"""Of a training step's FLOPs: the backward pass takes twice the forward pass."""
+
+
+def evaluations(spec: ScalingSweepSpec, tokens: int) -> int:
+    """How many times a run of `tokens` is evaluated: at firstTokens * 10^(i / perDecade) and at its end."""
+    schedule = spec.evaluation
+    return 1 + math.floor(schedule.per_decade * math.log10(tokens / schedule.first_tokens)) + 1
+
+
+def evaluation_share(spec: ScalingSweepSpec, tokens: int) -> float:
+    """Of the compute of a run of `tokens`, at most: a domain may have fewer sequences held out."""
+    spent = evaluations(spec, tokens) * WEIGHTS * FORWARD_SHARE * _sequences(spec) * _length(spec)
+    return spent / (spent + tokens)
+
+
+def affordable_sequences(spec: ScalingSweepSpec, tokens: int) -> int:
+    """The sequencesPerDomain at which a run of `tokens` reaches GOAL, at least 1."""
+    each = evaluations(spec, tokens) * WEIGHTS * FORWARD_SHARE * len(spec.data.domains)
+    return max(1, math.floor(GOAL / (1 - GOAL) * tokens / (each * _length(spec))))
+
+
+def _sequences(spec: ScalingSweepSpec) -> int:
+    return spec.data.validation.sequences_per_domain * len(spec.data.domains)
+
+
+def _length(spec: ScalingSweepSpec) -> int:
+    return spec.data.sequence_length

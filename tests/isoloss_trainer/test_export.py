@@ -1,0 +1,114 @@
+"""An exported point is a model of transformers: it generates, and its loss is the point's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluationResult, ExitCode, PointResult
+from isoloss_contract.store import Store
+from isoloss_trainer.__main__ import main
+from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.train import train
+from tests.isoloss_trainer.builders import (
+    DEEPSEEK,
+    LLAMA,
+    QWEN3_MOE,
+    documents,
+    evaluate_task,
+    make_tokenizer,
+    quiet,
+    train_task,
+    uri,
+)
+from tests.isoloss_trainer.conftest import Prepared
+
+
+def trained(prepared: Prepared, tmp_path: Path, **changes: Any) -> PointResult:
+    task = train_task(prepared.manifest, prepared.uri, tokens=4096, **changes)
+    train(task, tmp_path, Interruption(), quiet())
+    store = Store(prepared.uri)
+    return store.read_record(layout.point_result(task.point.key), PointResult)
+
+
+def exported(
+    prepared: Prepared, corpus: Path, result: PointResult, folder: Path, weights: str
+) -> None:
+    arguments = ["export", prepared.uri, result.key, str(folder), "--weights", weights]
+    assert main([*arguments, "--tokenizer", f"{uri(corpus)}/tokenizer"]) == 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LLAMA, {**LLAMA, "tie_word_embeddings": True}, DEEPSEEK, QWEN3_MOE],
+    ids=["dense", "dense, tied", "deepseek_v3", "qwen3_moe"],
+)
+def test_an_exported_point_has_its_loss_and_generates(
+    prepared: Prepared, corpus: Path, tmp_path: Path, model: dict[str, Any]
+) -> None:
+    result = trained(prepared, tmp_path, model=model)
+    for weights, loss in (("raw", result.loss), ("averaged", result.averaged_loss)):
+        folder = tmp_path / weights
+        exported(prepared, corpus, result, folder, weights)
+        task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=8)
+        evaluate(task, tmp_path, Interruption(), quiet())
+        path = layout.evaluation_result(task.config.key)
+        measured = Store(prepared.uri).read_record(path, EvaluationResult)
+        assert measured.same_tokenizer
+        assert measured.loss == pytest.approx(loss, abs=1e-5)
+
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(tmp_path / "averaged")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "averaged" / "tokenizer.json"))
+    assert network.config.eos_token_id == prepared.manifest.end_token
+    prompt = torch.tensor([tokenizer.encode("Bada").ids])
+    written = network.generate(prompt, max_new_tokens=8, min_new_tokens=8, do_sample=False)
+    assert written.shape[1] == prompt.shape[1] + 8
+    assert tokenizer.decode(written[0].tolist()).startswith("Bada")
+
+
+def test_half_precision_points_are_exported_from_their_master_weights(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    result = trained(prepared, tmp_path, precision="bf16")
+    exported(prepared, corpus, result, tmp_path / "model", "raw")
+
+    from safetensors.torch import load_file
+
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    norm = weights["lm_head.weight"]
+    assert norm.dtype == torch.float32
+    assert not torch.equal(norm, norm.bfloat16().float())
+
+
+def test_what_cannot_be_exported_is_named(
+    prepared: Prepared, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make_tokenizer(tmp_path / "other", documents(10), vocabulary=300)
+    released = trained(prepared, tmp_path, task={"release_checkpoints_when_done": True})
+    kept = trained(prepared, tmp_path, seed=1)
+    cases = [
+        ([prepared.uri, "0" * 32, str(tmp_path / "a")], ExitCode.BAD_DATA, "no point"),
+        (
+            [prepared.uri, released.key, str(tmp_path / "a")],
+            ExitCode.BAD_DATA,
+            "releaseCheckpoints",
+        ),
+        ([prepared.uri, kept.key, str(corpus)], ExitCode.BAD_CONFIGURATION, "is not empty"),
+        (
+            [prepared.uri, kept.key, str(tmp_path / "a"), "--tokenizer", uri(other)],
+            ExitCode.BAD_CONFIGURATION,
+            "is not the tokenizer",
+        ),
+    ]
+    for arguments, code, words in cases:
+        assert main(["export", *arguments]) == code
+        assert words in capsys.readouterr().out
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,200 @@
+"""How training data reach a process: sequence by sequence, verified, ahead of their use, once per node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import isoloss_trainer.shards as shards_module
+from isoloss_contract.records import DataManifest
+from isoloss_contract.store import Store
+from isoloss_trainer.batches import TrainingSequences
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import BadData
+from isoloss_trainer.world import World
+from tests.isoloss_trainer.builders import MIXTURE, SEQUENCE_LENGTH
+from tests.isoloss_trainer.conftest import Prepared
+
+SEQUENCE_BYTES = 4 * (SEQUENCE_LENGTH + 1)
+
+
+class Requests:
+    """What is asked of the store from now on, as if it were in object storage."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ranges: Counter[tuple[str, int]] = Counter()
+        self.whole: Counter[str] = Counter()
+        read, read_range = Store.read, Store.read_range
+
+        def counted(store: Store, path: str, **options: int) -> bytes:
+            self.whole[path] += 1
+            return read(store, path, **options)
+
+        def counted_range(store: Store, path: str, start: int, size: int) -> bytes:
+            assert size == SEQUENCE_BYTES
+            self.ranges[path, start] += 1
+            return read_range(store, path, start, size)
+
+        monkeypatch.setattr(Store, "read", counted)
+        monkeypatch.setattr(Store, "read_range", counted_range)
+        monkeypatch.setattr(shards_module, "LOCAL", "nothing is local://")
+
+
+def sequences(prepared: Prepared, scratch: Path, world: World | None = None) -> TrainingSequences:
+    data = PreparedData(prepared.data_uri, scratch)
+    return TrainingSequences(data, MIXTURE, seed=3, world=world)
+
+
+def read_all(stream: TrainingSequences, steps: int, size: int = 6) -> torch.Tensor:
+    """The first `steps` batches; nothing more is asked for when this returns."""
+    found = torch.cat([stream.read(step * size, size) for step in range(steps)])
+    stream.close()
+    return found
+
+
+def test_a_batch_is_the_same_from_a_volume_and_from_object_storage(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = read_all(sequences(prepared, tmp_path / "a"), 4)
+    Requests(monkeypatch)
+    assert torch.equal(read_all(sequences(prepared, tmp_path / "b"), 4), local)
+
+
+def test_object_storage_is_asked_for_single_sequences_and_no_shard(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = Requests(monkeypatch)
+    stream = sequences(prepared, tmp_path)
+    read_all(stream, 4)
+    assert max(requests.ranges.values()) == 1
+    assert 24 <= len(requests.ranges) <= 30
+    shards = {shard.path for domain in prepared.manifest.domains for shard in domain.training}
+    assert not shards & requests.whole.keys()
+
+
+def test_the_next_batch_is_asked_for_while_this_one_is_used(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = Requests(monkeypatch)
+    stream = sequences(prepared, tmp_path)
+    stream.read(0, 6)
+    assert stream._ahead is not None
+    (start, count), asked = stream._ahead
+    assert (start, count) == (6, 6)
+    for window in asked:
+        window.result()
+    assert len(requests.ranges) == 12
+    before = Counter(requests.ranges)
+    stream.read(6, 6)
+    assert all(requests.ranges[place] == times for place, times in before.items())
+    stream.close()
+
+
+def test_processes_read_their_own_share_and_what_all_need_once(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_all(sequences(prepared, tmp_path / "local"), 3)
+    requests = Requests(monkeypatch)
+    found = torch.zeros_like(whole)
+    for rank in range(2):
+        world = World(rank=rank, size=2)
+        mine = read_all(sequences(prepared, tmp_path / "node", world), 3)
+        own = torch.zeros(len(whole), dtype=torch.bool)
+        for step in range(3):
+            share = world.share(6)
+            own[step * 6 + share.start : step * 6 + share.stop] = True
+        assert not mine[~own].any()
+        found += mine
+    assert torch.equal(found, whole)
+    assert max(requests.ranges.values()) == 1
+    hashes = [path for path in requests.whole if path.endswith(".windows")]
+    assert hashes
+    assert all(requests.whole[path] == 1 for path in hashes)
+
+
+def _without_hashes(prepared: Prepared) -> None:
+    """As isoloss 0.1 left a corpus."""
+    folder = prepared.folder / "data" / prepared.manifest.prepare_key
+    for path in folder.rglob("*.windows"):
+        path.unlink()
+    manifest = prepared.manifest.model_copy(
+        update={
+            "domains": tuple(
+                domain.model_copy(
+                    update={
+                        "validation_lengths": None,
+                        "training": tuple(
+                            shard.model_copy(update={"windows_sha256": None})
+                            for shard in domain.training
+                        ),
+                    }
+                )
+                for domain in prepared.manifest.domains
+            )
+        }
+    )
+    assert isinstance(manifest, DataManifest)
+    (folder / "manifest.json").write_text(manifest.model_dump_json(exclude_none=True))
+
+
+@pytest.mark.parametrize("place", ["volume", "object storage"])
+def test_a_corpus_without_hashes_is_verified_whole_once_per_node(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    wanted = read_all(sequences(prepared, tmp_path / "before"), 3)
+    _without_hashes(prepared)
+    if place == "object storage":
+        requests = Requests(monkeypatch)
+    for _process in range(2):
+        assert torch.equal(read_all(sequences(prepared, tmp_path / "node"), 3), wanted)
+    if place == "object storage":
+        shards = [shard.path for domain in prepared.manifest.domains for shard in domain.training]
+        assert {requests.whole[path] for path in shards} == {1}
+
+
+@pytest.mark.parametrize("hashed", [True, False], ids=["with hashes", "of isoloss 0.1"])
+def test_a_damaged_sequence_is_refused_and_a_sound_one_read(
+    prepared: Prepared, tmp_path: Path, *, hashed: bool
+) -> None:
+    if not hashed:
+        _without_hashes(prepared)
+    domain = prepared.manifest.domains[0]
+    path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
+    content = bytearray(path.read_bytes())
+    content[5 * 4 * SEQUENCE_LENGTH + 8] ^= 1
+    path.write_bytes(content)
+    training = PreparedData(prepared.data_uri, tmp_path).training(domain.name)
+    if hashed:
+        assert len(training.window(4)) == SEQUENCE_LENGTH + 1
+    with pytest.raises(BadData) as caught:
+        training.window(5)
+    assert caught.value.code == "ShardCorrupt"
+
+
+def test_a_shard_that_ends_too_early_is_refused(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = prepared.manifest.domains[0]
+    path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
+    path.write_bytes(path.read_bytes()[: -2 * SEQUENCE_BYTES])
+    with pytest.raises(BadData):
+        PreparedData(prepared.data_uri, tmp_path).training(domain.name).window(0)
+    Requests(monkeypatch)
+    training = PreparedData(prepared.data_uri, tmp_path).training(domain.name)
+    with pytest.raises(BadData, match="ends before"):
+        training.window(training.sequences - 1)
+
+
+def test_another_tokenizer_is_refused_in_words_where_the_corpus_lacks_lengths(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    _without_hashes(prepared)
+    data = PreparedData(prepared.data_uri, tmp_path)
+    assert isinstance(data.validation_stream("prose"), np.ndarray)
+    with pytest.raises(BadData, match="to have it prepared again") as caught:
+        data.validation_lengths("prose")
+    assert caught.value.code == "CorpusTooOld"

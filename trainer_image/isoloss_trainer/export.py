@@ -1,0 +1,137 @@
+"""Writes a trained point as a Hugging Face directory, which transformers loads by itself.
+
+The proxies are transformers' own models, so that every point can be written, dense or with experts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from isoloss_contract import layout
+from isoloss_contract.records import DataManifest, PointConfig
+from isoloss_contract.store import NotFound, Store, StoreError
+from isoloss_trainer.checkpoint import Checkpoints
+from isoloss_trainer.hub import hub_snapshot, is_hub_name
+from isoloss_trainer.learner import Learner
+from isoloss_trainer.log import Log
+from isoloss_trainer.model import build_network
+from isoloss_trainer.termination import BadConfiguration, BadData
+from isoloss_trainer.tokenization import FILES, MAX_TOKENIZER_BYTES, load_tokenizer
+from isoloss_trainer.world import World
+
+Weights = Literal["raw", "averaged"]
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
+
+
+def export(
+    store_uri: str, key: str, folder: Path, weights: Weights, tokenizer: str | None, log: Log
+) -> str:
+    """Write the newest checkpoint of the point `key` to `folder`; returns a sentence about it.
+
+    `tokenizer` is the folder of the sweep's tokenizer, whose files are copied. Raises BadConfiguration
+    where `folder` holds something or the tokenizer is another, BadData where there is no such point or
+    its training state is gone, StoreUnavailable.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise BadConfiguration("FolderNotEmpty", f"{folder} is not empty", "folder")
+    store = Store(store_uri)
+    try:
+        point = store.read_record(layout.point_config(key), PointConfig)
+    except NotFound as error:
+        raise BadData("PointMissing", f"{store_uri}: no point {key}", "key") from error
+    manifest = _manifest(store, point)
+    if tokenizer is not None:
+        _check_tokenizer(tokenizer, manifest)
+    step, network = _trained(store, point, key, weights, log)
+    _describe(network, manifest)
+    network.save_pretrained(folder)
+    if tokenizer is not None:
+        _copy_tokenizer(tokenizer, folder)
+    tokens = step * point.batch_size * point.sequence_length
+    return f"{weights} weights of {key} after {tokens} tokens are in {folder}"
+
+
+def _trained(
+    store: Store, point: PointConfig, key: str, weights: Weights, log: Log
+) -> tuple[int, Any]:
+    """The number of steps, and a network with the weights in float32."""
+    checkpoints = Checkpoints(store, key, keep=1, check=lambda: None, log=log)
+    found = checkpoints.newest()
+    checkpoints.close()
+    if found is None:
+        message = (
+            f"{store.uri}: point {key} has no intact checkpoint; training.releaseCheckpoints removes them "
+            "once a point is done"
+        )
+        raise BadData("NoCheckpoint", message, "key")
+    state, tensors = found
+    # float32, so that the master weights are written and not the copy that computes.
+    learner = Learner(
+        build_network(point.model, seed=0),
+        point.model_copy(update={"precision": "float32"}),
+        World(),
+    )
+    learner.restore(tensors)
+    if weights == "raw":
+        return state.step, _copied(learner, point)
+    with learner.averaged():
+        return state.step, _copied(learner, point)
+
+
+@torch.no_grad()
+def _copied(learner: Learner, point: PointConfig) -> Any:
+    """A network of its own: the learner's weights are views of one buffer, which safetensors refuses."""
+    network = build_network(point.model, seed=0)
+    network.load_state_dict(learner.model.network.state_dict())
+    return network
+
+
+def _describe(network: Any, manifest: DataManifest | None) -> None:
+    """Set in the configuration what training had no use for."""
+    network.config.use_cache = True
+    network.generation_config.use_cache = True
+    if manifest is not None:
+        network.config.eos_token_id = manifest.end_token
+        network.generation_config.eos_token_id = manifest.end_token
+
+
+def _manifest(store: Store, point: PointConfig) -> DataManifest | None:
+    """Of the corpus that the point was trained on, where it is in the same store."""
+    for prepared in store.names(layout.DATA):
+        try:
+            manifest = store.read_record(layout.data_manifest(prepared), DataManifest)
+        except StoreError:
+            continue  # not prepared to its end, or of a newer trainer
+        if manifest.digest == point.data_digest:
+            return manifest
+    return None
+
+
+def _check_tokenizer(uri: str, manifest: DataManifest | None) -> None:
+    """It must be the one that the point's corpus was made with."""
+    found = load_tokenizer(uri).digest
+    if manifest is None:
+        message = "the store does not hold the point's corpus, so that its tokenizer is unknown"
+        raise BadConfiguration("TokenizerDiffers", message, "tokenizer")
+    if found != manifest.tokenizer_digest:
+        message = f"{uri} is not the tokenizer of the point's corpus"
+        raise BadConfiguration("TokenizerDiffers", message, "tokenizer")
+
+
+def _copy_tokenizer(uri: str, folder: Path) -> None:
+    source = f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri
+    directory = Store(source, follow_links=True)
+    for name in TOKENIZER_FILES:
+        try:
+            content = directory.read(name, max_bytes=MAX_TOKENIZER_BYTES)
+        except NotFound:
+            continue
+        (folder / name).write_bytes(content)
