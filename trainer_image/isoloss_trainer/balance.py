@@ -27,8 +27,12 @@ class ExpertBalance:
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         self._length = sequence_length
-        self._routers = [m for m in network.modules() if type(m).__name__.endswith("Router")]
-        self._routers = [m for m in self._routers if hasattr(m, "num_experts")]
+        routers = {
+            name: module
+            for name, module in network.named_modules()
+            if type(module).__name__.endswith("Router") and hasattr(module, "num_experts")
+        }
+        self._names, self._routers = list(routers), list(routers.values())
         self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
         self.counts = [
             torch.zeros(router.num_experts, dtype=torch.float32, device=router.weight.device)
@@ -44,9 +48,14 @@ class ExpertBalance:
         return bool(self._routers)
 
     @property
-    def biases(self) -> list[torch.Tensor]:
-        """The correction biases, part of the training state."""
-        return [getattr(r, BIAS_NAME) for r in self._routers if hasattr(r, BIAS_NAME)]
+    def biases(self) -> dict[str, torch.Tensor]:
+        """The correction biases by name, part of the training state; empty where there are none."""
+        routers = zip(self._names, self._routers, strict=True)
+        return {
+            f"{name}.{BIAS_NAME}": getattr(router, BIAS_NAME)
+            for name, router in routers
+            if hasattr(router, BIAS_NAME)
+        }
 
     def _hook(self, number: int) -> Any:
         def note(router: nn.Module, _inputs: Any, outputs: Any) -> None:

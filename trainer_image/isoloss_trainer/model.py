@@ -46,11 +46,12 @@ class LanguageModel(nn.Module):
         return states.flatten(0, 1)
 
     def summed_loss(
-        self, inputs: torch.Tensor, targets: torch.Tensor, scale: float
-    ) -> torch.Tensor:
-        """`scale` times the summed loss of [batch, S] tokens, for training."""
+        self, inputs: torch.Tensor, targets: torch.Tensor, scale: float, z_loss: float = 0.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`scale` times the summed loss and offset of [batch, S] tokens, for training (loss.py)."""
         chunk = chunk_tokens(self.head.shape[0], inputs.device)
-        return summed_loss(self.hidden(inputs), self.head, targets.flatten(), scale, chunk)
+        hidden = self.hidden(inputs)
+        return summed_loss(hidden, self.head, targets.flatten(), scale, chunk, z_loss)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of every token, float32 [batch, S], on the head's device: layers may be on several."""
