@@ -20,6 +20,7 @@ from isoloss_contract.store import Store
 from isoloss_trainer import micro_batch, parameters
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
+from isoloss_trainer.memory import Fit
 from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.named_tensors import OtherLayout, Parts, layout_digest
@@ -155,11 +156,14 @@ def test_bfloat16_experts_reach_the_grouped_product(prepared: Prepared) -> None:
     assert all(p.dtype == torch.bfloat16 and p.data_ptr() % 16 == 0 for p in experts)
 
 
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
 def test_the_body_compiles_as_one_graph_with_the_same_gradients(
-    prepared: Prepared, model: dict[str, Any]
+    prepared: Prepared, model: dict[str, Any], recompute: bool
 ) -> None:
     runs = [point_run(prepared, model=model, precision="bf16") for _ in range(2)]
+    if recompute:
+        runs[1].learner.start_recomputing()
     runs[1].learner.model.body.compile(backend="aot_eager", dynamic=False, fullgraph=True)
     (batch,) = batches(runs[0], 1)
     losses = [float(run.learner.step(batch, 128).loss) for run in runs]
@@ -205,6 +209,46 @@ def test_out_of_memory_halves_the_micro_batch_and_nothing_else(
     assert torch.equal(run.learner.tensors()["weights"], reference.learner.tensors()["weights"])
 
 
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
+def test_layers_computed_twice_give_the_same_bits_and_count_once(
+    prepared: Prepared, model: dict[str, Any]
+) -> None:
+    runs = [point_run(prepared, model=model) for _ in range(2)]
+    runs[1].learner.start_recomputing()
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    layer = runs[1].learner.model.body.layers[0]
+    layer.self_attn.register_forward_pre_hook(count)
+    for number, batch in enumerate(batches(runs[0], 3), 1):
+        facts = [run.learner.step(batch, number * run.batch_tokens) for run in runs]
+        assert float(facts[0].loss) == float(facts[1].loss)
+    assert calls == 6
+    first, second = (run.learner.tensors() for run in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert runs[0].learner.balance.take_load() == runs[1].learner.balance.take_load()
+
+
+def test_what_fits_by_no_other_way_is_computed_twice(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = point_run(prepared)
+    (batch,) = batches(run, 1)
+    original = LanguageModel.summed_loss
+
+    def refuse(self: LanguageModel, inputs: torch.Tensor, *others: Any) -> Any:
+        if not run.learner.recompute:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, inputs, *others)
+
+    monkeypatch.setattr(LanguageModel, "summed_loss", refuse)
+    run.learner.step(batch, 128)
+    assert (run.learner.micro_batch, run.learner.recompute) == (1, True)
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -231,10 +275,10 @@ def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = train_task(prepared.manifest, prepared.uri, batch_size=64).point
-    monkeypatch.setattr(micro_batch, "_fitting_tokens", lambda *_: 64 * SEQUENCE_LENGTH)
-    config = build_network(LLAMA).config
-    assert micro_batch.first_guess(config, point, World(), 2) == 16
-    assert micro_batch.first_guess(config, point, World(device="cuda:0"), 2) == 64
+    monkeypatch.setattr(micro_batch, "_fitting", lambda *_: Fit(64, recompute=False))
+    network = build_network(LLAMA)
+    assert micro_batch.first_guess(network, point, World(), 2).sequences == 16
+    assert micro_batch.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
 
 
 def test_exchanging_weights_by_pieces_exchanges_all(

@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     log = Log(sys.stdout if world.is_first else io.StringIO())
     try:
         task = _task(options)
+        if options.command == "plan":
+            return _print_plan(task)
         processes = 1 if isinstance(task, PrepareTask) else processes_to_start()
         if processes > 1:
             return run_together(processes, sys.argv[1:], interruption)
@@ -56,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="isoloss_trainer", description=__doc__)
-    parser.add_argument("command", choices=["prepare", "train", "evaluate"])
+    parser.add_argument("command", choices=["prepare", "train", "evaluate", "plan"])
     parser.add_argument("--task", type=Path, help=f"task file; default: ${TASK_VARIABLE}")
     return parser.parse_args(arguments)
 
@@ -73,9 +75,18 @@ def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise BadConfiguration("BadTask", f"{field}: {first['msg']}", field) from error
-    if task.kind != options.command:
+    if task.kind != ("train" if options.command == "plan" else options.command):
         raise BadConfiguration("BadTask", f"the task is of kind {task.kind}", "kind")
     return task
+
+
+def _print_plan(task: PrepareTask | TrainTask | EvaluateTask) -> int:
+    """Print which accelerators a train task fits on; nothing is run."""
+    from isoloss_trainer.plan import plan
+
+    assert isinstance(task, TrainTask)
+    print(plan(task))
+    return int(ExitCode.SUCCEEDED)
 
 
 def _run(

@@ -94,7 +94,7 @@ def causal_attention(
     groups = getattr(module, "num_key_value_groups", 1)
     size = value.shape[-1]
     value = _padded(value, query.shape[-1])
-    if query.device.type != "cuda" and groups > 1:
+    if query.device.type == "cpu" and groups > 1:
         # The CPU kernel is several times faster on repeated heads than on grouped ones.
         key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
         groups = 1

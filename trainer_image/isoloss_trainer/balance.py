@@ -10,6 +10,8 @@ depend on how a batch is split.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +43,7 @@ class ExpertBalance:
         """Tokens sent to each expert in the current step, per layer."""
         self._loads = [torch.zeros_like(count) for count in self.counts]
         self._penalties: list[torch.Tensor] = []
+        self._in_backward_pass = False
         for number, router in enumerate(self._routers):
             router.register_forward_hook(self._hook(number))
 
@@ -62,14 +65,28 @@ class ExpertBalance:
             if not router.training:
                 return
             logits, _weights, chosen = outputs
+            if not hasattr(router, BIAS_NAME) and self._loss_weight:
+                # Also in a layer that is computed again: its backward pass needs what this keeps.
+                penalty = _sequence_penalty(logits, chosen, self._length)
+                if not self._in_backward_pass:
+                    self._penalties.append(penalty)
+            if self._in_backward_pass:
+                return
             flat = chosen.reshape(-1)
             # Not bincount, which waits for the device to learn the size of its result.
             ones = torch.ones_like(flat, dtype=torch.float32)
             self.counts[number].scatter_add_(0, flat, ones)
-            if not hasattr(router, BIAS_NAME) and self._loss_weight:
-                self._penalties.append(_sequence_penalty(logits, chosen, self._length))
 
         return note
+
+    @contextmanager
+    def backward_pass(self) -> Iterator[None]:
+        """What routers decide in this block has been counted: layers are computed for the second time."""
+        self._in_backward_pass = True
+        try:
+            yield
+        finally:
+            self._in_backward_pass = False
 
     def take_penalty(self, scale: float) -> torch.Tensor | None:
         """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""

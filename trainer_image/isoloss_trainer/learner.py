@@ -42,32 +42,35 @@ class Learner:
     """Weights, optimizer state and expert balance of one run, on this process's device."""
 
     def __init__(self, network: Any, point: PointConfig, world: World, halvings: int = 0) -> None:
-        self._point, self._world = point, world
+        self._point, self.world = point, world
         self.model = LanguageModel(network.to(world.device), point.sequence_length)
         compute = torch.bfloat16 if point.precision == "bf16" else torch.float32
         self._flat = FlatParameters(network, compute, world)
         self._state = OptimizerState.of(self._flat.master)
         self.balance = ExpertBalance(network, point.sequence_length)
-        self.micro_batch = first_guess(network.config, point, world, halvings)
+        guess = first_guess(network, point, world, halvings)
+        self.micro_batch, self.recompute = guess.sequences, False
         self._staging: Tensors = {}
         if not world.on_cpu:
             # One shape for every batch size of the grid, so that one compiled artifact serves all.
             self.model.compile_body()
+        if guess.recompute:
+            self.start_recomputing()
 
     def step(self, batch: torch.Tensor, tokens: int) -> StepFacts:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`.
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
-        micro-batch and start the step over. Raises OutOfMemory where a single sequence does not fit.
+        micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single sequence does not fit.
         """
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
-        mine = batch[self._world.share(len(batch))]
+        mine = batch[self.world.share(len(batch))]
         means = self._gradients(mine, 1.0 / batch_tokens)
         for summed in (means, *self.balance.counts):
-            self._world.sum(summed)
+            self.world.sum(summed)
         gradient = self._flat.summed_gradient()
-        norm = self._state.step(gradient, self._point, tokens, batch_tokens, self._world)
+        norm = self._state.step(gradient, self._point, tokens, batch_tokens, self.world)
         self.balance.finish_step()
         self._flat.publish()
         return StepFacts(means[0], means[1], norm)
@@ -83,29 +86,32 @@ class Learner:
                     raise
                 refusal = str(error) or type(error).__name__
             # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
-            if not self._world.any(bool(refusal)):
+            if not self.world.any(bool(refusal)):
                 return means
-            if self.micro_batch == 1:
+            if self.micro_batch == 1 and self.recompute:
                 message = f"one sequence of {batch.shape[1] - 1} tokens does not fit: {refusal}"
                 raise OutOfMemory("OutOfMemory", message[:600])
-            self.micro_batch //= 2
+            if self.micro_batch == 1:
+                self.start_recomputing()
+            self.micro_batch = max(1, self.micro_batch // 2)
             self.balance.discard_step()
-            if not self._world.on_cpu:
+            if not self.world.on_cpu:
                 torch.cuda.empty_cache()
 
     def _try_gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
         """Sum the gradients of `scale` times the batch's summed loss; returns that loss and the
         offsets, scaled and summed alike."""
         self._flat.clear_gradient()
-        total = torch.zeros(2, dtype=torch.float32, device=self._world.device)
+        total = torch.zeros(2, dtype=torch.float32, device=self.world.device)
         z_loss = self._point.optimizer.z_loss
         # With fewer sequences than processes, some have none; torch would split that into one part.
         for part in torch.split(batch, self.micro_batch) if len(batch) else ():
-            tokens = part.to(self._world.device, non_blocking=True)
+            tokens = part.to(self.world.device, non_blocking=True)
             loss, offset = self.model.summed_loss(tokens[:, :-1], tokens[:, 1:], scale, z_loss)
             total += torch.stack([loss.detach(), offset])
             penalty = self.balance.take_penalty(scale * (batch.shape[1] - 1))
-            (loss if penalty is None else loss + penalty).backward()  # type: ignore[no-untyped-call]
+            with self.balance.backward_pass():
+                (loss if penalty is None else loss + penalty).backward()  # type: ignore[no-untyped-call]
             self._flat.collect_gradient()
         return total
 
@@ -131,21 +137,21 @@ class Learner:
         """
         copies: Tensors = {}
         for name, tensor in self.tensors().items():
-            copy = self._staging_of(name, tensor) if self._world.is_first else None
+            copy = self._staging_of(name, tensor) if self.world.is_first else None
             if name in FLAT:
-                self._world.collect_parts(copy, tensor)
+                self.world.collect_parts(copy, tensor)
             elif copy is not None:
                 copy.copy_(tensor, non_blocking=True)
             if copy is not None:
                 copies[name] = copy
-        if not self._world.on_cpu:
+        if not self.world.on_cpu:
             torch.cuda.synchronize()
-        return self._named(copies) if self._world.is_first else None
+        return self._named(copies) if self.world.is_first else None
 
     def _staging_of(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         if name not in self._staging:
             shape = [self._flat.size] if name in FLAT else tensor.shape
-            pinned = not self._world.on_cpu
+            pinned = not self.world.on_cpu
             self._staging[name] = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
         return self._staging[name]
 
@@ -164,11 +170,11 @@ class Learner:
         for name, tensor in mine.items():
             if name in FLAT:
                 full = None if parts is None else self._joined(parts[name])
-                self._world.hand_out_parts(full, tensor)
+                self.world.hand_out_parts(full, tensor)
             else:
                 if parts is not None:
                     tensor.copy_(parts[OTHERS][name])
-                self._world.broadcast(tensor)
+                self.world.broadcast(tensor)
         self._flat.publish()
 
     def _joined(self, tensors: Tensors) -> torch.Tensor:
@@ -176,6 +182,12 @@ class Learner:
         for name, view in self._flat.named(full).items():
             view.copy_(tensors[name])
         return full
+
+    def start_recomputing(self) -> None:
+        """From now on keep each layer's input alone for the backward pass, and compute the layer again
+        there: a third slower, and the last way to make a sequence fit."""
+        self.recompute = True
+        self.model.recompute_layers()
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""

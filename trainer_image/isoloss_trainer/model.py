@@ -34,6 +34,18 @@ class LanguageModel(nn.Module):
         """Compile the body for one fixed shape; the chunked loss stays outside."""
         self.body.compile(dynamic=False, fullgraph=True)
 
+    def recompute_layers(self) -> None:
+        """Keep each layer's input alone for the backward pass, which computes the layer again.
+
+        Raises BadConfiguration for a model that transformers cannot do this for.
+        """
+        try:
+            self.network.gradient_checkpointing_enable(
+                {"use_reentrant": False, "preserve_rng_state": False}
+            )
+        except ValueError as error:
+            raise BadConfiguration("BadModel", str(error), FIELD) from error
+
     @property
     def head(self) -> torch.Tensor:
         """The output matrix [vocabulary, width]."""

@@ -135,6 +135,7 @@ class PointRun:
             deterministic=self.attempt.task.deterministic,
             written_by=found.manifest.versions if found else None,
             micro_batch=self.learner.micro_batch,
+            recompute=self.learner.recompute,
             parameters=self.parameters.active,
             **describe_kernels(
                 self.learner.model.network,
@@ -146,14 +147,19 @@ class PointRun:
     def _keep_micro_batch(self) -> None:
         """As before: another micro-batch rounds differently, and one that was halved had to be."""
         before, now = self.state.micro_batch, self._micro_batch()
-        same_place = {"sequences": now.sequences}
-        if before is not None and before.model_copy(update=same_place) == now:
-            self.learner.limit_micro_batch(before.sequences)
+        if before is None or before.place != now.place:
+            return
+        self.learner.limit_micro_batch(before.sequences)
+        if before.recompute and not self.learner.recompute:
+            self.learner.start_recomputing()
 
     def _micro_batch(self) -> MicroBatch:
         world = self.attempt.world
         return MicroBatch(
-            sequences=self.learner.micro_batch, processes=world.size, accelerated=not world.on_cpu
+            sequences=self.learner.micro_batch,
+            processes=world.size,
+            accelerated=not world.on_cpu,
+            recompute=self.learner.recompute,
         )
 
     def train(self, checkpoints: Checkpoints, reporter: Reporter) -> None:

@@ -45,6 +45,13 @@ class MicroBatch(Record):
     sequences: int = Field(ge=1)
     processes: int = Field(ge=1)
     accelerated: bool
+    recompute: bool = False
+    """Whether layers were computed again in the backward pass."""
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """Where the number of sequences means something."""
+        return self.processes, self.accelerated
 
 
 class TrainingState(Record, frozen=False):
