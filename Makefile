@@ -91,7 +91,7 @@ bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-writ
 	$(PY) -m benchmarks.bench_trainer $(ARGS)
 
 gpu-check: ## Everything that only a GPU can show, step by step, resumable (docs/guides/gpu-check.md)
-	$${GPU_PYTHON:-$(PY)} -m benchmarks.gpu_check $(ARGS)
+	PYTHONPATH="$(CURDIR):$(CURDIR)/operator:$(CURDIR)/trainer_image:$${GPU_PACKAGES:-}" $${GPU_PYTHON:-$(PY)} -m benchmarks.gpu_check $(ARGS)
 
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)

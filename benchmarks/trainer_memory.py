@@ -133,8 +133,8 @@ def plain_peak(model: LanguageModel) -> int:
 
 def kept_by_compiled_body(model: LanguageModel) -> int:
     """Bytes that the compiled body keeps of one sequence for its backward pass."""
-    from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
 
     kept: list[int] = []

@@ -104,5 +104,11 @@ def _summary(run: PointRun, last: TrajectoryRow) -> str:
 
 def versions() -> dict[str, str]:
     """Of Python and of the PACKAGES that compute a result."""
-    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **packages}
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"  # run from a checkout, as `make gpu-check` may be
