@@ -61,7 +61,8 @@ class Learner:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`.
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
-        micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single sequence does not fit.
+        micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single
+        sequence does not fit.
         """
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
