@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
 
+from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import Fit, Footprint, fit, fit_beside_state, footprint, state_bytes
 from isoloss_trainer.model import build_network
 from isoloss_trainer.plan import DEVICES, plan
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, evaluate_task, train_task
 from tests.isoloss_trainer.conftest import Prepared
 
 GPU = DEVICES["80 GB"]
@@ -78,3 +82,18 @@ def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
     assert [row.split()[0] for row in rest] == ["1", "2", "4", "8"]
     assert "does not fit" in rest[0]
     assert "at once" in rest[-1]
+
+
+def test_the_plan_command_prints_it_and_takes_train_tasks_alone(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    (tmp_path / "task.json").write_text(task.model_dump_json())
+    command = [sys.executable, "-m", "isoloss_trainer", "plan", "--task", "task.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == plan(task)
+    other = evaluate_task(prepared.manifest, prepared.uri, "file:///model")
+    (tmp_path / "task.json").write_text(other.model_dump_json())
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode == ExitCode.BAD_CONFIGURATION
+    assert "the task is of kind evaluate" in refused.stdout
