@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-transfer bench-science lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-transfer bench-science lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,11 +87,8 @@ soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes
 bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
 	$(PY) -m benchmarks.bench_laws
 
-bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop (ARGS=--dry counts memory)
-	$(PY) -m benchmarks.bench_trainer $(ARGS)
-
-gpu-check: ## Everything that only a GPU can show, step by step, resumable (docs/guides/gpu-check.md)
-	PYTHONPATH="$(CURDIR):$(CURDIR)/operator:$(CURDIR)/trainer_image:$${GPU_PACKAGES:-}" $${GPU_PYTHON:-$(PY)} -m benchmarks.gpu_check $(ARGS)
+bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop
+	$(PY) -m benchmarks.bench_trainer
 
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)

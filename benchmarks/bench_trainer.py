@@ -1,13 +1,13 @@
 """How fast the trainer steps, against the Hugging Face Trainer and a hand-written transformers loop.
 
-    python -m benchmarks.bench_trainer [--shape toy|dense-100m|dense-500m|moe-100m] [--rounds 5] [--dry]
+    python -m benchmarks.bench_trainer [--shape toy|dense-100m|dense-500m|moe-100m] [--rounds 5]
 
 Same weights, tokens, shapes, precision and optimizer; the rivals take turns, so that a busy machine slows
 down all of them. Ours also averages the weights at every step; the rivals do not. Without --shape: `toy`
 and `toy-moe` on a CPU; on a GPU the three large shapes, with each rival in its fastest form
 (bfloat16 autocast, fused AdamW; the loop both eager and compiled). MFU is in the PaLM convention
 (6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token, no causal halving) against
-989 TFLOP/s. --dry needs no GPU: it counts memory (benchmarks/trainer_memory.py).
+989 TFLOP/s.
 
 Start-up time and the shares of evaluation, checkpoints and data come from a real run of the toy shape.
 """
@@ -360,13 +360,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, action="append")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="count memory; no GPU needed")
     options = parser.parse_args()
-    if options.dry:
-        from benchmarks.trainer_memory import print_table
-
-        print_table()
-        return
     cuda = torch.cuda.is_available()
     default = ["dense-100m", "dense-500m", "moe-100m"] if cuda else ["toy", "toy-moe"]
     for name in options.shape or default:

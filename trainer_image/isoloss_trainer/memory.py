@@ -2,7 +2,7 @@
 
 Weights, gradients and optimizer state are counted exactly, and so is the output head. Activations are
 those that a fused forward pass keeps for the backward pass: the operands of the matrix products and of
-attention. What the compiler keeps beyond or below that, `make bench-trainer ARGS=--dry` counts.
+attention.
 """
 
 from __future__ import annotations

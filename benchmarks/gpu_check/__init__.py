@@ -1,1 +1,0 @@
-"""Everything about the trainer that only a GPU can show, in one command: `make gpu-check`."""
