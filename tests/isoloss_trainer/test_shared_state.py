@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -20,10 +20,11 @@ from isoloss_trainer.named_tensors import Parts
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH
 
+Precision = Literal["bf16", "float32"]
 STEPS = 3
 
 
-def point(model: dict[str, Any], precision: str) -> PointConfig:
+def point(model: dict[str, Any], precision: Precision) -> PointConfig:
     return PointConfig(
         data_digest="0" * 32,
         mixture={"all": 1.0},
@@ -111,7 +112,7 @@ def close(ours: Parts, theirs: Parts) -> bool:
     ids=["dense", "dense, bf16", "MoE"],
 )
 def test_two_processes_with_half_the_state_each_learn_what_one_learns(
-    tmp_path: Path, model: dict[str, Any], precision: str
+    tmp_path: Path, model: dict[str, Any], precision: Precision
 ) -> None:
     """Losses, gradient norms, weights, averages and moments; then each continues the other's state."""
     task = point(model, precision)
