@@ -28,7 +28,7 @@ def deterministic_kernels(wanted: bool) -> Iterator[None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     # Off: filling new memory catches reads of it before it is written, at the price of writing it twice.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     except RuntimeError as error:
@@ -38,7 +38,7 @@ def deterministic_kernels(wanted: bool) -> Iterator[None]:
         raise BadConfiguration("NotDeterministic", message[:600], "deterministic") from error
     finally:
         torch.use_deterministic_algorithms(False)
-        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
 def describe_kernels(network: Any, sequence_length: int, *, compiled: bool) -> dict[str, str]:

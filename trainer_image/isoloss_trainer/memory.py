@@ -90,7 +90,7 @@ def layer_numbers(config: Any) -> int:
         _latent_attention(config) if getattr(config, "kv_lora_rank", 0) else _attention(config)
     )
     # Inputs of both norms and of what follows them.
-    return 4 * hidden + attention + _feed_forward(config)
+    return int(4 * hidden + attention + _feed_forward(config))
 
 
 def _attention(config: Any) -> int:

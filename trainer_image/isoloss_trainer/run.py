@@ -254,7 +254,8 @@ class PointRun:
         facts = torch.stack([torch.stack(step) for step in unread]).tolist() if unread else []
         clip = self.point.optimizer.gradient_clip
         for number, found in enumerate(facts, self.state.step - len(facts) + 1):
-            if self.state.take_step(*found, clip):
+            loss, offset, norm = found
+            if self.state.take_step(loss, offset, norm, clip):
                 self._set_diverged(number * self.batch_tokens)
                 return
 
