@@ -6,7 +6,8 @@ Same weights, tokens, shapes, precision and optimizer; the rivals take turns, so
 down all of them. Ours also averages the weights at every step; the rivals do not. Without --shape: `toy`
 and `toy-moe` on a CPU; on a GPU the three large shapes, with each rival in its fastest form
 (bfloat16 autocast, fused AdamW; the loop both eager and compiled). MFU is in the PaLM convention
-(6 x matrix parameters + 12 x layers x width x S per token, no causal halving) against 989 TFLOP/s.
+(6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token, no causal halving) against
+989 TFLOP/s.
 
 Start-up time and the shares of evaluation, checkpoints and data come from a real run of the toy shape.
 """
@@ -31,6 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
+from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.learner import Learner
@@ -58,6 +60,7 @@ SHAPES = {
     "dense-100m": Shape("dense-100m", 8192, 16, 4),
     "dense-500m": Shape("dense-500m", 8192, 16, 3),
     "moe-100m": Shape("moe-100m", 8192, 16, 4),
+    "moe-500m": Shape("moe-500m", 8192, 16, 2),
 }
 
 
@@ -110,7 +113,7 @@ def ours(setting: Setting) -> Round:
 
     def run() -> float:
         start = _now(setting)
-        losses = [learner.step(batch, 10**6) for batch in setting.tokens]
+        losses = [learner.step(batch, 10**6).loss for batch in setting.tokens]
         float(losses[-1])
         return _now(setting) - start
 
@@ -222,10 +225,24 @@ def rivals(setting: Setting) -> dict[str, Callable[[Setting], Round]]:
     return found
 
 
-def compare(shape: Shape, rounds: int) -> None:
-    """Print tokens per second, ratio to ours and memory of every rival, in turns."""
+@dataclass(frozen=True)
+class Measured:
+    """One rival's rounds."""
+
+    tokens_per_second: float
+    """Median over the rounds."""
+    ratio: tuple[float, float, float]
+    """Of its time to ours in the same round: lowest, median and highest."""
+    mfu: float | None
+    """None on a CPU."""
+    peak_gib: float | None
+
+
+def compare(shape: Shape, rounds: int) -> dict[str, Measured | None]:
+    """Measure every rival, in turns, and print a table; None for one that runs out of memory."""
     setting = Setting.of(shape)
     running: dict[str, Round] = {}
+    found: dict[str, Measured | None] = {}
     seconds: dict[str, list[float]] = {}
     memory: dict[str, float] = {}
     for name, make in rivals(setting).items():
@@ -236,7 +253,7 @@ def compare(shape: Shape, rounds: int) -> None:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            print(f"  {name}: out of memory")
+            found[name] = None
             running.pop(name, None)
             continue
         memory[name] = _memory(setting) - before
@@ -244,7 +261,11 @@ def compare(shape: Shape, rounds: int) -> None:
     for _ in range(rounds):
         for name, run in running.items():
             seconds[name].append(run())
-    _print_table(setting, seconds, memory)
+    if "ours" in running:
+        for name, times in seconds.items():
+            found[name] = _measured(setting, seconds["ours"], times, memory[name])
+    _print_table(setting, found)
+    return found
 
 
 def _memory(setting: Setting, *, reset: bool = False) -> float:
@@ -258,28 +279,38 @@ def _memory(setting: Setting, *, reset: bool = False) -> float:
     return torch.cuda.max_memory_allocated() / 2**30
 
 
-def _print_table(
-    setting: Setting, seconds: dict[str, list[float]], memory: dict[str, float]
-) -> None:
-    shape, config = setting.shape, setting.config
-    counts = parameter_counts(config)
-    per_token = 6 * counts.active + (
-        12 * config["num_hidden_layers"] * config["hidden_size"] * shape.sequence_length
+def _measured(
+    setting: Setting, ours_seconds: list[float], seconds: list[float], peak: float
+) -> Measured:
+    rate = statistics.median(setting.tokens_per_round / t for t in seconds)
+    ratios = [theirs / own for own, theirs in zip(ours_seconds, seconds, strict=True)]
+    per_token = token_flops(setting.config, setting.shape.sequence_length)
+    on_cpu = setting.world.on_cpu
+    return Measured(
+        tokens_per_second=rate,
+        ratio=(min(ratios), statistics.median(ratios), max(ratios)),
+        mfu=None if on_cpu else rate * per_token.total(Convention.PALM) / PEAK_FLOPS,
+        peak_gib=None if on_cpu else peak,
     )
+
+
+def _print_table(setting: Setting, found: dict[str, Measured | None]) -> None:
+    shape = setting.shape
     print(
-        f"{shape.preset}: {counts.active:,} active matrix parameters, S {shape.sequence_length}, "
-        f"B {shape.batch}, {setting.point.precision}, {setting.world.device}"
+        f"{shape.preset}: {parameter_counts(setting.config).active:,} active matrix parameters, "
+        f"S {shape.sequence_length}, B {shape.batch}, {setting.point.precision}, "
+        f"{setting.world.device}"
     )
-    for name, times in seconds.items():
-        rates = [setting.tokens_per_round / t for t in times]
-        ratios = [theirs / own for own, theirs in zip(seconds["ours"], times, strict=True)]
-        words = f"  {name:28} {statistics.median(rates):>10,.0f} tokens/s"
-        if not setting.world.on_cpu:
-            mfu = statistics.median(rates) * per_token / PEAK_FLOPS
-            words += f", MFU {mfu:.1%}, peak {memory[name]:.1f} GiB"
+    for name, measured in found.items():
+        if measured is None:
+            print(f"  {name:28} out of memory")
+            continue
+        words = f"  {name:28} {measured.tokens_per_second:>10,.0f} tokens/s"
+        if measured.mfu is not None:
+            words += f", MFU {measured.mfu:.1%}, peak {measured.peak_gib:.1f} GiB"
         if name != "ours":
-            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-            words += f"; ours is {statistics.median(ratios):.2f} times as fast ({spread})"
+            low, median, high = measured.ratio
+            words += f"; ours is {median:.2f} times as fast ({low:.2f} to {high:.2f})"
         print(words)
 
 

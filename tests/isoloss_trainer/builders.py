@@ -30,7 +30,7 @@ from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.world import World
@@ -220,7 +220,7 @@ def stop_during_step(step: int) -> Iterator[Interruption]:
     interruption = Interruption()
     original, steps = Learner.step, itertools.count(1)
 
-    def counted(self: Learner, batch: torch.Tensor, tokens: int) -> torch.Tensor:
+    def counted(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
         interruption.requested = next(steps) >= step
         return original(self, batch, tokens)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,13 @@ import torch
 import isoloss_trainer.launch as launch
 import isoloss_trainer.world as world
 from isoloss_contract import layout
-from isoloss_contract.records import EvaluationConfig, ExitCode, TrainTask
+from isoloss_contract.records import (
+    EvaluationConfig,
+    ExitCode,
+    Outcome,
+    PointResult,
+    TrainTask,
+)
 from isoloss_contract.store import Store
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import BadConfiguration
@@ -194,3 +201,80 @@ def test_processes_stopped_at_random_moments_end_with_the_same_bytes(
     store.remove(layout.point_folder(task.point.key))
     assert start(task, processes, tmp_path).wait(500) == 0
     assert store.read(path) == interrupted
+
+
+RANK_1 = """
+import os, sys
+import isoloss_trainer.checkpoint as checkpoint
+import isoloss_trainer.evaluation as evaluation
+from isoloss_trainer.__main__ import main
+if os.environ["RANK"] == "1":
+    {patch}
+sys.exit(main(["train"]))
+"""
+NO_READING = "checkpoint.Checkpoints.newest = None"
+NO_MEMORY = """
+    def refuse(*_):
+        raise evaluation.OutOfMemory("OutOfMemory", "one sequence does not fit: CUDA out of memory")
+    evaluation.fitting_losses = refuse
+"""
+
+
+def train_with(
+    task: TrainTask, patch: str, folder: Path
+) -> list[subprocess.CompletedProcess[str]]:
+    """Two processes, `patch` in the second."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": task.model_dump_json(),
+        "ISOLOSS_SCRATCH": str(folder),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": "2",
+    }
+    command = [sys.executable, "-c", RANK_1.format(patch=patch)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**environment, "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    texts = [process.communicate(timeout=500)[0] for process in processes]
+    return [
+        subprocess.CompletedProcess(command, process.returncode, text)
+        for process, text in zip(processes, texts, strict=True)
+    ]
+
+
+@pytest.mark.slow
+def test_one_process_reads_a_checkpoint_for_all(prepared: Prepared, tmp_path: Path) -> None:
+    first = train_task(prepared.manifest, prepared.uri, model=DEEPSEEK, tokens=512)
+    further = first.model_copy(update={"tokens": 1024})
+    for task in (first, further):
+        ends = train_with(task, NO_READING, tmp_path)
+        assert [end.returncode for end in ends] == [0, 0], ends
+    assert '"event": "resume", "tokens": 512' in ends[0].stdout
+    store, path = Store(prepared.uri), layout.point_trajectory(first.point.key)
+    resumed = store.read(path)
+    store.remove(layout.point_folder(first.point.key))
+    train_with(further, NO_READING, tmp_path)
+    assert store.read(path) == resumed
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_does_not_fit_in_another_process_gets_a_result(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    ends = train_with(task, NO_MEMORY, tmp_path)
+    assert [end.returncode for end in ends] == [ExitCode.OUT_OF_MEMORY] * 2, ends
+    path = layout.point_result(task.point.key)
+    result = Store(prepared.uri).read_record(path, PointResult)
+    assert result.outcome is Outcome.OUT_OF_MEMORY

@@ -20,8 +20,11 @@ from isoloss_contract.store import Store
 from isoloss_trainer import micro_batch, parameters
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
+from isoloss_trainer.memory import Fit
 from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.model import LanguageModel, build_network
+from isoloss_trainer.named_tensors import OtherLayout, Parts, layout_digest
+from isoloss_trainer.optimizer import second_moment_decay, time_constants
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import OutOfMemory
@@ -76,7 +79,7 @@ class TransformersLoop:
 
     def take_biases(self, run: PointRun) -> None:
         """Those that our routers use; transformers never updates them."""
-        for bias, ours in zip(self.biases, run.learner.balance.biases, strict=True):
+        for bias, ours in zip(self.biases, run.learner.balance.biases.values(), strict=True):
             bias.copy_(ours)
 
 
@@ -90,7 +93,7 @@ def test_200_steps_follow_the_transformers_loop(prepared: Prepared) -> None:
     theirs = TransformersLoop(run)
     worst = 0.0
     for number, batch in enumerate(batches(run, 200), 1):
-        found = float(run.learner.step(batch, number * run.batch_tokens))
+        found = float(run.learner.step(batch, number * run.batch_tokens).loss)
         worst = max(worst, abs(found - theirs.step(batch)))
     assert worst < 0.003
 
@@ -109,7 +112,7 @@ def test_each_of_200_steps_equals_the_transformers_loops(
     for number, batch in enumerate(batches(run, 200), 1):
         theirs.take_biases(run)
         before = flat(theirs.network)
-        found = float(run.learner.step(batch, number * run.batch_tokens))
+        found = float(run.learner.step(batch, number * run.batch_tokens).loss)
         assert found == pytest.approx(theirs.step(batch), abs=1e-4)
         after = flat(run.learner.model.network)
         assert (flat(theirs.network) - after).norm() < 1e-3 * (after - before).norm()
@@ -136,7 +139,8 @@ def test_bfloat16_compute_keeps_float32_weights_and_follows_float32(prepared: Pr
         run = point_run(prepared, precision=precision)
         steps = enumerate(batches(run, 40), 1)
         losses[precision] = [
-            float(run.learner.step(batch, number * run.batch_tokens)) for number, batch in steps
+            float(run.learner.step(batch, number * run.batch_tokens).loss)
+            for number, batch in steps
         ]
         assert run.learner.tensors()["weights"].dtype == torch.float32
     assert next(run.learner.model.parameters()).dtype == torch.bfloat16
@@ -152,14 +156,17 @@ def test_bfloat16_experts_reach_the_grouped_product(prepared: Prepared) -> None:
     assert all(p.dtype == torch.bfloat16 and p.data_ptr() % 16 == 0 for p in experts)
 
 
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
 def test_the_body_compiles_as_one_graph_with_the_same_gradients(
-    prepared: Prepared, model: dict[str, Any]
+    prepared: Prepared, model: dict[str, Any], recompute: bool
 ) -> None:
     runs = [point_run(prepared, model=model, precision="bf16") for _ in range(2)]
+    if recompute:
+        runs[1].learner.start_recomputing()
     runs[1].learner.model.body.compile(backend="aot_eager", dynamic=False, fullgraph=True)
     (batch,) = batches(runs[0], 1)
-    losses = [float(run.learner.step(batch, 128)) for run in runs]
+    losses = [float(run.learner.step(batch, 128).loss) for run in runs]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
     first, second = (run.learner.tensors()["weights"] for run in runs)
     torch.testing.assert_close(first, second, rtol=0, atol=2e-3)
@@ -178,12 +185,12 @@ def refuse_above(monkeypatch: pytest.MonkeyPatch, sequences: int) -> list[int]:
     original = LanguageModel.summed_loss
 
     def summed_loss(
-        self: LanguageModel, inputs: torch.Tensor, targets: torch.Tensor, scale: float
-    ) -> torch.Tensor:
+        self: LanguageModel, inputs: torch.Tensor, *others: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         tried.append(len(inputs))
         if len(inputs) > sequences:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(self, inputs, targets, scale)
+        return original(self, inputs, *others)
 
     monkeypatch.setattr(LanguageModel, "summed_loss", summed_loss)
     return tried
@@ -195,11 +202,51 @@ def test_out_of_memory_halves_the_micro_batch_and_nothing_else(
     run = point_run(prepared, model=DEEPSEEK)
     (batch,) = batches(run, 1)
     reference = point_run(prepared, model=DEEPSEEK, task={"micro_batch_halvings": 2})
-    wanted = float(reference.learner.step(batch, 128))
+    wanted = float(reference.learner.step(batch, 128).loss)
     tried = refuse_above(monkeypatch, 1)
-    assert float(run.learner.step(batch, 128)) == wanted
+    assert float(run.learner.step(batch, 128).loss) == wanted
     assert tried == [4, 2, 1, 1, 1, 1]
     assert torch.equal(run.learner.tensors()["weights"], reference.learner.tensors()["weights"])
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
+def test_layers_computed_twice_give_the_same_bits_and_count_once(
+    prepared: Prepared, model: dict[str, Any]
+) -> None:
+    runs = [point_run(prepared, model=model) for _ in range(2)]
+    runs[1].learner.start_recomputing()
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    layer = runs[1].learner.model.body.layers[0]
+    layer.self_attn.register_forward_pre_hook(count)
+    for number, batch in enumerate(batches(runs[0], 3), 1):
+        facts = [run.learner.step(batch, number * run.batch_tokens) for run in runs]
+        assert float(facts[0].loss) == float(facts[1].loss)
+    assert calls == 6
+    first, second = (run.learner.tensors() for run in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert runs[0].learner.balance.take_load() == runs[1].learner.balance.take_load()
+
+
+def test_what_fits_by_no_other_way_is_computed_twice(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = point_run(prepared)
+    (batch,) = batches(run, 1)
+    original = LanguageModel.summed_loss
+
+    def refuse(self: LanguageModel, inputs: torch.Tensor, *others: Any) -> Any:
+        if not run.learner.recompute:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, inputs, *others)
+
+    monkeypatch.setattr(LanguageModel, "summed_loss", refuse)
+    run.learner.step(batch, 128)
+    assert (run.learner.micro_batch, run.learner.recompute) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +275,10 @@ def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = train_task(prepared.manifest, prepared.uri, batch_size=64).point
-    monkeypatch.setattr(micro_batch, "_fitting_tokens", lambda *_: 64 * SEQUENCE_LENGTH)
-    config = build_network(LLAMA).config
-    assert micro_batch.first_guess(config, point, World(), 2) == 16
-    assert micro_batch.first_guess(config, point, World(device="cuda:0"), 2) == 64
+    monkeypatch.setattr(micro_batch, "_fitting", lambda *_: Fit(64, recompute=False))
+    network = build_network(LLAMA)
+    assert micro_batch.first_guess(network, point, World(), 2).sequences == 16
+    assert micro_batch.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
 
 
 def test_exchanging_weights_by_pieces_exchanges_all(
@@ -339,7 +386,7 @@ def test_biases_move_towards_underloaded_experts(prepared: Prepared) -> None:
 
     learner.balance.finish_step = look  # type: ignore[method-assign]
     learner.step(batch, 128)
-    (count,), (bias,) = counts, learner.balance.biases
+    (count,), (bias,) = counts, learner.balance.biases.values()
     assert count.sum() == 4 * SEQUENCE_LENGTH * 2
     assert torch.equal(torch.sign(bias), torch.sign(count.mean() - count))
 
@@ -391,17 +438,10 @@ def test_shares_cover_everything_once() -> None:
         assert [i for part in parts for i in range(13)[part]] == list(range(13))
 
 
-def test_a_learner_refuses_the_tensors_of_another_model(prepared: Prepared) -> None:
-    one, other = point_run(prepared), point_run(prepared, model=DEEPSEEK)
-    with pytest.raises((KeyError, RuntimeError)):
-        other.learner.restore(one.learner.tensors())
-    assert isinstance(one.learner, Learner)
-
-
 def test_averaged_weights_route_by_averaged_biases(prepared: Prepared) -> None:
     run = point_run(prepared, model=DEEPSEEK)
     learner = run.learner
-    (bias,) = learner.balance.biases
+    (bias,) = learner.balance.biases.values()
     mean = bias.clone()
     for number, batch in enumerate(batches(run, 5), 1):
         tokens = number * run.batch_tokens
@@ -413,4 +453,106 @@ def test_averaged_weights_route_by_averaged_biases(prepared: Prepared) -> None:
     with learner.averaged():
         torch.testing.assert_close(bias, mean)
     assert torch.equal(bias, raw)
-    assert "averaged_router_bias_000" in learner.tensors()
+    (name,) = learner.balance.biases
+    assert f"averaged.{name}" in learner.tensors()
+
+
+def saved(learner: Learner) -> Parts:
+    """What a checkpoint keeps, in copies of its own."""
+    parts = learner.copied()
+    assert parts is not None
+    return {
+        part: {name: tensor.clone() for name, tensor in tensors.items()}
+        for part, tensors in parts.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(LLAMA, DEEPSEEK), (LLAMA, {**LLAMA, "intermediate_size": 96})]
+)
+def test_a_learner_refuses_the_tensors_of_another_model_by_name(
+    prepared: Prepared, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    parts = saved(point_run(prepared, model=one).learner)
+    with pytest.raises(OtherLayout, match=r"weights: model\.layers\.0\..*start over") as caught:
+        point_run(prepared, model=other).learner.restore(parts)
+    assert caught.value.field == "podTemplate"
+
+
+def test_tensors_are_restored_by_name_whatever_the_order_of_layers(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as another version of transformers may build them in."""
+    run = point_run(prepared, model=DEEPSEEK)
+    for number, batch in enumerate(batches(run, 2), 1):
+        run.learner.step(batch, number * run.batch_tokens)
+    parts = saved(run.learner)
+    original = torch.nn.Module.named_parameters
+
+    def reversed_order(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+        return reversed(list(original(self, *arguments, **options)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.Module, "named_parameters", reversed_order)
+        other = point_run(prepared, model=DEEPSEEK, seed=1)
+    other.learner.restore(parts)
+    assert layout_digest(saved(other.learner)) == layout_digest(parts)
+    (batch,) = batches(run, 1)
+    ours, theirs = (r.learner.step(batch, 384) for r in (run, other))
+    assert float(ours.loss) == pytest.approx(float(theirs.loss), abs=1e-6)
+    for part, tensors in saved(run.learner).items():
+        for name, tensor in tensors.items():
+            found = saved(other.learner)[part][name]
+            torch.testing.assert_close(found, tensor, rtol=1e-4, atol=1e-6)
+
+
+# --------------------------------------------------------------------------------- the optimizer
+
+
+def test_time_constants_in_tokens_are_the_same_at_every_batch_size(prepared: Prepared) -> None:
+    in_tokens = OptimizerConfig(second_moment_tokens=50_000, weight_decay_tokens=10**7)
+    for changes in ({}, {"batch_size": 16}, {"learning_rate": 1e-4}):
+        point = train_task(prepared.manifest, prepared.uri, optimizer=in_tokens, **changes).point
+        found = time_constants(point)
+        assert found.second_moment_tokens == pytest.approx(50_000)
+        assert found.weight_decay_tokens == pytest.approx(1e7)
+        assert 0 < second_moment_decay(point) < 1
+
+
+def test_constants_per_step_are_stated_in_tokens(prepared: Prepared) -> None:
+    """As an average keeps 1/e of itself over one."""
+    optimizer = OptimizerConfig(beta1=0.0, beta2=math.exp(-0.01), weight_decay=0.1)
+    point = train_task(
+        prepared.manifest, prepared.uri, optimizer=optimizer, learning_rate=1e-3
+    ).point
+    found = time_constants(point)
+    assert found.first_moment_tokens is None
+    assert found.second_moment_tokens == pytest.approx(100 * 4 * SEQUENCE_LENGTH)
+    assert found.weight_decay_tokens == pytest.approx(1e4 * 4 * SEQUENCE_LENGTH)
+
+
+def test_a_step_states_loss_offset_and_norm(prepared: Prepared) -> None:
+    run = point_run(prepared)
+    theirs = TransformersLoop(run)
+    (batch,) = batches(run, 1)
+    logits = theirs.network(batch[:, :-1], use_cache=False).logits
+    offset = float(logits.detach().logsumexp(-1).mean())
+    loss = theirs.network(batch, labels=batch, use_cache=False).loss
+    loss.backward()
+    norm = float(torch.nn.utils.get_total_norm([p.grad for p in theirs.network.parameters()]))
+    found = run.learner.step(batch, 128)
+    assert [float(fact) for fact in found] == pytest.approx(
+        [float(loss.detach()), offset, norm], rel=1e-4
+    )
+
+
+def test_a_penalty_keeps_offsets_small_and_is_no_part_of_the_loss(prepared: Prepared) -> None:
+    runs = [point_run(prepared, optimizer=OptimizerConfig(z_loss=z)) for z in (0.0, 0.1)]
+    first: list[float] = []
+    offsets = []
+    for run in runs:
+        facts = [run.learner.step(b, i * 128) for i, b in enumerate(batches(run, 30), 1)]
+        first.append(float(facts[0].loss))
+        offsets.append(abs(float(facts[-1].offset)))
+    assert first[0] == first[1]
+    assert offsets[1] < 0.9 * offsets[0]

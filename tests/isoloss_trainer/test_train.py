@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import platform
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from isoloss_contract.records import (
     Claimant,
     EvaluationConfig,
     ExitCode,
+    OptimizerConfig,
     Outcome,
     PointConfig,
     PointResult,
@@ -33,7 +35,8 @@ from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.kernels import deterministic_kernels
+from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import take_into_average
 from isoloss_trainer.run import PointRun
@@ -48,6 +51,7 @@ from isoloss_trainer.termination import (
     explain,
 )
 from isoloss_trainer.train import train
+from isoloss_trainer.training_state import MicroBatch
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -143,6 +147,55 @@ def test_the_same_point_gives_the_same_bytes(prepared: Prepared, model: dict[str
     forget(prepared, task)
     run(task)
     assert trajectory(task) == first
+
+
+def test_deterministic_kernels_are_in_force_during_the_run_alone(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU the bytes are those of any run: its kernels are all deterministic."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    run(task)
+    wanted = trajectory(task)
+    forget(prepared, task)
+    original, in_force = Learner.step, []
+
+    def step(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
+        in_force.append(torch.are_deterministic_algorithms_enabled())
+        return original(self, batch, tokens)
+
+    monkeypatch.setattr(Learner, "step", step)
+    run(task.model_copy(update={"deterministic": True}))
+    assert all(in_force)
+    assert in_force
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert trajectory(task) == wanted
+
+
+def test_a_kernel_that_cannot_be_deterministic_is_a_refusal() -> None:
+    message = "cumsum_cuda_kernel does not have a deterministic implementation"
+    with pytest.raises(BadConfiguration, match="cumsum") as caught, deterministic_kernels(True):
+        raise RuntimeError(message)
+    assert caught.value.field == "deterministic"
+    with pytest.raises(RuntimeError), deterministic_kernels(False):
+        raise RuntimeError(message)
+
+
+def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared) -> None:
+    clipped = train_task(
+        prepared.manifest, prepared.uri, optimizer=OptimizerConfig(gradient_clip=1e-3)
+    )
+    run(clipped)
+    for row in rows(clipped):
+        assert row.clipped_share == 1.0
+        assert row.gradient_norm is not None
+        assert row.gradient_norm > 1e-3
+        assert row.logit_offset == pytest.approx(math.log(384), abs=1.5)
+    never = train_task(
+        prepared.manifest, prepared.uri, optimizer=OptimizerConfig(gradient_clip=1e3)
+    )
+    result = run(never)
+    assert [row.clipped_share for row in rows(never)] == [0.0] * 4
+    assert result.time_constants.weight_decay_tokens == pytest.approx(128 / (3e-3 * 0.01))
 
 
 def test_seeds_differ(prepared: Prepared) -> None:
@@ -287,6 +340,74 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     assert run(task).attempts == 3
 
 
+def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> None:
+    task = train_task(prepared.manifest, prepared.uri, model=DEEPSEEK)
+    stop_at(task, 2)
+    found = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, quiet()).newest()
+    assert found is not None
+    network = build_network(DEEPSEEK)
+    names = {name for name, _ in network.named_parameters()}
+    for part in ("weights", "averaged_weights", "first_moment", "second_moment"):
+        assert set(found.parts[part]) == names
+    assert set(found.parts["others"]) == {
+        "optimizer_steps",
+        "model.layers.1.mlp.gate.e_score_correction_bias",
+    }
+    assert found.manifest.versions["torch"] == version("torch")
+
+
+def test_a_checkpoint_of_another_layout_is_refused_and_not_lost(prepared: Prepared) -> None:
+    """As if transformers had renamed a module; starting over would throw the run away."""
+    task = train_task(prepared.manifest, prepared.uri)
+    stop_at(task, 2)
+    original = torch.nn.Module.named_parameters
+
+    def renamed(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+        for name, parameter in original(self, *arguments, **options):
+            yield name.replace("self_attn", "attention"), parameter
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.Module, "named_parameters", renamed)
+        with pytest.raises(BadConfiguration, match=r"model\.layers\.0\.attention.*not at all"):
+            run(task)
+    assert run(task).attempts == 2
+
+
+def test_a_micro_batch_once_halved_stays_so_after_a_resume(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of other parts round differently: the bytes would depend on when the run was stopped."""
+    original = LanguageModel.summed_loss
+
+    def refuse_four(self: LanguageModel, inputs: torch.Tensor, *others: Any) -> Any:
+        if len(inputs) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, inputs, *others)
+
+    task = train_task(prepared.manifest, prepared.uri)
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModel, "summed_loss", refuse_four)
+        run(task)
+        wanted = trajectory(task)
+        forget(prepared, task)
+        stop_at(task, 5)
+    assert run(task).micro_batch == 2
+    assert trajectory(task) == wanted
+
+
+def test_a_micro_batch_of_another_place_is_forgotten(prepared: Prepared) -> None:
+    """One for an accelerator, or for more processes, says nothing about this one."""
+    task = train_task(prepared.manifest, prepared.uri)
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    for processes, accelerated, wanted in ((1, False, 1), (8, False, 4), (1, True, 4)):
+        point_run = PointRun(attempt(task, data))
+        point_run.state.micro_batch = MicroBatch(
+            sequences=1, processes=processes, accelerated=accelerated
+        )
+        point_run._keep_micro_batch()
+        assert point_run.learner.micro_batch == wanted
+
+
 def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -375,11 +496,11 @@ def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
     """The last step's own loss is that of the weights before it, so that it does not show them."""
     original = Learner.step
 
-    def step(self: Learner, batch: torch.Tensor, tokens: int) -> torch.Tensor:
-        loss = original(self, batch, tokens)
+    def step(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
+        facts = original(self, batch, tokens)
         if tokens == 1920:
             self.tensors()["weights"].fill_(float("nan"))
-        return loss
+        return facts
 
     monkeypatch.setattr(Learner, "step", step)
     task = train_task(prepared.manifest, prepared.uri, tokens=1920)

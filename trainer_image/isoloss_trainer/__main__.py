@@ -1,6 +1,6 @@
 """The process: reads the task, runs it, and ends with an exit code and a termination message.
 
-`export` is for people: it takes arguments instead of a task.
+`export` and `plan` are for people: the first takes arguments instead of a task, the second runs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import BadConfiguration, explain, write_message
 from isoloss_trainer.world import World
 
-EXPORT = "export"
+EXPORT, PLAN = "export", "plan"
 _TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
 
 
@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == EXPORT:
             message = _export(options, log)
+        elif options.command == PLAN:
+            return _print_plan(_task(options))
         else:
             task = _task(options)
             processes = 1 if isinstance(task, PrepareTask) else processes_to_start()
@@ -64,8 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="isoloss-trainer", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for kind in ("prepare", "train", "evaluate"):
-        command = commands.add_parser(kind, help=f"run a task of kind {kind}")
+    helps = {kind: f"run a task of kind {kind}" for kind in ("prepare", "train", "evaluate")}
+    for kind, words in {**helps, PLAN: "say what a train task needs of memory"}.items():
+        command = commands.add_parser(kind, help=words)
         command.add_argument("--task", type=Path, help=f"task file; default: ${TASK_VARIABLE}")
     command = commands.add_parser(EXPORT, help="write a point as a Hugging Face directory")
     command.add_argument("store", help="URI of the sweep's store, as in spec.storage.uri")
@@ -95,9 +98,18 @@ def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise BadConfiguration("BadTask", f"{field}: {first['msg']}", field) from error
-    if task.kind != options.command:
+    if task.kind != ("train" if options.command == PLAN else options.command):
         raise BadConfiguration("BadTask", f"the task is of kind {task.kind}", "kind")
     return task
+
+
+def _print_plan(task: PrepareTask | TrainTask | EvaluateTask) -> int:
+    """Print which accelerators a train task fits on; nothing is run."""
+    from isoloss_trainer.plan import plan
+
+    assert isinstance(task, TrainTask)
+    print(plan(task))
+    return int(ExitCode.SUCCEEDED)
 
 
 def _run(

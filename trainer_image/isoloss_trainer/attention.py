@@ -41,9 +41,10 @@ def register() -> None:
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, no_mask)
 
 
-def preferred_kernels(world: World) -> AbstractContextManager[Any]:
+def preferred_kernels(world: World, *, deterministic: bool = False) -> AbstractContextManager[Any]:
     """On an accelerator, prefer cuDNN's attention to flash, and flash to the rest: torch prefers
-    flash, which is about half as fast on Hopper."""
+    flash, which is about half as fast on Hopper. Of the fast ones, flash alone has a backward pass that
+    gives equal bits each time."""
     if world.on_cpu:
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -54,6 +55,8 @@ def preferred_kernels(world: World) -> AbstractContextManager[Any]:
         SDPBackend.EFFICIENT_ATTENTION,
         SDPBackend.MATH,
     ]
+    if deterministic:
+        order = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
 
 
@@ -91,7 +94,7 @@ def causal_attention(
     groups = getattr(module, "num_key_value_groups", 1)
     size = value.shape[-1]
     value = _padded(value, query.shape[-1])
-    if query.device.type != "cuda" and groups > 1:
+    if query.device.type == "cpu" and groups > 1:
         # The CPU kernel is several times faster on repeated heads than on grouped ones.
         key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
         groups = 1

@@ -10,6 +10,8 @@ depend on how a batch is split.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,8 +29,12 @@ class ExpertBalance:
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         self._length = sequence_length
-        self._routers = [m for m in network.modules() if type(m).__name__.endswith("Router")]
-        self._routers = [m for m in self._routers if hasattr(m, "num_experts")]
+        routers = {
+            name: module
+            for name, module in network.named_modules()
+            if type(module).__name__.endswith("Router") and hasattr(module, "num_experts")
+        }
+        self._names, self._routers = list(routers), list(routers.values())
         self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
         self.counts = [
             torch.zeros(router.num_experts, dtype=torch.float32, device=router.weight.device)
@@ -37,8 +43,11 @@ class ExpertBalance:
         """Tokens sent to each expert in the current step, per layer."""
         self._loads = [torch.zeros_like(count) for count in self.counts]
         self._penalties: list[torch.Tensor] = []
-        self.averaged_biases = [bias.clone() for bias in self.biases]
-        """What the averaged weights route by."""
+        self._in_backward_pass = False
+        self.averaged_biases = {
+            f"averaged.{name}": bias.clone() for name, bias in self.biases.items()
+        }
+        """What the averaged weights route by, by name."""
         for number, router in enumerate(self._routers):
             router.register_forward_hook(self._hook(number))
 
@@ -46,23 +55,42 @@ class ExpertBalance:
         return bool(self._routers)
 
     @property
-    def biases(self) -> list[torch.Tensor]:
-        """The correction biases, part of the training state."""
-        return [getattr(r, BIAS_NAME) for r in self._routers if hasattr(r, BIAS_NAME)]
+    def biases(self) -> dict[str, torch.Tensor]:
+        """The correction biases by name, part of the training state; empty where there are none."""
+        routers = zip(self._names, self._routers, strict=True)
+        return {
+            f"{name}.{BIAS_NAME}": getattr(router, BIAS_NAME)
+            for name, router in routers
+            if hasattr(router, BIAS_NAME)
+        }
 
     def _hook(self, number: int) -> Any:
         def note(router: nn.Module, _inputs: Any, outputs: Any) -> None:
             if not router.training:
                 return
             logits, _weights, chosen = outputs
+            if not hasattr(router, BIAS_NAME) and self._loss_weight:
+                # Also in a layer that is computed again: its backward pass needs what this keeps.
+                penalty = _sequence_penalty(logits, chosen, self._length)
+                if not self._in_backward_pass:
+                    self._penalties.append(penalty)
+            if self._in_backward_pass:
+                return
             flat = chosen.reshape(-1)
             # Not bincount, which waits for the device to learn the size of its result.
             ones = torch.ones_like(flat, dtype=torch.float32)
             self.counts[number].scatter_add_(0, flat, ones)
-            if not hasattr(router, BIAS_NAME) and self._loss_weight:
-                self._penalties.append(_sequence_penalty(logits, chosen, self._length))
 
         return note
+
+    @contextmanager
+    def backward_pass(self) -> Iterator[None]:
+        """What routers decide in this block has been counted: layers are computed for the second time."""
+        self._in_backward_pass = True
+        try:
+            yield
+        finally:
+            self._in_backward_pass = False
 
     def take_penalty(self, scale: float) -> torch.Tensor | None:
         """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""
@@ -90,9 +118,13 @@ class ExpertBalance:
             load += count
             count.zero_()
 
+    def averages_and_biases(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each averaged bias with the one it averages."""
+        return zip(self.averaged_biases.values(), self.biases.values(), strict=True)
+
     def swap_averaged(self) -> None:
         """Exchange the biases with the averaged ones, in place."""
-        for bias, averaged in zip(self.biases, self.averaged_biases, strict=True):
+        for averaged, bias in self.averages_and_biases():
             kept = bias.clone()
             bias.copy_(averaged)
             averaged.copy_(kept)

@@ -1,6 +1,8 @@
 """Training state in the store: safetensors files, manifest last, written in the background.
 
-A checkpoint exists when its manifest does. A broken one is skipped for the one before it.
+A checkpoint exists when its manifest does. A broken one is skipped for the one before it. A whole one
+whose tensors have other names or shapes is refused: another version of a package built the model, and
+starting over would lose the run.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
-import torch
 from pydantic import Field
 from safetensors.torch import load, save
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -18,6 +20,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import Digest, Record, Tokens
 from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
 from isoloss_trainer.log import Log
+from isoloss_trainer.named_tensors import Parts, Tensors, layout_digest
 from isoloss_trainer.training_state import TrainingState
 
 PATIENCE_SECONDS = 300.0
@@ -25,11 +28,9 @@ PATIENCE_SECONDS = 300.0
 RETRY_SECONDS = 2.0
 """… and how long to wait between two tries."""
 
-Tensors = dict[str, torch.Tensor]
-
 
 class StateFile(Record):
-    """One tensor of the state."""
+    """One part of the state (named_tensors.Parts)."""
 
     bytes: int = Field(ge=0)
     sha256: Digest
@@ -41,7 +42,18 @@ class CheckpointManifest(Record):
     key: Digest
     tokens: Tokens
     state: TrainingState
+    layout: Digest
+    """Of the names and shapes of all tensors; their order means nothing."""
+    versions: dict[str, str]
+    """Of the packages that wrote it."""
     files: dict[str, StateFile]
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint as it was read."""
+
+    manifest: CheckpointManifest
+    parts: Parts
 
 
 class Checkpoints:
@@ -54,7 +66,7 @@ class Checkpoints:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def newest(self) -> tuple[TrainingState, Tensors] | None:
+    def newest(self) -> Checkpoint | None:
         """The newest intact checkpoint; None where there is none."""
         for name in reversed(self._store.names(self._folder)):
             try:
@@ -65,19 +77,16 @@ class Checkpoints:
                 self._log.event("checkpoint-unusable", checkpoint=name, reason=str(error)[:300])
         return None
 
-    def save(self, state: TrainingState, tokens: int, tensors: Tensors) -> None:
-        """Copy the state and write it in the background.
+    def save(
+        self, state: TrainingState, tokens: int, parts: Parts, versions: dict[str, str]
+    ) -> None:
+        """Write the state in the background; `parts` must not change until then (`wait`).
 
-        Training stands still for the copy alone, or until the checkpoint before is written. Raises
-        the error of that write, if it failed.
+        Raises the error of the write before, if it failed.
         """
         self.wait()
         state = state.model_copy(deep=True)
-        copied = {
-            name: tensor.detach().to("cpu", copy=True).contiguous()
-            for name, tensor in tensors.items()
-        }
-        self._pending = self._writer.submit(self._write, state, tokens, copied)
+        self._pending = self._writer.submit(self._write, state, tokens, parts, versions)
 
     def wait(self) -> None:
         """Wait for the checkpoint being written; raises the error of that write, if it failed."""
@@ -94,14 +103,23 @@ class Checkpoints:
         self.wait()
         self._store.remove(self._folder)
 
-    def _write(self, state: TrainingState, tokens: int, tensors: Tensors) -> None:
+    def _write(
+        self, state: TrainingState, tokens: int, parts: Parts, versions: dict[str, str]
+    ) -> None:
         name = f"step-{state.step:010d}"
         folder = f"{self._folder}/{name}"
         files = {
-            part: self._write_tensor(f"{folder}/{part}.safetensors", part, tensor)
-            for part, tensor in tensors.items()
+            part: self._write_part(f"{folder}/{part}.safetensors", tensors)
+            for part, tensors in parts.items()
         }
-        manifest = CheckpointManifest(key=self._key, tokens=tokens, state=state, files=files)
+        manifest = CheckpointManifest(
+            key=self._key,
+            tokens=tokens,
+            state=state,
+            layout=layout_digest(parts),
+            versions=versions,
+            files=files,
+        )
         self._check()
         persist(lambda: self._store.write_record(self._manifest(name), manifest))
         self._remove_others(name)
@@ -126,23 +144,25 @@ class Checkpoints:
     def _manifest(self, name: str) -> str:
         return f"{self._folder}/{name}/manifest.json"
 
-    def _write_tensor(self, path: str, name: str, tensor: torch.Tensor) -> StateFile:
-        content = save({name: tensor})
+    def _write_part(self, path: str, tensors: Tensors) -> StateFile:
+        content = save(tensors)
         persist(lambda: self._store.write(path, content))
         return StateFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
-    def _read(self, name: str) -> tuple[TrainingState, Tensors]:
+    def _read(self, name: str) -> Checkpoint:
         folder = f"{self._folder}/{name}"
         manifest = self._store.read_record(self._manifest(name), CheckpointManifest)
         if manifest.key != self._key:
             raise ValueError("belongs to another point")
-        tensors: Tensors = {}
-        for tensor, file in manifest.files.items():
-            content = self._store.read(f"{folder}/{tensor}.safetensors", max_bytes=file.bytes)
+        parts: Parts = {}
+        for part, file in manifest.files.items():
+            content = self._store.read(f"{folder}/{part}.safetensors", max_bytes=file.bytes)
             if hashlib.sha256(content).hexdigest() != file.sha256:
-                raise ValueError(f"{tensor}: SHA-256 differs from the manifest's")
-            tensors[tensor] = load(content)[tensor]
-        return manifest.state, tensors
+                raise ValueError(f"{part}: SHA-256 differs from the manifest's")
+            parts[part] = load(content)
+        if layout_digest(parts) != manifest.layout:
+            raise ValueError("tensors differ from the manifest's layout")
+        return Checkpoint(manifest, parts)
 
 
 def persist(write: Callable[[], None]) -> None:

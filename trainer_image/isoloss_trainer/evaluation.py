@@ -98,21 +98,28 @@ def run_losses(
     """Loss of every target of `tokens` [sequences, S + 1]: [sequences * S], shared among processes.
 
     `check` is called before each micro-batch. On an accelerator the last batch is padded: code is
-    compiled for one shape.
+    compiled for one shape. Raises OutOfMemory in every process where a sequence does not fit in one.
     """
     device = world.device
     found = torch.zeros(len(tokens), tokens.shape[1] - 1, device=device)
     mine = world.share(len(tokens))
+    refusal: OutOfMemory | None = None
     for number in range(world.rounds(len(tokens), micro_batch)):
         check()
         start = mine.start + number * micro_batch
         end = min(start + micro_batch, mine.stop)
-        if start >= end:
+        if start >= end or refusal is not None:
             continue
         filled = end if world.on_cpu else start + micro_batch
         rows = np.arange(start, filled) % len(tokens)
         batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)
-        found[start:end] = fitting_losses(losses, batch[:, :-1], batch[:, 1:])[: end - start]
+        try:
+            found[start:end] = fitting_losses(losses, batch[:, :-1], batch[:, 1:])[: end - start]
+        except OutOfMemory as error:
+            refusal = error
+    # Agreed on: a process that left alone would keep the others waiting for its part of the sum.
+    if world.any(refusal is not None):
+        raise refusal or OutOfMemory("OutOfMemory", "one sequence does not fit in another process")
     world.sum(found)
     return found.double().cpu().numpy().ravel()
 

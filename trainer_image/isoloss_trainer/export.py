@@ -72,18 +72,18 @@ def _trained(
             "once a point is done"
         )
         raise BadData("NoCheckpoint", message, "key")
-    state, tensors = found
+    step = found.manifest.state.step
     # float32, so that the master weights are written and not the copy that computes.
     learner = Learner(
         build_network(point.model, seed=0),
         point.model_copy(update={"precision": "float32"}),
         World(),
     )
-    learner.restore(tensors)
+    learner.restore(found.parts)
     if weights == "raw":
-        return state.step, _copied(learner, point)
+        return step, _copied(learner, point)
     with learner.averaged():
-        return state.step, _copied(learner, point)
+        return step, _copied(learner, point)
 
 
 @torch.no_grad()

@@ -1,12 +1,44 @@
-"""Which kernels compute a model: logged once at the start, because a slow fallback says nothing."""
+"""Which kernels compute a model: logged once at the start, because a slow fallback says nothing; and,
+where equal bits matter more than speed, only those that give them."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend
+
+from isoloss_trainer.termination import BadConfiguration
+
+
+@contextmanager
+def deterministic_kernels(wanted: bool) -> Iterator[None]:
+    """Where `wanted`, torch uses only kernels that give equal bits for equal input on the same device.
+
+    Before the first product of matrices: cuBLAS reads its variable once. Raises BadConfiguration where the
+    model needs a kernel that has no such form.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # Off: filling new memory catches reads of it before it is written, at the price of writing it twice.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        message = f"the model needs a kernel that is not deterministic: {error}"
+        raise BadConfiguration("NotDeterministic", message[:600], "deterministic") from error
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
 def describe_kernels(network: Any, sequence_length: int, *, compiled: bool) -> dict[str, str]:

@@ -34,6 +34,18 @@ class LanguageModel(nn.Module):
         """Compile the body for one fixed shape; the chunked loss stays outside."""
         self.body.compile(dynamic=False, fullgraph=True)
 
+    def recompute_layers(self) -> None:
+        """Keep each layer's input alone for the backward pass, which computes the layer again.
+
+        Raises BadConfiguration for a model that transformers cannot do this for.
+        """
+        try:
+            self.network.gradient_checkpointing_enable(
+                {"use_reentrant": False, "preserve_rng_state": False}
+            )
+        except ValueError as error:
+            raise BadConfiguration("BadModel", str(error), FIELD) from error
+
     @property
     def head(self) -> torch.Tensor:
         """The output matrix [vocabulary, width]."""
@@ -46,11 +58,12 @@ class LanguageModel(nn.Module):
         return states.flatten(0, 1)
 
     def summed_loss(
-        self, inputs: torch.Tensor, targets: torch.Tensor, scale: float
-    ) -> torch.Tensor:
-        """`scale` times the summed loss of [batch, S] tokens, for training."""
+        self, inputs: torch.Tensor, targets: torch.Tensor, scale: float, z_loss: float = 0.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`scale` times the summed loss and offset of [batch, S] tokens, for training (loss.py)."""
         chunk = chunk_tokens(self.head.shape[0], inputs.device)
-        return summed_loss(self.hidden(inputs), self.head, targets.flatten(), scale, chunk)
+        hidden = self.hidden(inputs)
+        return summed_loss(hidden, self.head, targets.flatten(), scale, chunk, z_loss)
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of every token, float32 [batch, S], on the head's device: layers may be on several."""

@@ -3,12 +3,20 @@
 Optimizer step, clipping, averaging and the sum over devices are then single operations instead of
 loops over hundreds of tensors. With bfloat16 compute, the model uses a bfloat16 copy of the float32
 master weights.
+
+Of several processes, each has the master weights of its own part of the buffer, and with them the
+optimizer's state (ZeRO, stage 1: Rajbhandari et al. 1910.02054): the sum of the gradients hands each
+process its part, and publishing the weights joins the parts. Together these move as many bytes as a sum
+that every process gets whole.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import nn
+
+from isoloss_trainer.named_tensors import Tensors
+from isoloss_trainer.world import World
 
 ALIGNMENT = 64
 """In elements: grouped matrix products need their operands on 16-byte boundaries."""
@@ -19,25 +27,30 @@ SWAPPED = 2**24
 
 
 class FlatParameters:
-    """Makes the parameters of `model` views into one buffer, and their gradients into another.
+    """Makes the parameters of `model` views into one buffer of `size` elements, and their gradients into
+    another.
 
-    `master` and `gradient` are float32 vectors of `size` elements on the model's device. The padding
+    `master` is float32: this process's part of the weights, all of them where it is alone. The padding
     between parameters is zero and stays zero.
     """
 
-    def __init__(self, model: nn.Module, compute: torch.dtype) -> None:
-        self._parameters = list(model.parameters())
-        device = self._parameters[0].device
+    def __init__(self, model: nn.Module, compute: torch.dtype, world: World) -> None:
+        named = dict(model.named_parameters())
+        self._names, self._parameters = list(named), list(named.values())
+        self._world = world
         sizes = [-(-p.numel() // ALIGNMENT) * ALIGNMENT for p in self._parameters]
-        self.size = sum(sizes)
-        self.master = torch.zeros(self.size, dtype=torch.float32, device=device)
         self._offsets = [sum(sizes[:i]) for i in range(len(sizes))]
-        for parameter, view in self._views(self.master):
+        unit = ALIGNMENT * world.size
+        self.size = -(-sum(sizes) // unit) * unit
+        weights = torch.zeros(self.size, dtype=torch.float32, device=self._parameters[0].device)
+        for parameter, view in self._views(weights):
             view.copy_(parameter.detach())
-        self.gradient = torch.zeros_like(self.master)
         self._mixed = compute != torch.float32
-        self._compute = self.master.to(compute) if self._mixed else self.master
-        self._compute_gradient = torch.zeros_like(self._compute) if self._mixed else self.gradient
+        self._compute = weights.to(compute) if self._mixed else weights
+        part = weights[world.part(self.size)]
+        self.master = part.clone() if self._mixed and world.size > 1 else part
+        self._gradient = torch.zeros_like(weights)
+        self._compute_gradient = torch.zeros_like(self._compute) if self._mixed else self._gradient
         for parameter, view in self._views(self._compute):
             parameter.data = view
         for parameter, view in self._views(self._compute_gradient):
@@ -49,22 +62,33 @@ class FlatParameters:
             for p, offset in zip(self._parameters, self._offsets, strict=True)
         ]
 
+    def named(self, buffer: torch.Tensor) -> Tensors:
+        """The parts of a vector of `size` elements by parameter name, in their shapes, not copied."""
+        views = self._views(buffer)
+        return {name: view for name, (_, view) in zip(self._names, views, strict=True)}
+
     def collect_gradient(self) -> None:
         """Add a micro-batch's bfloat16 gradients to the float32 sum; call after each micro-batch."""
         if self._mixed:
-            self.gradient += self._compute_gradient
+            self._gradient += self._compute_gradient
             self._compute_gradient.zero_()
 
     def clear_gradient(self) -> None:
         """Zero the gradients; call before each step."""
-        self.gradient.zero_()
+        self._gradient.zero_()
         if self._mixed:
             self._compute_gradient.zero_()
 
+    def summed_gradient(self) -> torch.Tensor:
+        """The gradient summed over all processes, of this process's part; all processes call this."""
+        return self._world.sum_parts(self._gradient)
+
     def publish(self) -> None:
-        """Copy the master weights to the model; call after each change of `master`."""
+        """Copy all processes' master weights to the model; call in each after a change of `master`."""
+        mine = self._compute[self._world.part(self.size)]
         if self._mixed:
-            self._compute.copy_(self.master)
+            mine.copy_(self.master)
+        self._world.join_parts(self._compute, mine)
 
     def swap(self, other: torch.Tensor) -> None:
         """Exchange the weights with `other`, in place, by pieces: a copy of all might not fit."""

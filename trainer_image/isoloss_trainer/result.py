@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from isoloss_contract.records import DomainLoss, Outcome, PointResult, TrajectoryRow
 from isoloss_trainer.evaluation import Loss, bytes_per_token
+from isoloss_trainer.optimizer import time_constants
 from isoloss_trainer.training_state import TrainingState
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def trajectory_row(
         averaged_loss_standard_error=_finite(averaged_loss.standard_error),
         domains={name: _domain(domains[name], averaged_domains[name]) for name in domains},
         training_loss=state.training_loss,
+        logit_offset=state.logit_offset,
+        gradient_norm=state.gradient_norm,
+        clipped_share=state.clipped_share,
     )
 
 
@@ -81,6 +85,7 @@ def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: byt
         accelerator_seconds=run.accelerator_seconds,
         accelerators=0 if world.on_cpu else world.size,
         micro_batch=run.learner.micro_batch,
+        time_constants=time_constants(run.point),
         attempts=run.state.attempts,
         versions=versions(),
         message=run.ending.message or _summary(run, rows[-1]),
@@ -99,5 +104,11 @@ def _summary(run: PointRun, last: TrajectoryRow) -> str:
 
 def versions() -> dict[str, str]:
     """Of Python and of the PACKAGES that compute a result."""
-    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **packages}
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"  # run from a checkout

@@ -15,7 +15,7 @@ from isoloss_trainer.checkpoint import Checkpoints, persist
 from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.kernels import describe_kernels
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.micro_batch import CPU_TOKENS
 from isoloss_trainer.model import (
     build_network,
@@ -24,14 +24,14 @@ from isoloss_trainer.model import (
     count_parameters,
 )
 from isoloss_trainer.reporter import Reporter, trajectory_text
-from isoloss_trainer.result import Ending, point_result, trajectory_row
+from isoloss_trainer.result import Ending, point_result, trajectory_row, versions
 from isoloss_trainer.schedule import evaluation_steps
 from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.termination import Interrupted, OutOfMemory
-from isoloss_trainer.training_state import TrainingState
+from isoloss_trainer.training_state import MicroBatch, TrainingState
 
-LOSSES_AT_ONCE = 16
-"""Losses are read from an accelerator this many steps at a time: each reading waits for it."""
+STEPS_AT_ONCE = 16
+"""What steps found out is read from an accelerator at once: each reading waits for it."""
 SUPERSEDED = 2
 """Reason to end that outranks a stop request: what another attempt writes must stand."""
 
@@ -73,7 +73,7 @@ class PointRun:
         self.ending = Ending(Outcome.SUCCEEDED)
         self._build()
         self._schedule()
-        self._unread_losses: list[torch.Tensor] = []
+        self._unread: list[StepFacts] = []
         self._final_rows: tuple[TrajectoryRow, ...] | None = None
         self._tokens_at_start = self._saved_step = 0
         self._earlier_seconds = 0.0
@@ -118,28 +118,55 @@ class PointRun:
     # ------------------------------------------------------------------------------- the loop
 
     def resume(self, checkpoints: Checkpoints) -> None:
-        """Continue from the newest checkpoint where there is one."""
-        found = checkpoints.newest()
-        if found is not None:
-            self.state, tensors = found
-            self.learner.restore(tensors)
+        """Continue from the newest checkpoint where there is one: rank 0 finds and reads it for all.
+
+        Raises OtherLayout.
+        """
+        world = self.attempt.world
+        found = checkpoints.newest() if world.is_first else None
+        text = world.text_of_first(found.manifest.state.model_dump_json() if found else "")
+        if text:
+            self.state = TrainingState.model_validate_json(text)
+            self.learner.restore(found.parts if found else None)
+            self._keep_micro_batch()
             self.state.attempts = max(self.attempt.task.claimant.attempt, self.state.attempts + 1)
             self._earlier_seconds = self.state.accelerator_seconds
             self._tokens_at_start, self._saved_step = self.tokens, self.state.step
         self.attempt.log.event(
-            "start" if found is None else "resume",
+            "resume" if text else "start",
             tokens=self.tokens,
             key=self.point.key,
             wanted=self.attempt.task.tokens,
-            device=self.attempt.world.device,
-            processes=self.attempt.world.size,
+            device=world.device,
+            processes=world.size,
+            deterministic=self.attempt.task.deterministic,
+            written_by=found.manifest.versions if found else None,
             micro_batch=self.learner.micro_batch,
+            recompute=self.learner.recompute,
             parameters=self.parameters.active,
             **describe_kernels(
                 self.learner.model.network,
                 self.point.sequence_length,
-                compiled=not self.attempt.world.on_cpu,
+                compiled=not world.on_cpu,
             ),
+        )
+
+    def _keep_micro_batch(self) -> None:
+        """As before: another micro-batch rounds differently, and one that was halved had to be."""
+        before, now = self.state.micro_batch, self._micro_batch()
+        if before is None or before.place != now.place:
+            return
+        self.learner.limit_micro_batch(before.sequences)
+        if before.recompute and not self.learner.recompute:
+            self.learner.start_recomputing()
+
+    def _micro_batch(self) -> MicroBatch:
+        world = self.attempt.world
+        return MicroBatch(
+            sequences=self.learner.micro_batch,
+            processes=world.size,
+            accelerated=not world.on_cpu,
+            recompute=self.learner.recompute,
         )
 
     def train(self, checkpoints: Checkpoints, reporter: Reporter) -> None:
@@ -162,7 +189,7 @@ class PointRun:
                 elif self.state.step < self.wanted_steps:
                     self._step()
                     if self._is_reading_due():
-                        self._read_losses()
+                        self._read_steps()
                         self._save_if_due(checkpoints)
                     reporter.note(self.tokens)
                     self._log_progress()
@@ -177,15 +204,15 @@ class PointRun:
         rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
         result = point_result(self, rows, text)
-        if not self.attempt.world.is_first:
-            return result
-        store, key = self.attempt.store, self.point.key
         keep_state = (
             self.ending.outcome is Outcome.SUCCEEDED
             and not self.attempt.task.release_checkpoints_when_done
         )
         if keep_state:
             self._save(checkpoints)
+        if not self.attempt.world.is_first:
+            return result
+        store, key = self.attempt.store, self.point.key
         checkpoints.wait()
         self.attempt.fence.check()
         persist(lambda: write_finished(store, key, text))
@@ -202,7 +229,7 @@ class PointRun:
         size = self.point.batch_size
         with self.stopwatch.timing("data"):
             batch = self.sequences.read(self.state.step * size, size)
-        self._unread_losses.append(self.learner.step(batch, self.tokens + self.batch_tokens))
+        self._unread.append(self.learner.step(batch, self.tokens + self.batch_tokens))
         self.state.step += 1
 
     def _raise_if_ending(self, reporter: Reporter) -> None:
@@ -224,17 +251,18 @@ class PointRun:
 
     def _is_reading_due(self) -> bool:
         """Whether to wait for the losses of the last steps; the same in every process."""
-        many = len(self._unread_losses) >= (1 if self.attempt.world.on_cpu else LOSSES_AT_ONCE)
+        many = len(self._unread) >= (1 if self.attempt.world.on_cpu else STEPS_AT_ONCE)
         at_end = self.state.step == self.wanted_steps
         return many or at_end or self.state.step in self._evaluation_steps
 
-    def _read_losses(self) -> None:
-        """Take the losses of the last steps into the state, in order, up to a divergence."""
-        losses = torch.stack(self._unread_losses).tolist() if self._unread_losses else []
-        first = self.state.step - len(losses)
-        self._unread_losses = []
-        for number, loss in enumerate(losses, first + 1):
-            if self.state.take_loss(loss):
+    def _read_steps(self) -> None:
+        """Take what the last steps found out into the state, in order, up to a divergence."""
+        unread, self._unread = self._unread, []
+        facts = torch.stack([torch.stack(step) for step in unread]).tolist() if unread else []
+        clip = self.point.optimizer.gradient_clip
+        for number, found in enumerate(facts, self.state.step - len(facts) + 1):
+            loss, offset, norm = found
+            if self.state.take_step(loss, offset, norm, clip):
                 self._set_diverged(number * self.batch_tokens)
                 return
 
@@ -242,26 +270,30 @@ class PointRun:
         self.ending = Ending(Outcome.DIVERGED, f"diverged at {tokens} tokens", tokens)
 
     def _stop(self, checkpoints: Checkpoints) -> None:
-        self._read_losses()
+        self._read_steps()
         if self.ending.outcome is not Outcome.SUCCEEDED:
             return
-        if self.attempt.world.is_first:
-            if self.state.step > self._saved_step:
-                self._save(checkpoints)
-            checkpoints.wait()
+        if self.state.step > self._saved_step:
+            self._save(checkpoints)
+        checkpoints.wait()
         raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
     def _save_if_due(self, checkpoints: Checkpoints) -> None:
-        due = time.monotonic() - self._saved_at >= self.attempt.task.checkpoint_seconds
         lasting = self.ending.outcome is Outcome.SUCCEEDED and self.state.step < self.wanted_steps
-        if self.attempt.world.is_first and due and lasting:
+        due = time.monotonic() - self._saved_at >= self.attempt.task.checkpoint_seconds
+        if lasting and self.attempt.world.any(due):
             self._save(checkpoints)
 
     def _save(self, checkpoints: Checkpoints) -> None:
-        """Start to write a checkpoint of where the run stands."""
+        """Start to write a checkpoint of where the run stands. All processes give rank 0 their part of it;
+        training stands still for that alone, or until the checkpoint before is written."""
         with self.stopwatch.timing("checkpoint"):
             self.state.accelerator_seconds = self.accelerator_seconds
-            checkpoints.save(self.state, self.tokens, self.learner.tensors())
+            self.state.micro_batch = self._micro_batch()
+            checkpoints.wait()
+            parts = self.learner.copied()
+            if parts is not None:
+                checkpoints.save(self.state, self.tokens, parts, versions())
         self._saved_step, self._saved_at = self.state.step, time.monotonic()
 
     def final_trajectory(self, check: Check = lambda: None) -> tuple[TrajectoryRow, ...]:
@@ -302,5 +334,6 @@ class PointRun:
             self.tokens,
             self.attempt.task.tokens,
             loss=self.state.training_loss,
+            gradient_norm=self.state.gradient_norm,
             tokens_per_second=tokens / self.stopwatch.seconds,
         )

@@ -68,6 +68,7 @@ def _join_and_run(attempt: Attempt) -> PointResult:
     if attempt.world.size == 1:
         attempt.interruption.check()
     from isoloss_trainer.attention import preferred_kernels
+    from isoloss_trainer.kernels import deterministic_kernels
     from isoloss_trainer.run import run_point
 
     world = attempt.world.joined()
@@ -75,7 +76,11 @@ def _join_and_run(attempt: Attempt) -> PointResult:
         # Checked together: one process that left alone would keep the others waiting for it.
         if world.any(attempt.interruption.requested):
             raise Interrupted("Interrupted", "stop requested")
-        with preferred_kernels(world):
+        deterministic = attempt.task.deterministic
+        with (
+            deterministic_kernels(deterministic),
+            preferred_kernels(world, deterministic=deterministic),
+        ):
             return run_point(replace(attempt, world=world))
     finally:
         world.leave()

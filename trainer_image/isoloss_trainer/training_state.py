@@ -39,6 +39,21 @@ class DivergenceWatch(Record, frozen=False):
         return self.high_steps >= RISE_STEPS
 
 
+class MicroBatch(Record):
+    """How many sequences go through the model at once, and where: elsewhere the number means nothing."""
+
+    sequences: int = Field(ge=1)
+    processes: int = Field(ge=1)
+    accelerated: bool
+    recompute: bool = False
+    """Whether layers were computed again in the backward pass."""
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """Where the number of sequences means something."""
+        return self.processes, self.accelerated
+
+
 class TrainingState(Record, frozen=False):
     """Counters, trajectory and divergence watch. Timers and reporting are not part of it."""
 
@@ -48,27 +63,58 @@ class TrainingState(Record, frozen=False):
     """Scheduled evaluations only: without the one at the end of a run."""
     training_loss_sum: Finite = 0.0
     """Over the steps since the last scheduled evaluation."""
+    logit_offset_sum: Finite = 0.0
+    gradient_norm_sum: Finite = 0.0
+    clipped_steps: int = Field(default=0, ge=0)
     training_loss_steps: int = Field(default=0, ge=0)
+    """How many steps these four sums are over."""
     watch: DivergenceWatch = Field(default_factory=DivergenceWatch)
     accelerator_seconds: float = Field(default=0.0, ge=0)
     """Of all attempts so far, summed over processes."""
     attempts: int = Field(default=1, ge=1)
+    micro_batch: MicroBatch | None = None
+    """What the last attempt computed with."""
 
     @property
     def training_loss(self) -> float | None:
         """Mean over the steps since the last scheduled evaluation."""
-        steps = self.training_loss_steps
-        return self.training_loss_sum / steps if steps else None
+        return self._mean(self.training_loss_sum)
 
-    def take_loss(self, loss: float) -> bool:
-        """Take in the next step's loss; returns whether the run has diverged with it."""
-        if self.watch.has_diverged(loss):
+    @property
+    def logit_offset(self) -> float | None:
+        """Likewise: the mean log of the softmax's denominator."""
+        return self._mean(self.logit_offset_sum)
+
+    @property
+    def gradient_norm(self) -> float | None:
+        """Likewise: the mean norm of the gradient before clipping."""
+        return self._mean(self.gradient_norm_sum)
+
+    @property
+    def clipped_share(self) -> float | None:
+        """Share of these steps whose gradient was clipped."""
+        return self._mean(self.clipped_steps)
+
+    def _mean(self, total: float) -> float | None:
+        return total / self.training_loss_steps if self.training_loss_steps else None
+
+    def take_step(self, loss: float, offset: float, gradient_norm: float, clip: float) -> bool:
+        """Take in what the next step found out; returns whether the run has diverged with it.
+
+        A gradient whose norm is not finite has left no finite weights behind.
+        """
+        diverged = self.watch.has_diverged(loss)
+        if diverged or not math.isfinite(gradient_norm) or not math.isfinite(offset):
             return True
         self.training_loss_sum += loss
+        self.logit_offset_sum += offset
+        self.gradient_norm_sum += gradient_norm
+        self.clipped_steps += gradient_norm > clip
         self.training_loss_steps += 1
         return False
 
     def take_evaluation(self, row: TrajectoryRow) -> None:
         """Extend the trajectory by a scheduled evaluation."""
         self.trajectory = (*self.trajectory, row)
-        self.training_loss_sum, self.training_loss_steps = 0.0, 0
+        self.training_loss_sum = self.logit_offset_sum = self.gradient_norm_sum = 0.0
+        self.clipped_steps = self.training_loss_steps = 0

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 RANK_VARIABLE = "RANK"
+PIECE = 2**24
+"""Numbers that processes hand to each other at a time where all of them might not fit beside the rest."""
 DEVICES = Path("/dev")
 
 
@@ -105,6 +107,88 @@ class World:
             from torch.distributed import all_reduce
 
             all_reduce(tensor)
+
+    def part(self, count: int) -> slice:
+        """This process's part of `count` numbers, which the number of processes divides."""
+        each = count // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def sum_parts(self, full: torch.Tensor) -> torch.Tensor:
+        """This process's part of the sum of `full` over all processes; alone, `full` itself."""
+        if self.size == 1:
+            return full
+        from torch.distributed import reduce_scatter_tensor
+
+        summed = full.new_empty(len(full) // self.size)
+        reduce_scatter_tensor(summed, full)
+        return summed
+
+    def join_parts(self, full: torch.Tensor, mine: torch.Tensor) -> None:
+        """Fill `full` with the parts that the processes have, in their order."""
+        if self.size == 1:
+            return
+        from torch.distributed import all_gather_into_tensor
+
+        all_gather_into_tensor(full, mine)
+
+    def collect_parts(self, full: torch.Tensor | None, mine: torch.Tensor) -> None:
+        """Fill rank 0's `full`, in the host's memory, with the parts that the processes have; others give None."""
+        if self.size == 1:
+            if full is not None:
+                full.copy_(mine, non_blocking=True)
+            return
+        import torch
+        from torch.distributed import gather
+
+        for start in range(0, len(mine), PIECE):
+            piece = mine[start : start + PIECE]
+            if full is None:
+                gather(piece)
+                continue
+            found = [torch.empty_like(piece) for _ in range(self.size)]
+            gather(piece, found)
+            for rank, theirs in enumerate(found):
+                first = rank * len(mine) + start
+                full[first : first + len(piece)].copy_(theirs, non_blocking=True)
+
+    def hand_out_parts(self, full: torch.Tensor | None, mine: torch.Tensor) -> None:
+        """Fill each process's `mine` from rank 0's `full`, in the host's memory; others give None."""
+        if self.size == 1:
+            if full is not None:
+                mine.copy_(full)
+            return
+        from torch.distributed import scatter
+
+        for start in range(0, len(mine), PIECE):
+            piece = mine[start : start + PIECE]
+            firsts = [rank * len(mine) + start for rank in range(self.size)]
+            given = (
+                [full[i : i + len(piece)].to(mine.device) for i in firsts]
+                if full is not None
+                else None
+            )
+            scatter(piece, given)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Replace `tensor` by rank 0's."""
+        if self.size > 1:
+            from torch.distributed import broadcast
+
+            broadcast(tensor, src=0)
+
+    def text_of_first(self, text: str) -> str:
+        """Rank 0's `text`, in every process; that of the others is not looked at."""
+        if self.size == 1:
+            return text
+        import torch
+
+        content = text.encode() if self.is_first else b""
+        length = self.largest(len(content))
+        if not length:
+            return ""
+        letters = torch.tensor(list(content.ljust(length)), dtype=torch.uint8)
+        self.broadcast(letters)
+        return bytes(letters.tolist()).decode()
 
     def largest(self, number: int) -> int:
         """The largest `number` of any process; every process gets the same answer."""

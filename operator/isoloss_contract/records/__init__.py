@@ -32,6 +32,7 @@ from isoloss_contract.records.points import (
     PointConfig,
     PointProgress,
     PointResult,
+    TimeConstants,
     TrainTask,
     TrajectoryRow,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "Shard",
     "Task",
     "TerminationMessage",
+    "TimeConstants",
     "Tokens",
     "TrainTask",
     "TrajectoryRow",

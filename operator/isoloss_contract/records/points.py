@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -36,6 +36,9 @@ WARMUP_MULTIPLE = 2
 class OptimizerConfig(Record):
     """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
 
+    ADDED: ClassVar[tuple[str, ...]] = ("second_moment_tokens", "weight_decay_tokens", "z_loss")
+    """Fields that keys made before they existed do not have: at their defaults, keys leave them out."""
+
     name: Literal["AdamW"] = "AdamW"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -44,6 +47,12 @@ class OptimizerConfig(Record):
     gradient_clip: float = Field(default=1.0, gt=0)
     warmup_tokens: Tokens = 0
     schedule: Literal["Constant"] = "Constant"
+    second_moment_tokens: Tokens = 0
+    """Time constant of the second moment in tokens, from which beta2 then follows; 0: `beta2`."""
+    weight_decay_tokens: Tokens = 0
+    """Time constant of the weight decay in tokens, from which it then follows; 0: `weight_decay`."""
+    z_loss: float = Field(default=0.0, ge=0, le=1)
+    """Weight of the squared log of the softmax's denominator in the gradient; not part of any loss."""
 
 
 class EvaluationConfig(Record):
@@ -85,10 +94,12 @@ class PointConfig(Record):
     def key(self) -> str:
         """The point's name in the store."""
         content = self.model_dump(mode="json")
+        # What is at its default keeps the keys of points made before the field existed.
         if self.initial_weights is None:
-            del content[
-                "initial_weights"
-            ]  # keeps the keys of points made before the field existed
+            del content["initial_weights"]
+        for name in OptimizerConfig.ADDED:
+            if not getattr(self.optimizer, name):
+                del content["optimizer"][name]
         return content_key(content)
 
     @field_validator("mixture")
@@ -119,6 +130,8 @@ class TrainTask(Record):
     claimant: Claimant
     micro_batch_halvings: int = Field(default=0, ge=0, le=20)
     """How many earlier attempts the host killed because they ran out of memory."""
+    deterministic: bool = False
+    """Use only kernels that give equal bits for equal input: on an accelerator others are faster."""
     checkpoint_seconds: int = Field(default=300, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1, le=10)
     release_checkpoints_when_done: bool = False
@@ -165,6 +178,22 @@ class TrajectoryRow(Report):
     domains: dict[Name, DomainLoss] = Field(default_factory=dict)
     training_loss: Finite | None = None
     """Mean over the training tokens since the last evaluation."""
+    logit_offset: Finite | None = None
+    """Mean log of the softmax's denominator over the same tokens: how far the logits have drifted."""
+    gradient_norm: Finite | None = None
+    """Before clipping; mean over the steps since the last evaluation."""
+    clipped_share: float | None = Field(default=None, ge=0, le=1)
+    """Share of those steps whose gradient was clipped."""
+
+
+class TimeConstants(Report):
+    """Over how many tokens the optimizer forgets; None: never. At a fixed beta or weight decay they grow
+    with the batch size, so that points that differ in it differ in these, too."""
+
+    first_moment_tokens: PositiveFinite | None = None
+    second_moment_tokens: PositiveFinite | None = None
+    weight_decay_tokens: PositiveFinite | None = None
+    """Of the weights, at the peak learning rate."""
 
 
 class PointProgress(Report):
@@ -204,6 +233,7 @@ class PointResult(Report):
     """Summed over devices and attempts; on a CPU, the process's time."""
     accelerators: int = Field(ge=0)
     micro_batch: int = Field(ge=1)
+    time_constants: TimeConstants = TimeConstants()
     attempts: int = Field(ge=1)
     versions: dict[str, str] = Field(default_factory=dict)
     message: str = Field(default="", max_length=1024)

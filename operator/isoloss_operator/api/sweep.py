@@ -43,6 +43,15 @@ class Optimizer(ApiType):
     """Maximum norm of the gradient."""
     warmup_tokens: NonNegativeTokens = 0
     """Length of the linear learning-rate warm-up in tokens, the same for every batch size."""
+    second_moment_tokens: NonNegativeTokens = 0
+    """Time constant of the second moment in tokens, in place of beta2, so that it is the same at every
+    batch size. 0 means beta2 applies."""
+    weight_decay_tokens: NonNegativeTokens = 0
+    """Time constant of the weight decay in tokens, in place of weightDecay, so that it is the same at every
+    batch size and learning rate. 0 means weightDecay applies."""
+    z_loss: NonNegativeDecimal = "0"
+    """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small.
+    Losses never include it."""
     schedule: Literal["Constant"] = "Constant"
     """Learning rate after the warm-up. Only Constant: every loss level on the way is fitted."""
 
@@ -81,6 +90,9 @@ class Training(ApiType):
     differ in nothing but the seed, and tell the noise of a run by them."""
     checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
     """Maximum number of seconds between two checkpoints."""
+    deterministic: bool = False
+    """Use only GPU kernels that give equal bits for equal input, at some cost in speed. Without it, two runs
+    of a point on a GPU differ by rounding; on a CPU they never do. Changing it affects later attempts."""
     release_checkpoints: bool = False
     """Delete the training state of a point once it is done. This saves storage, but a point then
     starts over when its tokens are raised."""

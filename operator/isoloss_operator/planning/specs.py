@@ -170,6 +170,9 @@ def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
             gradient_clip=float(optimizer.gradient_clip),
             warmup_tokens=optimizer.warmup_tokens,
             schedule=optimizer.schedule,
+            second_moment_tokens=optimizer.second_moment_tokens,
+            weight_decay_tokens=optimizer.weight_decay_tokens,
+            z_loss=float(optimizer.z_loss),
         )
     except ValidationError as error:
         raise InvalidSpec(

@@ -108,14 +108,15 @@ def _doubtful(usual: Valley, shown: Array, coefficients: Array, seen: Array) -> 
 
     `shown` is the information of the fit with them, whose `coefficients` end with them.
     """
-    count = int(seen.sum())
+    among = np.flatnonzero(seen)
+    count = len(among)
     errors = np.linalg.pinv(shown, hermitian=True)[-count:, -count:]
-    prior = usual.unseen_covariance[np.ix_(seen, seen)]
+    prior = usual.unseen_covariance[np.ix_(among, among)]
     # Both known: the mean of two estimates, one of which is zero, by their precisions.
     gain = prior @ np.linalg.pinv(prior + errors, hermitian=True)
     mean = gain @ coefficients[-count:]
     found = usual.unseen_covariance.copy()
-    found[np.ix_(seen, seen)] = prior - gain @ prior + np.outer(mean, mean)
+    found[np.ix_(among, among)] = prior - gain @ prior + np.outer(mean, mean)
     return found
 
 

@@ -206,6 +206,7 @@ _SPEC_FIELDS: Final[Mapping[str, str]] = {
     "data": "spec.data",
     "checkpoint": "spec.checkpoint",
     "optimizer": "spec.optimizer",
+    "deterministic": "spec.training.deterministic",
     "evaluation": "spec.evaluation",
 }
 

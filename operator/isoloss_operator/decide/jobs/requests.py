@@ -69,6 +69,7 @@ def train_request(
         data_uri=_data_uri(spec),
         claimant=Claimant(sweep_uid=observed.uid, attempt=attempt),
         micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
+        deterministic=spec.training.deterministic,
         checkpoint_seconds=spec.training.checkpoint_seconds,
         release_checkpoints_when_done=spec.training.release_checkpoints,
     )

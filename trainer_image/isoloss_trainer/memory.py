@@ -1,0 +1,138 @@
+"""What training a model takes of an accelerator's memory, part by part, counted from its config.
+
+Weights, gradients and optimizer state are counted exactly, and so is the output head. Activations are
+those that a fused forward pass keeps for the backward pass: the operands of the matrix products and of
+attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from isoloss_trainer.loss import chunk_tokens
+
+USABLE_SHARE = 0.92
+"""Of a device's memory: the rest goes to the context, workspaces and gaps between allocations."""
+ACCELERATOR_TOKENS = 131_072
+"""Tokens at once that saturate an accelerator: more gain nothing."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes on each device."""
+
+    state: int
+    """Weights, gradients and optimizer state."""
+    head: int
+    """One chunk of logits with its gradient, and the gradients of the output matrix in the making."""
+    token: int
+    """Activations per token, kept from the forward to the backward pass."""
+    recomputed_token: int
+    """Likewise where layers keep their input alone and are computed a second time …"""
+    layer_token: int
+    """… of which one at a time has its activations, per token."""
+
+    def of_sequences(self, sequences: int, length: int, *, recompute: bool) -> int:
+        """Activations of a micro-batch."""
+        per_token = self.recomputed_token + self.layer_token if recompute else self.token
+        return sequences * length * per_token
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a model fits: sequences at once, and whether layers must be computed twice."""
+
+    sequences: int
+    recompute: bool
+
+
+def footprint(
+    network: Any, precision: Literal["bf16", "float32"], processes: int = 1
+) -> Footprint:
+    """Of training `network` (transformers, also on the meta device) in `processes` processes."""
+    config, number = network.config, sum(p.numel() for p in network.parameters())
+    layers, size = config.num_hidden_layers, 2 if precision == "bf16" else 4
+    layer = size * layer_numbers(config) + 4 * config.num_attention_heads
+    ends = (
+        3 * size * config.hidden_size
+    )  # the embedding's output, the last norm's and its gradient
+    return Footprint(
+        state=int(number * state_bytes(precision, processes)),
+        head=head_bytes(network.get_output_embeddings().weight.shape, size),
+        token=layers * layer + ends,
+        recomputed_token=layers * size * config.hidden_size + ends,
+        layer_token=layer,
+    )
+
+
+def state_bytes(precision: Literal["bf16", "float32"], processes: int = 1) -> float:
+    """Per parameter and device: weights and gradients that compute, summed gradients, and of this
+    process's part float32 weights, their average, both moments and, of several, the gradient."""
+    own = (16 if precision == "bf16" else 12) + (4 if processes > 1 else 0)
+    return 8 + own / processes
+
+
+def head_bytes(shape: tuple[int, ...], size: int) -> int:
+    """Of the loss with an output matrix of `shape` in a type of `size` bytes (loss.py)."""
+    import torch
+
+    vocabulary, width = shape
+    chunk = chunk_tokens(vocabulary, torch.device("cuda"))
+    # The weight's gradient: a chunk's, the float32 sum, and its copy in the weight's type.
+    return chunk * vocabulary * (4 + size) + vocabulary * width * (4 + 2 * size)
+
+
+def layer_numbers(config: Any) -> int:
+    """Numbers per token that one layer keeps, in the largest of its layers."""
+    hidden = config.hidden_size
+    attention = (
+        _latent_attention(config) if getattr(config, "kv_lora_rank", 0) else _attention(config)
+    )
+    # Inputs of both norms and of what follows them.
+    return int(4 * hidden + attention + _feed_forward(config))
+
+
+def _attention(config: Any) -> int:
+    """Queries, keys, values and the output."""
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    return int(2 * heads * size + 2 * groups * size)
+
+
+def _latent_attention(config: Any) -> int:
+    """Low-rank queries and keys/values with their norms' inputs; per head query, key, value widened to
+    their size, output as wide, the product that keys and values are cut from, and the narrow output."""
+    query = config.qk_nope_head_dim + config.qk_rope_head_dim
+    narrow = config.qk_nope_head_dim + 2 * config.v_head_dim
+    ranks = 2 * (config.q_lora_rank or 0) + 2 * config.kv_lora_rank
+    return int(ranks + config.num_attention_heads * (4 * query + narrow))
+
+
+def _feed_forward(config: Any) -> int:
+    """Gate, up and their product; of experts also each one's copies of input and output."""
+    experts = getattr(config, "num_experts_per_tok", 0) or 0
+    width = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    if not experts:
+        return int(3 * width)
+    own = getattr(config, "moe_intermediate_size", None) or width
+    shared = own * (getattr(config, "n_shared_experts", 0) or 0)
+    return int(max(3 * width, experts * (3 * config.hidden_size + 3 * own) + 3 * shared))
+
+
+def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:
+    """On a device of `device_bytes` with nothing else on it; None where not even one sequence fits."""
+    return fit_beside_state(needed, length, int(USABLE_SHARE * device_bytes) - needed.state)
+
+
+def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
+    """In `free` bytes beside weights, gradients and optimizer state. Layers are computed twice only where
+    a single sequence would not fit otherwise: that takes a third longer."""
+    most = max(1, ACCELERATOR_TOKENS // length)
+    for recompute in (False, True):
+        one = needed.of_sequences(1, length, recompute=recompute)
+        sequences = (free - needed.head) // one
+        if sequences >= 1:
+            return Fit(min(most, sequences), recompute)
+    return None
