@@ -164,7 +164,7 @@ class Workshop:
         assert found is not None  # it has just been written
         network = build_network(point.model, seed=point.seed)
         learner = Learner(network, point, World())
-        learner.restore(found[1])
+        learner.restore(found.parts)
         with nullcontext() if raw else learner.averaged():
             weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
             network.save_pretrained(folder, state_dict=weights)

@@ -298,7 +298,8 @@ def test_a_second_call_trains_nothing_and_measures_the_same(tmp_path: Path) -> N
     written = [os.stat(path).st_mtime_ns for path in results]
     again = all_runs()
     assert [os.stat(path).st_mtime_ns for path in results] == written
-    assert len(results) == 4 + 1 + 2 * 4  # from scratch, pre-training once, continued
+    # From scratch, pre-training once, continued from two checkpoints and from the longer one's raw weights.
+    assert len(results) == 4 + 1 + 2 * 4 + 4
     for one, other in zip(first.continued, again.continued, strict=True):
         assert one.initial_loss == other.initial_loss
         for place, found in one.runs.items():
