@@ -117,11 +117,20 @@ def canonical_key(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+ADDED_TO_THE_OPTIMIZER = ("second_moment_tokens", "weight_decay_tokens", "z_loss")
+"""contract.OptimizerConfig.ADDED."""
+
+
 def point_key(point: Json) -> str:
     """contract.PointConfig.key."""
     content = dict(point)
     if content.get("initial_weights") is None:
         content.pop("initial_weights", None)
+    content["optimizer"] = {
+        name: value
+        for name, value in point["optimizer"].items()
+        if value or name not in ADDED_TO_THE_OPTIMIZER
+    }
     return canonical_key(content)
 
 
