@@ -26,8 +26,8 @@ from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, optimum_law, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
 
-SURE = 0.97
-"""Quantile of the trend's error beyond which it is no chance: 94 %, two-sided."""
+SURE = 0.95
+"""Quantile of the trend's error beyond which it is no chance: 90 %, two-sided."""
 
 
 def trends_to_leave_out(
