@@ -64,6 +64,11 @@ class ExpertBalance:
             if hasattr(router, BIAS_NAME)
         }
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether balance is a loss beside the model's, kept while its layers compute."""
+        return bool(self._loss_weight) and len(self.biases) < len(self._routers)
+
     def _hook(self, number: int) -> Any:
         def note(router: nn.Module, _inputs: Any, outputs: Any) -> None:
             if not router.training:

@@ -197,6 +197,9 @@ class Learner:
         there: a third slower, and the last way to make a sequence fit."""
         self.recompute = True
         self.model.recompute_layers()
+        if self.balance.has_loss and not self.world.on_cpu:
+            # The balance loss of a layer that is computed again leaves the graph.
+            self.model.compile_body(whole=False)
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""

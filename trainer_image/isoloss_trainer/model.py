@@ -30,9 +30,9 @@ class LanguageModel(nn.Module):
         plain = attention.is_plainly_causal(self.config, sequence_length)
         network.set_attn_implementation(attention.NAME if plain else "sdpa")
 
-    def compile_body(self) -> None:
-        """Compile the body for one fixed shape; the chunked loss stays outside."""
-        self.body.compile(dynamic=False, fullgraph=True)
+    def compile_body(self, *, whole: bool = True) -> None:
+        """Compile the body for one fixed shape, as one graph where `whole`; the chunked loss stays outside."""
+        self.body.compile(dynamic=False, fullgraph=whole)
 
     def recompute_layers(self) -> None:
         """Keep each layer's input alone for the backward pass, which computes the layer again.
