@@ -354,6 +354,7 @@ def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> 
     assert set(found.parts["others"]) == {
         "optimizer_steps",
         "model.layers.1.mlp.gate.e_score_correction_bias",
+        "averaged.model.layers.1.mlp.gate.e_score_correction_bias",
     }
     assert found.manifest.versions["torch"] == version("torch")
 
