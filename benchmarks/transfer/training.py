@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,15 +35,12 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import read_finished
-from isoloss_trainer.checkpoint import Checkpoints
+from isoloss_trainer.export import Weights, trained_network
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
-from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.termination import Diverged
 from isoloss_trainer.train import train
-from isoloss_trainer.world import World
 
 CLAIMANT = Claimant(sweep_uid="bench-transfer", attempt=1)
 PRETRAINING_SEED = 1
@@ -156,18 +153,10 @@ class Workshop:
         self._trained(point, checkpoint.tokens, kept=True)
         temporary = folder.with_suffix(".new")
         shutil.rmtree(temporary, ignore_errors=True)
-        self._export(point, temporary, raw=checkpoint.raw)
+        weights: Weights = "raw" if checkpoint.raw else "averaged"
+        _, network = trained_network(self._store, point, weights, self._log)
+        network.save_pretrained(temporary)
         temporary.rename(folder)
-
-    def _export(self, point: PointConfig, folder: Path, *, raw: bool) -> None:
-        found = Checkpoints(self._store, point.key, 1, lambda: None, self._log).newest()
-        assert found is not None  # it has just been written
-        network = build_network(point.model, seed=point.seed)
-        learner = Learner(network, point, World())
-        learner.restore(found.parts)
-        with nullcontext() if raw else learner.averaged():
-            weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-            network.save_pretrained(folder, state_dict=weights)
 
     def initial_loss(self, checkpoint: Checkpoint) -> EvaluationResult:
         """The checkpoint's loss on the target text, as an evaluate task measures it."""

@@ -50,7 +50,7 @@ def export(
     manifest = _manifest(store, point)
     if tokenizer is not None:
         _check_tokenizer(tokenizer, manifest)
-    step, network = _trained(store, point, key, weights, log)
+    step, network = trained_network(store, point, weights, log)
     _describe(network, manifest)
     network.save_pretrained(folder)
     if tokenizer is not None:
@@ -59,16 +59,19 @@ def export(
     return f"{weights} weights of {key} after {tokens} tokens are in {folder}"
 
 
-def _trained(
-    store: Store, point: PointConfig, key: str, weights: Weights, log: Log
+def trained_network(
+    store: Store, point: PointConfig, weights: Weights, log: Log
 ) -> tuple[int, Any]:
-    """The number of steps, and a network with the weights in float32."""
-    checkpoints = Checkpoints(store, key, keep=1, check=lambda: None, log=log)
+    """The number of steps, and a network with the weights of the newest checkpoint in float32.
+
+    Raises BadData where there is none, StoreUnavailable.
+    """
+    checkpoints = Checkpoints(store, point.key, keep=1, check=lambda: None, log=log)
     found = checkpoints.newest()
     checkpoints.close()
     if found is None:
         message = (
-            f"{store.uri}: point {key} has no intact checkpoint; training.releaseCheckpoints removes them "
+            f"{store.uri}: point {point.key} has no intact checkpoint; training.releaseCheckpoints removes them "
             "once a point is done"
         )
         raise BadData("NoCheckpoint", message, "key")

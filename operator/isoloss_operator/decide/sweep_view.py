@@ -37,7 +37,6 @@ from isoloss_operator.decide.budget import (
     with_budget_intents,
 )
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
-from isoloss_operator.decide.jobs.failures import awaits_result
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
@@ -250,16 +249,14 @@ class PointsView:
 
     @cached_property
     def awaited(self) -> frozenset[str]:
-        """Points whose last attempt has just succeeded and whose result is not there yet."""
+        """Points whose last attempt has just succeeded and whose result is not there yet: the ledger has not
+        taken in its end (recording.py)."""
         ended = {record.key: record.attempts.ended for record in self.ledger.points}
         return frozenset(
             key
             for key, jobs in self.sweep.train_jobs.items()
             if isinstance(self.observed.results.get(key, ABSENT), Absent)
-            and any(
-                job.attempt > ended.get(key, job.attempt) and awaits_result(job, self.observed.now)
-                for job in jobs
-            )
+            and any(job.is_finished and job.attempt > ended.get(key, job.attempt) for job in jobs)
         )
 
     @cached_property

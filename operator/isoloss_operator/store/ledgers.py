@@ -76,10 +76,7 @@ class Ledgers:
 
     def read(self, uri: str, folder: str) -> Read[Ledger]:
         """The ledger of the sweep in `folder`. One that was removed or replaced in the store is read again."""
-        known = self._known(uri, folder)
-        if known is not None and self._is_replaced(uri, folder, known):
-            self._kept.drop((uri, folder))
-            known = None
+        known = self._standing(uri, folder)
         if known is None:
             found = read_of(lambda: self._find(uri, folder))
             if not isinstance(found, FoundLedger):
@@ -93,8 +90,8 @@ class Ledgers:
 
         After the latter two the ledger is read again: what the store holds is another's, or unknown.
         """
-        known = self._known(uri, folder)
-        before, version = (known.stored, known.version) if known else (None, None)
+        kept = self._kept.get((uri, folder))
+        before, version = (kept[0].stored, kept[0].version) if kept else (None, None)
         if before is not None:
             self._check_epoch(before.head)
         write = next_write(before, ledger, self._leadership.epoch)
@@ -115,41 +112,37 @@ class Ledgers:
 
     # ------------------------------------------------------------------------------------ memory
 
-    def _known(self, uri: str, folder: str) -> FoundLedger | None:
-        kept = self._kept.get((uri, folder))
-        return kept[0] if kept else None
-
     def _keep(self, uri: str, folder: str, found: FoundLedger) -> None:
         self._kept.put((uri, folder), (found, self._clock()))
 
-    def _is_replaced(self, uri: str, folder: str, known: FoundLedger) -> bool:
-        """Whether the store holds another head by now, or none; without an answer it does not."""
+    def _standing(self, uri: str, folder: str) -> FoundLedger | None:
+        """The ledger in memory, unless the store holds another head by now, or none. Without an answer it
+        stands."""
         kept = self._kept.get((uri, folder))
-        is_due = kept is None or self._clock() - kept[1] >= self._check_seconds
-        if known.version is None or not is_due:
-            return False
-        version = read_of(lambda: self._head(uri, folder)[1])
+        if kept is None:
+            return None
+        known, at = kept
+        if known.version is None or self._clock() - at < self._check_seconds:
+            return known
+        version = read_of(lambda: self._read(uri, layout.ledger_in(folder))[1])
         if version == known.version:
             self._keep(uri, folder, known)
-        return version != known.version and not is_unknown(version)
+        elif not is_unknown(version):
+            self._kept.drop((uri, folder))
+            return None
+        return known
 
     # ------------------------------------------------------------------------------------- calls
 
-    def _head(self, uri: str, folder: str) -> tuple[bytes, str]:
-        store, path = self._store(uri), layout.ledger_in(folder)
+    def _read(self, uri: str, path: str) -> tuple[bytes, str]:
+        store = self._store(uri)
         return self._timed(
             "ledger", lambda: store.read_versioned(path, max_bytes=MAX_LEDGER_BYTES)
         )
 
     def _find(self, uri: str, folder: str) -> FoundLedger:
-        store = self._store(uri)
-
-        def read(path: str) -> tuple[bytes, str]:
-            return self._timed(
-                "ledger", lambda: store.read_versioned(path, max_bytes=MAX_LEDGER_BYTES)
-            )
-
-        return find_ledger(read, store.location, folder, self._check_epoch)
+        read = partial(self._read, uri)
+        return find_ledger(read, self._store(uri).location, folder, self._check_epoch)
 
     def _check_epoch(self, head: LedgerHead) -> None:
         """Raises NotLeading where the ledger was written by a later leader and this process is none."""
