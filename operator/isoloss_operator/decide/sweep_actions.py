@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from isoloss_contract.ledger import DONE
+from isoloss_operator.decide.conditions import DATA_READY, parse_conditions, parse_timestamp
 from isoloss_operator.decide.jobs import removal
 from isoloss_operator.decide.jobs.attempts import next_attempt
 from isoloss_operator.decide.jobs.requests import train_request
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobDeletion, JobRequest
 from isoloss_operator.decide.sweep_view import PointsView
+
+ENDING_SECONDS: Final = 60.0
+"""How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
+sweep's Job has done already."""
 
 
 def creations(view: PointsView) -> tuple[JobRequest, ...]:
@@ -27,7 +33,8 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
     """Jobs to delete, and those among them whose points are stopped rather than dropped."""
     jobs = view.sweep.train_jobs
     planned = {job.uid for key, of_point in jobs.items() if key in view.points for job in of_point}
-    obsolete = [job for job in view.observed.jobs if job.uid not in planned]
+    ending = {job.uid for job in view.sweep.prepare_jobs if _may_still_end(view, job)}
+    obsolete = [job for job in view.observed.jobs if job.uid not in planned | ending]
     delete = removal.deletions(obsolete, "the spec no longer asks for it")
     unneeded = [job for job in view.active if _is_unneeded(view, job)]
     delete += removal.deletions(unneeded, "its point is done already")
@@ -43,6 +50,17 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
         if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
     return delete + removal.deletions(stopped, why), stopped
+
+
+def _may_still_end(view: PointsView, job: ObservedJob) -> bool:
+    """Whether it is left to end by itself: one of its pods has just written the manifest, most likely."""
+    if job.lost or view.spec.suspend:
+        return False
+    said = parse_conditions(view.observed.status).get(DATA_READY)
+    if said is None or said.status != "True":
+        return True
+    since = parse_timestamp(said.last_transition_time) or view.observed.now
+    return (view.observed.now - since).total_seconds() < ENDING_SECONDS
 
 
 def _has_ended(view: PointsView, job: ObservedJob) -> bool:

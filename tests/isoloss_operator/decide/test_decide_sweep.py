@@ -16,6 +16,7 @@ from isoloss_contract.ledger import Attempts, Ledger, PointState
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome
 from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.labels import LABEL_KEY
@@ -1182,6 +1183,38 @@ def test_a_manifest_that_is_not_there_after_a_minute_is_missing() -> None:
     plan = prepared(60)
     assert plan.ledger is not None
     assert plan.ledger.preparation.charged == {"ResultMissing": 1}
+
+
+def data_ready(seconds_ago: float) -> dict[str, Any]:
+    return {
+        "type": "DataReady",
+        "status": "True",
+        "reason": "DataPrepared",
+        "message": "The digest is known.",
+        "lastTransitionTime": timestamp(NOW - timedelta(seconds=seconds_ago)),
+        "observedGeneration": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "deleted"),
+    [
+        pytest.param({}, False, id="the manifest has just been seen"),
+        pytest.param({"status": {"conditions": [data_ready(59)]}}, False, id="59 s ago"),
+        pytest.param({"status": {"conditions": [data_ready(60)]}}, True, id="60 s ago"),
+        pytest.param({"spec": parsed(sweep_spec(suspend=True))}, True, id="suspended"),
+    ],
+)
+def test_the_job_that_wrote_the_manifest_may_end(changes: dict[str, Any], deleted: bool) -> None:
+    """Its pods are about to exit, and their logs are kept. Later it is another sweep's manifest."""
+    plan = decide_sweep(replace(training(jobs=(job(PREPARE_KEY),)), **changes))
+    assert bool(plan.delete) == deleted
+    assert plan.requeue_after <= 30
+
+
+def test_a_lost_preparation_is_deleted_although_its_manifest_is_there() -> None:
+    lost = job(PREPARE_KEY, failed=True, lost=True)
+    assert names(decide_sweep(training(jobs=(lost,))).delete)
 
 
 def in_a_queue(waiting: int, running: int, **queue: Any) -> ObservedSweep:
