@@ -38,6 +38,8 @@ JOINED = 8
 CROWDED = 60
 """Above this many lines, a panel is rasterised inside the vector file, its lines are thinner, and below
 it only as many are drawn as loss minus the best."""
+MAX_KNOTS = 4000
+"""Tokens at which the best loss is known."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,8 @@ def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
 
 def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: _Look) -> None:
     """Loss minus the best, from 0 to where three quarters of the runs end; the band is the noise."""
-    found = [(line, minus_best(line.tokens, line.losses, lines)) for line in lines]
+    best = Envelope.of(lines)
+    found = [(line, best.excess(line.tokens, line.losses)) for line in lines]
     if look.crowded:
         found = sorted(found, key=lambda item: (item[0].diverged, item[1][-1]))[:CROWDED]
         axes.set_title(f"the {CROWDED} best of {len(lines)} runs", loc="left", fontsize=7.5)
@@ -234,17 +237,33 @@ def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: 
     axes.set_xlabel("training tokens")
 
 
-def minus_best(tokens: Array, losses: Array, lines: Sequence[_Line]) -> Array:
-    """Losses above the lowest of all lines at the same tokens, between evaluations linear in ln tokens."""
-    best = np.full(len(tokens), np.inf)
-    for line in lines:
-        if not line.tokens.size:
-            continue
-        other = np.interp(
-            np.log(tokens), np.log(line.tokens), line.losses, left=np.inf, right=np.inf
-        )
-        best = np.fmin(best, other)
-    return np.asarray(losses - np.minimum(best, losses), dtype=float)
+@dataclass(frozen=True)
+class Envelope:
+    """The lowest loss of any line at the same tokens, between evaluations linear in ln tokens."""
+
+    log_tokens: Array
+    """Ascending: the lines' evaluations, or MAX_KNOTS values from the first to the last."""
+    losses: Array
+
+    @classmethod
+    def of(cls, lines: Sequence[_Line]) -> Envelope:
+        """The envelope of at least one line."""
+        # Batch sizes round the evaluations differently: thousands of lines have tens of thousands of them.
+        knots = np.unique(np.log(np.concatenate([line.tokens for line in lines])))
+        if knots.size > MAX_KNOTS:
+            knots = np.linspace(knots[0], knots[-1], MAX_KNOTS)
+        lowest = np.full(knots.size, np.inf)
+        for line in lines:
+            own = np.log(line.tokens)
+            part = slice(knots.searchsorted(own[0]), knots.searchsorted(own[-1], side="right"))
+            lowest[part] = np.fmin(lowest[part], np.interp(knots[part], own, line.losses))
+        reached = np.isfinite(lowest)
+        return cls(knots[reached], lowest[reached])
+
+    def excess(self, tokens: Array, losses: Array) -> Array:
+        """Losses minus the envelope at these tokens; 0 where they lie below it."""
+        best = np.interp(np.log(tokens), self.log_tokens, self.losses)
+        return np.asarray(losses - np.fmin(best, losses), dtype=float)
 
 
 def _mark_end(axes: Axes, line: _Line, shown: Array, top: float) -> None:

@@ -25,7 +25,7 @@ from isoloss.report.bands import band_at
 from isoloss.report.content import data_digest, fit_facts
 from isoloss.report.law_figure import PlacedPrediction, law_curves
 from isoloss.report.predicted import interval_costs, outside_band
-from isoloss.report.trajectory_figure import _lines, minus_best, trajectories
+from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, trajectories
 from tests.isoloss.report.test_report import BLANK
 from tests.support.planted_runs import planted_runs
 
@@ -194,9 +194,30 @@ def test_the_best_is_taken_at_the_same_tokens_only(runs: tuple[Run, ...]) -> Non
     lines = _lines([short, long])
     by_size = {len(line.tokens): line for line in lines}
     longer = by_size[len(long.tokens)]
-    excess = minus_best(longer.tokens, longer.losses, lines)
+    excess = Envelope.of(lines).excess(longer.tokens, longer.losses)
     assert np.all(excess[:5] > 0)
     assert np.all(excess[5:] == 0)
+
+
+def test_the_best_of_many_different_tokens_is_off_by_less_than_the_noise() -> None:
+    """Above MAX_KNOTS the best is interpolated between fewer tokens than there are evaluations."""
+    rates = tuple(np.geomspace(1.25e-4, 2e-3, 32))
+    many = planted_runs(sizes=(30e6,), rates=rates, evaluations=60)
+    shifted = [replace(run, tokens=run.tokens * (1 + i / 7000)) for i, run in enumerate(many)]
+    lines = _lines(shifted)
+    best = Envelope.of(lines)
+    assert best.log_tokens.size == MAX_KNOTS < sum(run.tokens.size for run in shifted)
+    few = lines[::20]
+    for line in few:
+        exact = np.min(
+            [
+                np.interp(np.log(line.tokens), np.log(o.tokens), o.losses, left=99, right=99)
+                for o in lines
+            ],
+            axis=0,
+        )
+        found = line.losses - best.excess(line.tokens, line.losses)
+        assert found == pytest.approx(exact, abs=2e-4)
 
 
 def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
