@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from kubernetes import client, config
 from benchmarks.instant_node import PREPARE_KIND
 from benchmarks.operator_figures import read_figures
 from devcluster.control_plane import ControlPlane
-from isoloss_operator.cluster.client import JOB, Cluster
+from isoloss_operator.cluster.client import JOB, Cluster, Conflict, Unavailable
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.support import planted_trainer
 from tests.support.crds import install_crds
@@ -97,7 +97,16 @@ def bare_loop(cluster: Cluster, namespace: str, bodies: list[Json], parallelism:
         while left:
             running = sum(not is_finished(job) for job in train_jobs(cluster, namespace))
             now, left = left[: parallelism - running], left[max(0, parallelism - running) :]
-            list(pool.map(lambda body: cluster.create(JOB, namespace, body), now))
+            list(pool.map(lambda body: _create(cluster, namespace, body), now))
+
+
+def _create(cluster: Cluster, namespace: str, body: Json) -> None:
+    """Create a Job; once more where the connection broke before the answer."""
+    try:
+        cluster.create(JOB, namespace, body)
+    except Unavailable:
+        with suppress(Conflict):
+            cluster.create(JOB, namespace, body)
 
 
 def manifest(points: int, uri: str, parallelism: int) -> Json:

@@ -169,6 +169,9 @@ class Bench:
         figures, (api, store) = read_figures(operator), (meter.read() for meter in meters)
         peak = peak_bytes(operator)
         print(f"  operator: {case.total / made:.1f} Jobs/s, laws after {lag:.1f} s", flush=True)
+        _wait(
+            lambda: all(user.sweep(name)["status"].get("reportUri") for name in names), "reports"
+        )
         idle = self._idle(operator, idle_seconds) / case.sweeps
         restart = self._restart(operator, case.sweeps)
         operator.stop()

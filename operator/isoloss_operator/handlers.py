@@ -1,5 +1,8 @@
 """kopf's watches. Every handler adds a key to the queue and drops what it saw.
 
+Pods are not watched: what a pod does shows in its Job's status at once or is no hurry, and their events
+would be half of all that there are.
+
 Event handlers only: kopf's other handlers write annotations or finalizers, retry by themselves, or behave
 differently on create, update, restart and resync (README.md, "Why so little of kopf").
 """
@@ -15,10 +18,10 @@ from typing import Any
 import kopf
 
 from isoloss_operator import api
-from isoloss_operator.cluster.client import JOB, POD, PREDICTION, SWEEP, Kind
+from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
-from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
@@ -83,7 +86,7 @@ class EventRouter:
                 self._queue.add(prediction)
 
     def child(self, kind: Kind, event: Object, body: Object) -> None:
-        """A Job or pod of ours was listed, added, changed or deleted: queue its owner."""
+        """A Job of ours was listed, added, changed or deleted: queue its owner."""
         self._saw(kind, event, body)
         metadata = body["metadata"]
         owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
@@ -94,9 +97,8 @@ class EventRouter:
     def _saw(self, kind: Kind, event: Object, body: Object) -> None:
         metadata = body["metadata"]
         self._metrics.watch_event.labels(kind.kind).set(time.time())
-        if kind != POD:  # passes list pods anyway, so a missed pod event does no harm
-            gone = event.get("type") == "DELETED"
-            self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
+        gone = event.get("type") == "DELETED"
+        self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
 
     def _note_sweep(self, prediction: ResourceKey, body: Object, *, gone: bool) -> None:
         for waiting in self._predictions.values():
@@ -116,8 +118,7 @@ def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
 
     for kind in (SWEEP, PREDICTION):
         _watch(registry, kind, router.resource)
-    for kind in (JOB, POD):
-        _watch(registry, kind, router.child)
+    _watch(registry, JOB, router.child)
     return registry
 
 
@@ -159,8 +160,9 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = (1, 1, 2, 3, *[5] * 10)
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 60
-    for kind in (JOB, POD):
-        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = LABEL_OWNER_UID
+    # Of recorded Jobs there is no news, and of 10,000 they would be most of what is read at the start.
+    watched = f"{LABEL_OWNER_UID},!{LABEL_RECORDED}"
+    settings.watching.label_selectors[JOB.group, JOB.version, JOB.plural] = watched
     # kopf should never write. If it does, then under our own name.
     settings.persistence.finalizer = f"{api.GROUP}/finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(

@@ -211,6 +211,7 @@ class Operator:
                 ),
                 group_of=lambda key: key.namespace,
                 on_done=fitted,
+                on_laws=self.queue.add,
             ),
             metrics=metrics,
             watchdog=self.watchdog,

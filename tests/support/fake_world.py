@@ -109,7 +109,8 @@ class FakeWorld:
             fit=self.fit,
         )
         reads = sweep_reads(observed, frozenset(self.results))
-        found = {key: self.results[key] for key in reads.results if key in self.results}
+        wanted = (*reads.results, *reads.results_of_failed)
+        found = {key: self.results[key] for key in wanted if key in self.results}
         return replace(observed, results=found)
 
     def _apply(self, plan: SweepPlan) -> None:

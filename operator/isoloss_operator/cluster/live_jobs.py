@@ -43,7 +43,7 @@ class LiveJobs:
     jobs: tuple[ObservedJob, ...]
     orphaned_pods: tuple[str, ...]
     versions: Mapping[str, str]
-    """resourceVersion by uid of the Jobs that were listed now, not remembered."""
+    """resourceVersion by uid of the Jobs that were listed now and that are watched: of all but recorded ones."""
 
 
 @dataclass
@@ -107,15 +107,16 @@ class JobReader:
         """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
         known, is_full = self._recall(owner)
         versions: dict[str, str] = {}
+        uids: set[str] = set()
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
         unrecorded = labels if is_full else f"{labels},!{LABEL_RECORDED}"
         listed = self._cluster.list(JOB, owner.namespace, labels=unrecorded)
-        reduced = {job.uid: job for job in _reduced_jobs(listed, owner, versions)}
+        reduced = {job.uid: job for job in _reduced_jobs(listed, owner, uids, versions)}
         pods = self._pods(owner, labels, known, reduced, is_full=is_full)
         known.see(reduced, is_full=is_full)
         self._remembered[owner.uid] = known
         jobs = self._with_workloads(owner, known.jobs)
-        orphaned = orphaned_pods({*versions, *known.recorded}, pods)
+        orphaned = orphaned_pods(uids | known.recorded.keys(), pods)
         return LiveJobs(with_pods(jobs, pods), orphaned, versions)
 
     def forget(self, owner_uid: str) -> None:
@@ -195,13 +196,17 @@ class JobReader:
 
 
 def _reduced_jobs(
-    listed: Iterable[Object], owner: Owner, versions: dict[str, str]
+    listed: Iterable[Object], owner: Owner, uids: set[str], versions: dict[str, str]
 ) -> Iterator[ObservedJob]:
-    """The Jobs of `owner`; the versions of all, also of those without our labels, go to `versions`."""
+    """The Jobs of `owner`. The uids of all, also of those without our labels, go to `uids`, and the versions of
+    those that are watched to `versions`."""
     for job in listed:
         if not is_owned_by(job, owner.uid):
             continue
-        versions[job["metadata"]["uid"]] = job["metadata"]["resourceVersion"]
+        metadata = job["metadata"]
+        uids.add(metadata["uid"])
+        if LABEL_RECORDED not in (metadata.get("labels") or {}):
+            versions[metadata["uid"]] = metadata["resourceVersion"]
         observed = observe_job(job)
         if observed is not None:
             yield observed

@@ -33,7 +33,7 @@ RULES = (
     # Needed for blockOwnerDeletion where OwnerReferencesPermissionEnforcement is enabled.
     _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
     _rule("batch", ["jobs"], "list", "watch", "create", "patch", "delete"),
-    _rule("", ["pods"], "list", "watch"),
+    _rule("", ["pods"], "list"),
     # A prediction's own ConfigMap is deleted once its spec names another.
     _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
     _rule("events.k8s.io", ["events"], "create"),

@@ -59,7 +59,7 @@ def fit_request(
     running = observed.fit_running
     if running is not None and not _supersedes(running, spec, inputs, final=final):
         return None
-    if not final and not _is_worth_it(observed.fit, len(done)):
+    if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(done))):
         return None
     return FitRequest(
         inputs=inputs,

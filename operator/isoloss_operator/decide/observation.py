@@ -175,6 +175,8 @@ class ObservedSweep:
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: FitRequest | None = None
     """What is being fitted now; a fit that waits for its turn may be another."""
+    fit_rests: bool = False
+    """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
     """By Job uid: since when a running train Job has reported no progress."""
     create_error: str = ""
@@ -212,9 +214,12 @@ class SweepReads:
     ended cannot be missed.
     """
 
-    results: tuple[str, ...]
+    results: tuple[str, ...] = ()
     """Point keys."""
-    progress: tuple[str, ...]
+    results_of_failed: tuple[str, ...] = ()
+    """Keys of points that have failed for good, of which only another sweep could have written a result: now and
+    then is enough."""
+    progress: tuple[str, ...] = ()
     """Point keys."""
 
 

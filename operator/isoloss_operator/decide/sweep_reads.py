@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import PointRecord
+from isoloss_contract.ledger import FAILED_FOR_GOOD, PointRecord
 from isoloss_operator.decide.jobs.requests import store_uri
-from isoloss_operator.decide.observation import FirstReads, ObservedSweep, SweepReads
+from isoloss_operator.decide.observation import (
+    FirstReads,
+    ObservedJob,
+    ObservedSweep,
+    SweepReads,
+)
 from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.transitions import is_done
 from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config, sources
+
+NEW_SECONDS = 30.0
+"""How long after its creation a Job without a working pod is not asked for its progress."""
 
 
 def first_reads(observed: ObservedSweep) -> FirstReads | None:
@@ -35,13 +43,13 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
     """
     try:
         if isinstance(observed.spec, InvalidSpec):
-            return SweepReads((), ())
+            return SweepReads()
         view = SweepView.of(observed, observed.spec)
         known = known_ledger(observed)
         additions = known.ledger.additions
         points = plan_points(view.spec, view.manifest, additions) if view.manifest else ()
     except InvalidSpec:
-        return SweepReads((), ())
+        return SweepReads()
     records = known.by_key
     jobs = [job for of_point in view.train_jobs.values() for job in of_point]
     working = {job.key for job in jobs if not job.is_finished}
@@ -53,18 +61,32 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         if job.failed and (job.key not in records or job.attempt > records[job.key].attempts.ended)
     }
     # All of them: what they cost counts against the budget, and any may have stalled.
-    wanted = lost | working
+    reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
+    wanted = lost | reporting
+    results = [
+        point.key
+        for point in points
+        if not _is_done(point, records.get(point.key))
+        and (point.key in ended or (point.key in stored and point.key not in working))
+    ]
+    failed = {
+        key
+        for key in results
+        if key in records and records[key].state in FAILED_FOR_GOOD and key not in lost
+    }
     return SweepReads(
-        results=tuple(
-            point.key
-            for point in points
-            if not _is_done(point, records.get(point.key))
-            and (point.key in ended or (point.key in stored and point.key not in working))
-        ),
+        results=tuple(key for key in results if key not in failed),
+        results_of_failed=tuple(key for key in results if key in failed),
         progress=tuple(
             key for key in dict.fromkeys((*(p.key for p in points), *records)) if key in wanted
         ),
     )
+
+
+def _is_new(job: ObservedJob, observed: ObservedSweep) -> bool:
+    """Whether it was created just now and no pod of it works yet: there is nothing it could have reported."""
+    age = (observed.now - job.created).total_seconds()
+    return age < NEW_SECONDS and job.working_since is None and not job.worked_seconds
 
 
 def _is_done(point: PlannedPoint, record: PointRecord | None) -> bool:

@@ -23,6 +23,13 @@ class FitJob:
 
 
 @dataclass(frozen=True)
+class LawsStored:
+    """The laws of a fit are in the store; its report is still to come."""
+
+    outcome: FitOutcome
+
+
+@dataclass(frozen=True)
 class NotFitted:
     """The fit could not run (store, memory, time). It says nothing about its inputs."""
 

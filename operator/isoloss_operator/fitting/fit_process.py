@@ -1,4 +1,4 @@
-"""Runs in the process of a fit: reads trajectories, fits, writes report.html, laws.json and fit.json."""
+"""Runs in the process of a fit: reads trajectories, fits, writes laws.json, report.html and fit.json."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
 
 READERS = 16
 REREAD_SECONDS = 5.0
-"""Between two looks for what the store does not show."""
+"""Between two looks for what the store does not show, and between two attempts to write what it did not take."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,11 @@ class Unreadable:
     """The store does not show it, perhaps not yet."""
 
 
-def fit(job: FitJob) -> FitEnd:
-    """The outcome of one fit; NotFitted if the store is unavailable."""
+def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: None) -> FitEnd:
+    """The outcome of one fit; NotFitted if the store is unavailable.
+
+    `on_laws` gets it as soon as laws.json is written: nobody waits for the report, which takes longer.
+    """
     # Thousands of trajectories: a store that is down must cost one timeout here, too.
     store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
     request = job.request
@@ -62,7 +65,14 @@ def fit(job: FitJob) -> FitEnd:
             outcome = failed(request, f"{len(unreadable)} trajectories are unusable")
             return replace(outcome, unreadable=unreadable)
         runs = [each for each in read if isinstance(each, Run)]
-        return _write(store, job, _fit(store, job, runs))
+        outcome = _fit(store, job, runs)
+        if outcome.laws is not None:
+            on_laws(outcome)
+            written = _write_report(store, job, runs, outcome.laws)
+            outcome = replace(outcome, report_written=written)
+        # Last: were the operator killed before, the next one makes the fit again, and with it the report.
+        _write_at_last(store, fit_path(request.laws_path), fit_document(outcome))
+        return outcome
     except StoreError as error:
         return NotFitted(str(error))
 
@@ -123,10 +133,12 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
         # Numbers that no law can be fitted to, or a bug: either is reported with the outcome.
         logger.exception("fit of %s failed", job.title)
         return failed(request, f"{type(error).__name__}: {error}"[:1000])
+    document = laws_document(laws)
+    store.write(request.laws_path, document)
     return FitOutcome(
         inputs=request.inputs,
         laws=laws,
-        report_written=_write_report(store, job, runs, laws),
+        laws_sha256=hashlib.sha256(document).hexdigest(),
         ledger_sha256=request.ledger_sha256,
         points=len(runs),
     )
@@ -140,8 +152,20 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False
-    store.write(job.request.report_path, page.encode())
+    _write_at_last(store, job.request.report_path, page.encode())
     return True
+
+
+def _write_at_last(store: Store, path: str, content: bytes) -> None:
+    """Write, for as long as the fit may take: its laws are known already, and it is not made again."""
+    while True:
+        try:
+            store.write(path, content)
+        except StoreError as error:
+            logger.warning("%s is written again: %s", path, error)
+            time.sleep(REREAD_SECONDS)
+        else:
+            return
 
 
 def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:
@@ -172,13 +196,3 @@ def _facts(job: FitJob, runs: list[Run]) -> dict[str, str]:
 
 def _laws_uri(job: FitJob) -> str:
     return f"{job.store_uri.rstrip('/')}/{job.request.laws_path}"
-
-
-def _write(store: Store, job: FitJob, outcome: FitOutcome) -> FitOutcome:
-    """Write laws.json, then fit.json, which refers to it."""
-    if outcome.laws is not None:
-        laws = laws_document(outcome.laws)
-        store.write(job.request.laws_path, laws)
-        outcome = replace(outcome, laws_sha256=hashlib.sha256(laws).hexdigest())
-    store.write(fit_path(job.request.laws_path), fit_document(outcome))
-    return outcome

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 import multiprocessing
 import os
@@ -16,25 +17,40 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
-from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
+from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, LawsStored, NotFitted, failed
 
 NICENESS = 10
 DEFAULT_MEMORY_MIB = 1024
 POLL_SECONDS = 0.2
 """A superseded fit is stopped within this time."""
 Key = TypeVar("Key")
-Run = Callable[[FitJob, float, threading.Event], FitEnd]
+OnLaws = Callable[[FitOutcome], None]
+"""Gets the outcome of a fit as soon as its laws are stored, before its report is drawn."""
+Run = Callable[[FitJob, float, threading.Event, OnLaws], FitEnd]
 """Runs a fit with a timeout in seconds. Stops early, with any result, when the event is set."""
 
 RETRY_SECONDS = 60.0
 """A fit that could not run is retried after this time, and after twice as long each time it still cannot."""
 LONGEST_RETRY_SECONDS = 3600.0
+PRELOADED = (
+    "isoloss_operator.fitting.fit_process",
+    "isoloss_contract.store.s3",
+    "matplotlib.backends.backend_svg",
+    "scipy.interpolate",
+)
+"""What fits need, imported once by the process that they are forked from: that takes longer than a small fit."""
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(list(PRELOADED))
+logger = logging.getLogger(__name__)
+REST_PER_SECOND = 9.0
+"""So many seconds a resource's provisional fits rest for each second that its last fit took: while points come
+in, fitting them again and again takes a tenth of one core at most."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,7 @@ class _Kept:
     until: float
     failures: int = 0
     """How often in a row the fit could not run."""
+    rests_until: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -65,17 +82,20 @@ class Fitter(Generic[Key]):
         processes: int,
         timeout_seconds: float,
         on_done: Callable[[Key, float, FitEnd], None],
+        on_laws: Callable[[Key], None] = lambda _key: None,
         run: Run | None = None,
         group_of: Callable[[Key], Hashable] = lambda _key: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_done` gets the resource's key, the seconds and how the fit ended.
+        """`on_done` gets the resource's key, the seconds and how the fit ended, `on_laws` the key once there is
+        an outcome with laws and its report is still to come.
 
-        It is not called for superseded fits.
+        Neither is called for superseded fits.
         """
         self._pool = ThreadPoolExecutor(max_workers=processes, thread_name_prefix="fit")
         self._timeout = timeout_seconds
         self._on_done = on_done
+        self._on_laws = on_laws
         self._run = run or run_in_process
         self._group_of = group_of
         self._clock = clock
@@ -113,6 +133,12 @@ class Fitter(Generic[Key]):
             kept = self._kept.get(uid)
             return kept.outcome if kept is not None and self._clock() < kept.until else None
 
+    def rests(self, uid: str) -> bool:
+        """Whether the last fit ended so lately, for what it took, that one that is not final may wait."""
+        with self._lock:
+            kept = self._kept.get(uid)
+            return kept is not None and self._clock() < kept.rests_until
+
     def remember(self, uid: str, outcome: FitOutcome) -> None:
         """Keep an outcome that an earlier operator process left in the store."""
         with self._lock:
@@ -144,16 +170,27 @@ class Fitter(Generic[Key]):
             self._last_turn[self._group_of(key)] = self._last_turn[uid] = next(self._turns)
             superseded = threading.Event()
             self._running[uid] = _Running(job.request, superseded)
-        started = time.monotonic()
-        answer = self._run(job, self._timeout, superseded)
+        started = self._clock()
+
+        def keep_laws(outcome: FitOutcome) -> None:
+            with self._lock:
+                if superseded.is_set():
+                    return
+                self._kept[uid] = _Kept(outcome, math.inf)
+            self._on_laws(key)
+
+        answer = self._run(job, self._timeout, superseded, keep_laws)
+        ended = self._clock()
         with self._lock:
             del self._running[uid]
             is_wanted = not superseded.is_set()
             if is_wanted:
-                self._kept[uid] = self._worth_keeping(uid, job, answer)
+                rests_until = ended + REST_PER_SECOND * (ended - started)
+                kept = self._worth_keeping(uid, job, answer)
+                self._kept[uid] = replace(kept, rests_until=rests_until)
             has_next = uid in self._waiting
         if is_wanted:
-            self._on_done(key, time.monotonic() - started, answer)
+            self._on_done(key, ended - started, answer)
         if has_next:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._pool.submit(self._work)
@@ -182,39 +219,56 @@ def run_in_process(
     job: FitJob,
     timeout_seconds: float,
     superseded: threading.Event,
+    on_laws: OnLaws,
     *,
     memory_mib: int = DEFAULT_MEMORY_MIB,
     on_start: Callable[[], None] | None = None,
 ) -> FitEnd:
-    """Fit in a new process and wait for it. One that dies, takes too long or too much memory is NotFitted.
+    """Fit in a new process and wait for it. One that dies, takes too long or too much memory is NotFitted;
+    if that happens to it while it draws the report, the laws stand without one.
 
     `on_start` is called first in the new process, which has nothing of this one, its logging neither.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(
+    ours, theirs = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(
         target=_main, args=(theirs, job, memory_mib, on_start), name="fit", daemon=True
     )
     process.start()
     theirs.close()
     deadline = time.monotonic() + timeout_seconds
+    stored: FitOutcome | None = None
     try:
-        while not ours.poll(min(POLL_SECONDS, timeout_seconds)):
-            if superseded.is_set():
-                return NotFitted("the fit was superseded")
-            if time.monotonic() >= deadline:
-                return NotFitted(f"the fit was not done after {timeout_seconds:.0f} s")
-        answer: FitEnd = ours.recv()
-        return answer
+        while isinstance(said := _await(ours, deadline, superseded), LawsStored):
+            stored = said.outcome
+            on_laws(stored)
     except EOFError:
         process.join(5)
         # Libraries in C end the process where they get no memory; others say so by themselves.
         limit = f"its memory is limited to {memory_mib} MiB (fitMemoryMiB)"
-        return NotFitted(f"the fit's process died (exit code {process.exitcode}); {limit}")
+        said = NotFitted(f"the fit's process died (exit code {process.exitcode}); {limit}")
+    except TimeoutError:
+        said = NotFitted(f"the fit was not done after {timeout_seconds:.0f} s")
     finally:
         process.kill()
         process.join(5)
         ours.close()
+    if stored is None or isinstance(said, FitOutcome):
+        return said
+    logger.warning("The laws of %s have no report: %s", job.title, said.message)
+    return stored
+
+
+def _await(
+    answers: Connection, deadline: float, superseded: threading.Event
+) -> LawsStored | FitEnd:
+    """What the process says next. Raises EOFError where it ended, TimeoutError at the deadline."""
+    while not answers.poll(max(0.0, min(POLL_SECONDS, deadline - time.monotonic()))):
+        if superseded.is_set():
+            return NotFitted("the fit was superseded")
+        if time.monotonic() >= deadline:
+            raise TimeoutError
+    said: LawsStored | FitEnd = answers.recv()
+    return said
 
 
 def _main(
@@ -229,7 +283,7 @@ def _main(
         # Imported in the new process: the operator itself needs neither optimiser nor plotting.
         from isoloss_operator.fitting.fit_process import fit
 
-        answer = fit(job)
+        answer = fit(job, lambda outcome: answers.send(LawsStored(outcome)))
     except MemoryError:
         answer = NotFitted(f"the fit needs more than {memory_mib} MiB of memory (fitMemoryMiB)")
     answers.send(answer)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from isoloss_contract.reading import Read, Unanswered
+from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.cluster.client import JOB, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.events import send_events
@@ -61,6 +63,8 @@ class Memory:
     """laws.json of an earlier process was read, or is not there."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
+    failed_read_at: float = field(default_factory=time.monotonic)
+    """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
 
@@ -123,6 +127,25 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
         return False
     memory.store_write_error = ""
     return not (memory.write_error or memory.publish_error)
+
+
+def results_of_failed(
+    memory: Memory,
+    read: Callable[[], Mapping[str, Read[PointResult]]],
+    interval: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Mapping[str, Read[PointResult]]:
+    """What `read` finds, once in so many seconds: a thousand failed points are a thousand reads.
+
+    Where the store did not answer for all of them, the next pass reads again.
+    """
+    now = clock()
+    if now - memory.failed_read_at < interval:
+        return {}
+    found = read()
+    if not any(isinstance(each, Unanswered) for each in found.values()):
+        memory.failed_read_at = now
+    return found
 
 
 def tolerated(memory: Memory, write: Callable[[], None]) -> None:

@@ -38,6 +38,7 @@ from isoloss_operator.reconcile.passes import (
     parsed,
     read_jobs,
     reporting_failures,
+    results_of_failed,
     tolerated,
     write_status,
 )
@@ -145,6 +146,7 @@ class SweepReconciler:
             ledger=self._services.ledgers.read(uri, first.folder),
             like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
             fit_running=fitter.running(owner.uid),
+            fit_rests=fitter.rests(owner.uid),
         )
         fit = self._newest_fit(owner, memory, uri)
         if isinstance(fit, Unanswered):
@@ -155,7 +157,14 @@ class SweepReconciler:
         memory.marks = progress_marks(observed.jobs, progress, memory.marks, observed.now)
         return replace(
             observed,
-            results=storage.results(uri, reads.results),
+            results={
+                **storage.results(uri, reads.results),
+                **results_of_failed(
+                    memory,
+                    lambda: storage.results(uri, reads.results_of_failed),
+                    self._services.settings.resync_seconds,
+                ),
+            },
             progress=progress,
             unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
         )

@@ -844,6 +844,23 @@ def test_the_progress_of_every_running_point_is_read() -> None:
     assert len(sweep_reads(world, frozenset()).progress) == 200
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_read"),
+    [
+        pytest.param({"created": NOW - timedelta(seconds=29)}, False, id="created just now"),
+        pytest.param({"created": NOW - timedelta(seconds=30)}, True, id="half a minute ago"),
+        pytest.param({"created": NOW, "working_since": NOW}, True, id="its pod works already"),
+        pytest.param({"created": NOW, "worked_seconds": 1.0}, True, id="a pod of it has worked"),
+    ],
+)
+def test_progress_of_a_job_that_has_just_been_created_is_not_read(
+    changes: dict[str, Any], is_read: bool
+) -> None:
+    """A thousand Jobs at once would be a thousand reads of what cannot be there."""
+    world = training(jobs=(job(FIRST, **changes),))
+    assert (FIRST.key in sweep_reads(world, frozenset()).progress) == is_read
+
+
 def test_an_attempt_whose_node_is_lost_is_retried_uncharged_and_its_job_deleted() -> None:
     """The Job stays for as long as its pod does, and neither holds a slot nor is waited for."""
     message = "pod a on node b did not end within its grace period"
@@ -991,6 +1008,18 @@ def test_what_to_read_is_what_may_have_news() -> None:
     assert first is not None
     assert first.manifest == f"data/{PREPARE_KEY}/manifest.json"
     assert first_reads(observed({"bad": 1}, manifest=ABSENT)) is None
+
+
+def test_results_of_points_that_have_failed_are_wanted_now_and_then_only() -> None:
+    """Only another sweep could write them, and there may be thousands. Until its end is in the ledger, the
+    result of a failed attempt is wanted like any."""
+    spec = sweep_spec(failurePolicy={"retriesPerPoint": 0})
+    world = observed(spec, jobs=(failed(FIRST, 1), failed(POINTS[1], 1)))
+    assert FIRST.key in sweep_reads(world, frozenset()).results
+    recorded = after(world, decide_sweep(world))
+    reads = sweep_reads(recorded, frozenset())
+    assert reads.results == ()
+    assert set(reads.results_of_failed) == {FIRST.key, POINTS[1].key}
 
 
 def test_the_estimate_of_completion_comes_from_the_speed_of_the_running_points() -> None:

@@ -42,6 +42,12 @@ def test_the_final_fit_does_not_wait_for_a_provisional_one() -> None:
     assert not final.provisional
 
 
+def test_provisional_fits_rest_after_each_other_and_the_final_one_does_not_wait() -> None:
+    """A sweep of thousands would be fitted without end, on a core that its Jobs could use."""
+    assert decide_sweep(done(4, fit_rests=True)).fit is None
+    assert not asked(done(len(POINTS), fit_rests=True)).provisional
+
+
 def test_the_very_fit_that_runs_is_not_asked_for_again() -> None:
     running = asked(done(len(POINTS)))
     assert decide_sweep(done(len(POINTS), fit_running=running)).fit is None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from unittest import mock
 
 import pytest
 
 from isoloss.laws import FitOptions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted
-from isoloss_operator.fitting.fitter import Fitter, run_in_process
+from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
 
 REQUEST = FitRequest(
     inputs="first",
@@ -48,6 +51,10 @@ class Bench:
     began: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     told: list[tuple[str, bool]] = field(default_factory=list)
+    laws: list[str] = field(default_factory=list)
+    """Whose laws were told of before their report."""
+    early: FitOutcome | None = None
+    """The outcome without its report, if there is one."""
     go_on: threading.Event = field(default_factory=threading.Event)
     answer: FitEnd | None = None
     now: float = 0.0
@@ -57,18 +64,28 @@ class Bench:
             processes=self.processes,
             timeout_seconds=1,
             on_done=lambda key, _, end: self.told.append((key, isinstance(end, FitOutcome))),
+            on_laws=self.laws.append,
             run=self.run,
             group_of=lambda key: key.partition("/")[0],
             clock=lambda: self.now,
         )
 
-    def run(self, work: FitJob, _seconds: float, unwanted: threading.Event) -> FitEnd:
+    def run(
+        self, work: FitJob, _seconds: float, unwanted: threading.Event, on_laws: OnLaws
+    ) -> FitEnd:
         self.began.append(work.request.inputs)
+        if self.early is not None:
+            on_laws(self.early)
         while not self.go_on.is_set():
             if unwanted.wait(0.005):
                 self.given_up.append(work.request.inputs)
                 return NotFitted("the fit was superseded")
         return self.answer or FitOutcome(inputs=work.request.inputs, laws=None)
+
+
+def unexpected(outcome: FitOutcome) -> None:
+    """There are no laws to tell of."""
+    pytest.fail(f"told of {outcome}")
 
 
 @pytest.fixture
@@ -91,6 +108,19 @@ def test_a_fit_is_made_once_and_its_end_is_told(bench: Bench) -> None:
     assert bench.fitter.outcome("uid") == FitOutcome(inputs="first", laws=None)
     bench.fitter.forget("uid")
     assert bench.fitter.outcome("uid") is None
+
+
+def test_laws_are_known_before_their_report_is_drawn(bench: Bench) -> None:
+    bench.early = FitOutcome(inputs="first", laws=None, laws_sha256="stored")
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.laws == ["key"])
+    assert bench.fitter.outcome("uid") == bench.early
+    assert bench.fitter.running("uid") is not None, "its report is still to come"
+    assert bench.told == [], "it has not ended"
+    bench.answer = replace(bench.early, report_written=True)
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    assert bench.fitter.outcome("uid") == bench.answer
 
 
 def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
@@ -177,6 +207,20 @@ def test_a_fit_that_still_can_not_run_is_asked_for_ever_more_seldom(bench: Bench
     assert bench.fitter.outcome("uid") is None, "what could run once starts anew"
 
 
+def test_after_a_fit_its_resource_rests_nine_times_as_long(bench: Bench) -> None:
+    assert not bench.fitter.rests("uid")
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.began)
+    bench.now = 20
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    bench.now = 199
+    assert bench.fitter.rests("uid")
+    assert not bench.fitter.rests("other")
+    bench.now = 200
+    assert not bench.fitter.rests("uid")
+
+
 def test_fits_of_one_namespace_do_not_hold_up_those_of_another(bench: Bench) -> None:
     """Fifty sweeps of one team, then one of another."""
     bench.fitter.start("a-first", "a/first", job("a-first"))
@@ -202,11 +246,28 @@ def test_within_a_namespace_who_was_fitted_longest_ago_comes_next(bench: Bench) 
     assert bench.began == ["first", "x", "y", "second"]
 
 
-def test_a_fit_that_needs_too_much_memory_ends_alone_and_says_so() -> None:
-    """Its libraries alone are larger; they end the process in ways of their own."""
-    answer = run_in_process(job(), 60, threading.Event(), memory_mib=64)
+def need_a_gibibyte() -> None:
+    mock.patch.object(
+        fit_process, "fit_laws", side_effect=lambda *_, **__: bytearray(2**30)
+    ).start()
+
+
+def die() -> None:
+    mock.patch.object(fit_process, "fit_laws", side_effect=lambda *_, **__: os._exit(9)).start()
+
+
+def hang() -> None:
+    mock.patch.object(
+        fit_process, "fit_laws", side_effect=lambda *_, **__: time.sleep(600)
+    ).start()
+
+
+@pytest.mark.parametrize("end", [need_a_gibibyte, die])
+def test_a_fit_that_needs_too_much_memory_ends_alone_and_says_so(end: Callable[[], None]) -> None:
+    """Libraries in C end the process in ways of their own."""
+    answer = run_in_process(job(), 60, threading.Event(), unexpected, memory_mib=700, on_start=end)
     assert isinstance(answer, NotFitted)
-    assert "64 MiB" in answer.message
+    assert "700 MiB" in answer.message
     assert "fitMemoryMiB" in answer.message
     assert not multiprocessing.active_children()
 
@@ -228,7 +289,7 @@ def test_the_process_of_a_fit_fails_at_its_limit_and_dies_before_the_operator_do
 
 
 def test_a_fit_that_takes_too_long_is_given_up() -> None:
-    answer = run_in_process(job(), 0.01, threading.Event())
+    answer = run_in_process(job(), 0.01, threading.Event(), unexpected, on_start=hang)
     assert isinstance(answer, NotFitted)
     assert "not done" in answer.message
     assert not multiprocessing.active_children()
@@ -238,7 +299,10 @@ def test_the_process_of_an_unwanted_fit_ends() -> None:
     unwanted = threading.Event()
     answers: list[FitEnd] = []
     thread = threading.Thread(
-        target=lambda: answers.append(run_in_process(job(), 600, unwanted)), daemon=True
+        target=lambda: answers.append(
+            run_in_process(job(), 600, unwanted, unexpected, on_start=hang)
+        ),
+        daemon=True,
     )
     thread.start()
     eventually(lambda: multiprocessing.active_children())
@@ -246,6 +310,17 @@ def test_the_process_of_an_unwanted_fit_ends() -> None:
     thread.join(20)
     assert len(answers) == 1
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("name", PRELOADED)
+def test_what_fits_are_forked_with_exists_and_starts_no_thread(name: str) -> None:
+    """The process that they are forked from skips what it cannot import, and must have one thread."""
+    program = (
+        "import importlib, threading\n"
+        f"importlib.import_module({name!r})\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_operator_itself_loads_nothing_that_only_a_fit_needs() -> None:

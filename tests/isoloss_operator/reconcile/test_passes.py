@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from isoloss_contract.reading import ABSENT, Read, Unanswered
+from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreUnavailable, WriteConflict
 from isoloss_operator.cluster.client import SWEEP, Refused, Unavailable
 from isoloss_operator.cluster.jobs import CreateRefused
@@ -20,6 +22,7 @@ from isoloss_operator.reconcile.passes import (
     carry_out,
     had_trouble,
     reporting_failures,
+    results_of_failed,
     tolerated,
 )
 from isoloss_operator.settings import Settings
@@ -74,6 +77,27 @@ def test_a_tolerated_refusal_lets_the_other_writes_happen_and_is_remembered() ->
 def test_an_api_server_that_does_not_answer_is_the_queues_business() -> None:
     with pytest.raises(Unavailable):
         carry_out(Memory("uid"), 1, lambda: tolerated(Memory("uid"), failing(Unavailable("away"))))
+
+
+def test_results_of_failed_points_are_read_once_in_a_while() -> None:
+    memory, reads = Memory("uid", failed_read_at=0), []
+
+    def read() -> dict[str, Read[PointResult]]:
+        reads.append(len(reads))
+        return {"key": ABSENT}
+
+    for now in (59, 60, 119, 120, 121):
+        results_of_failed(memory, read, 60, lambda now=now: now)  # type: ignore[misc]
+    assert len(reads) == 2
+
+
+def test_what_the_store_did_not_answer_is_read_again_by_the_next_pass() -> None:
+    memory, unanswered = Memory("uid", failed_read_at=0), Unanswered("slow")
+    for now in (60, 61):
+        found = results_of_failed(memory, lambda: {"key": unanswered}, 60, lambda now=now: now)  # type: ignore[misc]
+        assert found == {"key": unanswered}
+    assert results_of_failed(memory, lambda: {"key": ABSENT}, 60, lambda: 62) == {"key": ABSENT}
+    assert results_of_failed(memory, lambda: {"key": ABSENT}, 60, lambda: 63) == {}
 
 
 class RecordingCluster:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
+import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, Store, StoreError
+from isoloss_contract.store import BadRecord, Store, StoreError, StoreUnavailable
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting import fit_process
@@ -325,15 +328,74 @@ def test_the_process_of_a_fit_logs_as_the_operator_does(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It starts without the operator's logging: a line of plain text would break every log parser."""
-    run_in_process(job(tmp_path), 120, threading.Event(), on_start=log_as_the_operator_does)
+    run_in_process(
+        job(tmp_path), 120, threading.Event(), lambda _: None, on_start=log_as_the_operator_does
+    )
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert "a font is missing" in [line["message"] for line in lines]
 
 
 def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
-    outcome = run_in_process(job(tmp_path), 120, threading.Event())
+    early: list[FitOutcome] = []
+    outcome = run_in_process(job(tmp_path), 120, threading.Event(), early.append)
     assert isinstance(outcome, FitOutcome)
     assert outcome.points == 9
+    (told,) = early
+    assert told.laws_sha256 == outcome.laws_sha256
+    assert (told.report_written, outcome.report_written) == (False, True)
+
+
+def test_laws_are_stored_before_they_are_told_of_and_the_record_comes_last(tmp_path: Path) -> None:
+    """An operator killed in between makes the fit again: it finds no record, and so no report is missed."""
+
+    def look(outcome: FitOutcome) -> None:
+        laws = (tmp_path / LAWS).read_bytes()
+        assert hashlib.sha256(laws).hexdigest() == outcome.laws_sha256
+        assert not (tmp_path / fit_path(LAWS)).exists()
+        assert not list(tmp_path.rglob("report.html"))
+
+    outcome = fit(job(tmp_path), look)
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.report_written
+    assert (tmp_path / fit_path(LAWS)).exists()
+
+
+def test_a_store_that_goes_away_before_the_report_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The laws are known: they are not withdrawn, and the report is not given up."""
+    pauses: list[float] = []
+    write = Store.write
+
+    def away_at_first(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html") and len(pauses) < 2:
+            raise StoreUnavailable(path)
+        write(store, path, content)
+
+    monkeypatch.setattr(Store, "write", away_at_first)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.report_written
+    assert pauses == [5.0, 5.0]
+    assert list(tmp_path.rglob("report.html"))
+
+
+def die_in_the_report() -> None:
+    def die(*_: object, **__: object) -> str:
+        os._exit(9)
+
+    mock.patch.object(fit_process, "render_report", die).start()
+
+
+def test_laws_whose_report_ends_the_process_stand_without_one(tmp_path: Path) -> None:
+    early: list[FitOutcome] = []
+    outcome = run_in_process(
+        job(tmp_path), 120, threading.Event(), early.append, on_start=die_in_the_report
+    )
+    assert [outcome] == early
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.laws is not None
 
 
 def test_the_record_of_a_fit_holds_no_laws_itself() -> None:
