@@ -41,7 +41,6 @@
     - pods
   verbs:
     - list
-    - watch
 - apiGroups:
     - ''
   resources:
