@@ -33,7 +33,7 @@ def test_a_parabola_is_read_exactly() -> None:
     found = judge(cell())
     assert found.vertex == pytest.approx(OPTIMUM, abs=1e-6)
     assert found.regret(*np.exp(OPTIMUM)) == pytest.approx(0.0, abs=1e-9)
-    rate, batch = np.exp(OPTIMUM + [0.4, -0.2])
+    rate, batch = np.exp(OPTIMUM + np.array([0.4, -0.2]))
     assert found.regret(rate, batch) == pytest.approx(0.05 * 0.16 - 0.01 * 0.08 + 0.03 * 0.04)
 
 

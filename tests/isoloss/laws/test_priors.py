@@ -21,7 +21,7 @@ from isoloss.laws.surface.form_error import (
     usual_end,
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
-from isoloss.laws.surface.scale import APART, LEVEL, PRIOR_FREEDOM, PRIOR_SCALE, effective_variance
+from isoloss.laws.surface.scale import APART, LEVEL, PRIOR_SCALE, effective_variance
 from isoloss.laws.surface.terms import Shape
 
 ONE = np.ones(2)
@@ -66,7 +66,7 @@ def test_the_stated_share_of_effects_is_held_over_sweeps_like_the_prior(
     student = student_quantiles(KNOWN, np.array([0.5 + LEVEL / 2]))[0]
     held = []
     for _ in range(1500):
-        shared = PRIOR_SCALE * abs(rng.standard_t(PRIOR_FREEDOM))
+        shared = PRIOR_SCALE * abs(rng.standard_normal())
         scales = shared * np.exp(APART * rng.standard_normal(2))
         seen = scales * rng.standard_normal((max(groups, 1), 2))
         seen += noise * rng.standard_normal(seen.shape)

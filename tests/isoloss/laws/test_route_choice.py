@@ -64,9 +64,7 @@ def test_the_surface_answers_unless_the_other_route_is_better_by_more_than_noise
 
 
 def test_what_a_route_gains_must_exceed_what_two_trainings_differ_by() -> None:
-    selection = select_route(
-        TRAJECTORIES, (Told("iso-loss", 0.0), Told("surface", 0.1)), OPTIONS
-    )
+    selection = select_route(TRAJECTORIES, (Told("iso-loss", 0.0), Told("surface", 0.1)), OPTIONS)
     iso_loss, surface = (
         next(s for s in selection.scores if s.route == route) for route in ("iso-loss", "surface")
     )

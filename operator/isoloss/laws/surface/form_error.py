@@ -151,9 +151,7 @@ def scatter(
         means.append((own * slopes[np.array(sizes) == size]).sum(axis=0) / own.sum(axis=0))
         errors.append(noise[np.array(sizes) == size].mean(axis=0))
     shared = 1.0 - (1.0 - SHARED) * residuals.own_runs
-    groups = Shown(
-        np.array(means), np.array(errors), np.ones((len(means), 2)), len(means) - 2
-    )
+    groups = Shown(np.array(means), np.array(errors), np.ones((len(means), 2)), len(means) - 2)
     of_sizes = measure(groups, shared * usual, known)
     return Scatter(np.sqrt(of_sizes), np.sqrt((1.0 - shared) * cells))
 
