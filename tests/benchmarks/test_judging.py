@@ -76,7 +76,7 @@ def test_the_optimum_is_as_uncertain_as_noise_and_the_readings_make_it() -> None
 def test_a_cubic_says_nothing_where_it_has_no_runs() -> None:
     """Far on the flat side a cubic would fall without end; the dearest quadratic charges instead."""
     found = judge(cell(third=0.06, noise=2e-4))
-    far = np.exp(OPTIMUM - [2.5, 0.0])
+    far = np.exp(OPTIMUM - np.array([8.0, 0.0]))
     assert found.reading.regret(*far) < 0
     assert found.regret(*far) == pytest.approx(
         max(o.regret(*far) for o in found.others if len(o.powers) == len(QUADRATIC))
