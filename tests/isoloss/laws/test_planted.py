@@ -77,11 +77,6 @@ def test_two_sizes_with_three_by_three_points_give_all_laws():
     }
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="open: since intervals hold 72 to 84 % of published sweeps (before: 56 to 76 %), they hold "
-    "95 to 99 % of these, which are less skewed",
-)
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 10.0])
 def test_eighty_percent_intervals_cover_75_to_95_percent(factor):

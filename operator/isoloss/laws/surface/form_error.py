@@ -4,18 +4,19 @@ No law of N and D is exact. Every cell of a sweep has its own residual slope ove
 what noise does not explain of it is the law's own error. It acts like a random effect per cell: it does
 not average out over the runs of a cell, it blurs the coefficients, and the target's own slope deviates as
 much. The inverse Hessian turns a slope into a shift of the optimum: far along a soft ridge, little across
-it. Few sizes cannot show the scatter: published sweeps then say how much is usual, and count for less the
-more cells and sizes the user's own data have.
+it. Few sizes cannot show the scatter: published sweeps then say how much is usual, see scale.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.surface.scale import effective_variance
 
 USUAL = 0.012
 """Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
@@ -78,8 +79,58 @@ def usual_scatter(hessian: Array) -> Array:
     return np.asarray(USUAL**2 + USUAL_SHIFT**2 * np.diag(hessian @ hessian), dtype=float)
 
 
+class Shown(NamedTuple):
+    """Slopes of cells or sizes as a sweep shows them."""
+
+    slopes: Array
+    """(n, 2) less the law's."""
+    noise: Array
+    """(n, 2) variances."""
+    weights: Array
+    """(n, 2)"""
+    freedom: float
+    """Degrees of freedom that the law's coefficients leave to the slopes."""
+    worth: float = 1.0
+    """What one of the slopes counts for."""
+
+    def mean_squares(self) -> tuple[Array, Array]:
+        """(2,) of the slopes, the part that the law has taken made up for, and of their noise."""
+        # Fitted coefficients take their part of the slopes with them.
+        left = len(self.slopes) / self.freedom * self.slopes**2
+        slopes, noise = (
+            np.average(squares, axis=0, weights=self.weights) for squares in (left, self.noise)
+        )
+        return slopes, noise
+
+
+Measure = Callable[[Shown, Array, float], Array]
+"""Slopes, their usual variances (2,) and degrees of freedom to variances (2,) beyond noise."""
+
+
+def mean_variance(shown: Shown, usual: Array, _known: float) -> Array:
+    """The mean square, pooled with the usual one: what decisions about the law go by."""
+    if shown.freedom <= 0:
+        return usual
+    slopes, noise = shown.mean_squares()
+    seen = shown.freedom * shown.worth
+    found = seen * np.maximum(slopes - noise, 0.0) + USUAL_FREEDOM * usual
+    return np.asarray(found / (seen + USUAL_FREEDOM), dtype=float)
+
+
+def interval_variance(shown: Shown, usual: Array, known: float) -> Array:
+    """What holds as many further slopes as an interval is to hold, with Student's quantile of `known`."""
+    if shown.freedom <= 0:
+        return effective_variance(np.zeros(2), np.zeros(2), usual, 0.0, known)
+    slopes, noise = shown.mean_squares()
+    return effective_variance(slopes, noise, usual, shown.freedom * shown.worth, known)
+
+
 def scatter(
-    residuals: Residuals, sizes: Sequence[float], hessian: Array, unknowns: int
+    residuals: Residuals,
+    sizes: Sequence[float],
+    hessian: Array,
+    unknowns: int,
+    measure: Measure = interval_variance,
 ) -> Scatter:
     """How far the slopes of cells and sizes deviate; `sizes` (cells,) are ln N.
 
@@ -91,38 +142,23 @@ def scatter(
     noise = np.array([variance for _, variance in found])
     usual = usual_scatter(hessian)
     weights = 1.0 / (noise + usual)
-    cells = _pooled(slopes, noise, weights**2, unknowns, usual, residuals.own_runs)
+    known = scatter_freedom(len(set(sizes)))
+    every = Shown(slopes, noise, weights**2, len(slopes) - unknowns, residuals.own_runs)
+    cells = measure(every, usual, known)
     means, errors = [], []
     for size in dict.fromkeys(sizes):
         own = weights[np.array(sizes) == size]
         means.append((own * slopes[np.array(sizes) == size]).sum(axis=0) / own.sum(axis=0))
         errors.append(noise[np.array(sizes) == size].mean(axis=0))
     shared = 1.0 - (1.0 - SHARED) * residuals.own_runs
-    of_sizes = _pooled(
-        np.array(means), np.array(errors), np.ones((len(means), 2)), 2, shared * usual, 1.0
-    )
+    groups = Shown(np.array(means), np.array(errors), np.ones((len(means), 2)), len(means) - 2)
+    of_sizes = measure(groups, shared * usual, known)
     return Scatter(np.sqrt(of_sizes), np.sqrt((1.0 - shared) * cells))
 
 
 def scatter_freedom(sizes: int) -> float:
     """Degrees of freedom behind the scatter of `sizes` sizes about a law with a trend over them."""
     return max(sizes - 2, 0) + USUAL_FREEDOM
-
-
-def _pooled(
-    slopes: Array, noise: Array, weights: Array, unknowns: int, usual: Array, worth: float
-) -> Array:
-    """(2,) variance of slopes (n, 2) beyond their noise (n, 2), pooled with the usual one.
-
-    `worth` is what one of the slopes counts for.
-    """
-    freedom = len(slopes) - unknowns
-    if freedom <= 0:
-        return usual
-    excess = np.average(len(slopes) / freedom * slopes**2 - noise, axis=0, weights=weights)
-    seen = freedom * worth
-    found = seen * np.maximum(excess, 0.0) + USUAL_FREEDOM * usual
-    return np.asarray(found / (seen + USUAL_FREEDOM), dtype=float)
 
 
 def _slope(residuals: Residuals, cell: int) -> tuple[Array, Array]:
@@ -174,7 +210,8 @@ def exponent_scatter(
     growths = np.array([growth for growth, _ in every])
     noise = np.array([variance for _, variance in every])
     usual = np.diag(hessian @ np.diag(USUAL_EXPONENTS**2) @ hessian)
-    found = _pooled(growths, noise, np.ones_like(noise), 1, usual, 1.0)
+    shown = Shown(growths, noise, np.ones_like(noise), len(growths) - 1)
+    found = interval_variance(shown, usual, scatter_freedom(len(growths)))
     return np.sqrt((1.0 - residuals.own_runs) * found)
 
 

@@ -7,12 +7,13 @@ found in turn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.surface.asymmetry import Sample, shown_asymmetry
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
 
 TURNS = 6
@@ -69,31 +70,40 @@ def valley(points: Points, levels: Array, z: Array, weights: Array, runs: Array)
     """
     plain = np.concatenate([_quadratic(points), levels], axis=1)
     coefficients = weighted_solver(plain, weights) @ z
-    before = _squares(plain, coefficients, z, weights)
-    wanted = [len(np.unique(np.round(v, 6))) >= FEWEST_LINES for v in (points.x, points.y)]
-    freedom = len(np.unique(runs)) - np.linalg.matrix_rank(
-        plain * np.sqrt(weights)[:, None], tol=1e-8
-    )
     if not _convex(coefficients):
         return Valley(plain, np.zeros((len(z), 0)), np.zeros((0, 0)))
-    usual = Valley(plain, _cubic(points, coefficients), np.diag(_usual(coefficients)))
-    if not any(wanted) or freedom <= 2 * sum(wanted):
-        return usual
+    skewed = _skewed(points, plain, coefficients, z, weights, len(np.unique(runs)))
+    if skewed is not None:
+        return skewed
+    positions = np.stack([points.x, points.y], axis=1)
+    sizes = len(np.unique(np.round(points.n, 9)))
+    sample = Sample(positions, levels, z, weights, runs.astype(np.intp), sizes)
+    cubic = _cubic(points, coefficients)
+    mean, covariance = shown_asymmetry(sample, cubic, _usual(coefficients))
+    return Valley(plain, cubic, covariance + np.outer(mean, mean))
+
+
+def _skewed(
+    points: Points, plain: Array, coefficients: Array, z: Array, weights: Array, runs: int
+) -> Valley | None:
+    """With cubic terms where the grid has the values for them and they are no chance, from the plain fit's coefficients."""
+    wanted = [len(np.unique(np.round(v, 6))) >= FEWEST_LINES for v in (points.x, points.y)]
+    freedom = runs - np.linalg.matrix_rank(plain * np.sqrt(weights)[:, None], tol=1e-8)
+    extra = 2 * sum(wanted)
+    if not any(wanted) or freedom <= extra:
+        return None
+    before = _squares(plain, coefficients, z, weights)
     seen = np.repeat(wanted, 2)
-    skewed = plain
     for _ in range(TURNS):
         cubic = _cubic(points, coefficients)
         skewed = np.concatenate([plain, cubic[:, seen]], axis=1)
         coefficients = weighted_solver(skewed, weights) @ z
         if not _convex(coefficients):
-            return usual
+            return None
     after = _squares(skewed, coefficients, z, weights)
-    extra = 2 * sum(wanted)
-    variance = after / max(freedom - extra, 1)
-    if (before - after) / extra > CLEAR * variance:
-        return Valley(skewed, cubic[:, ~seen], np.diag(_usual(coefficients)[~seen]))
-    shown = (skewed.T * weights) @ skewed / variance
-    return replace(usual, unseen_covariance=_doubtful(usual, shown, coefficients, seen))
+    if (before - after) / extra <= CLEAR * after / max(freedom - extra, 1):
+        return None
+    return Valley(skewed, cubic[:, ~seen], np.diag(_usual(coefficients)[~seen]))
 
 
 def _usual(coefficients: Array) -> Array:
@@ -101,23 +111,6 @@ def _usual(coefficients: Array) -> Array:
     xx, yy = coefficients[Shape.XX], coefficients[Shape.YY]
     mixed = np.sqrt(xx * yy)
     return np.asarray((USUAL_ASYMMETRY * np.array([xx, mixed, yy, mixed])) ** 2)
-
-
-def _doubtful(usual: Valley, shown: Array, coefficients: Array, seen: Array) -> Array:
-    """(4, 4) mean squares of cubic coefficients that the data show, but not beyond doubt.
-
-    `shown` is the information of the fit with them, whose `coefficients` end with them.
-    """
-    among = np.flatnonzero(seen)
-    count = len(among)
-    errors = np.linalg.pinv(shown, hermitian=True)[-count:, -count:]
-    prior = usual.unseen_covariance[np.ix_(among, among)]
-    # Both known: the mean of two estimates, one of which is zero, by their precisions.
-    gain = prior @ np.linalg.pinv(prior + errors, hermitian=True)
-    mean = gain @ coefficients[-count:]
-    found = usual.unseen_covariance.copy()
-    found[np.ix_(among, among)] = prior - gain @ prior + np.outer(mean, mean)
-    return found
 
 
 def _quadratic(points: Points) -> Array:

@@ -16,6 +16,7 @@ from isoloss.laws.surface.form_error import (
     coefficient_covariance,
     exponent_covariance,
     exponent_scatter,
+    mean_variance,
     scatter,
     scatter_freedom,
     window_error,
@@ -54,10 +55,19 @@ class Uncertainty:
 
     @cached_property
     def law_covariance(self) -> Array:
-        """(6, 6) of the optimum's law, see LawTerm, at the fitted curvature, which must be convex."""
+        """(6, 6) of the optimum's law, see LawTerm, at the fitted curvature, which must be convex.
+
+        In the mean: for deciding about the law's terms.
+        """
         turn = np.zeros((len(LawTerm), len(Shape)))
         turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
-        covariance = self._noise[0] + self._scatter_covariance
+        fit = self.fit
+        spread = scatter(
+            self._left_over, fit.sizes, fit.hessian, PER_QUANTITY, measure=mean_variance
+        )
+        covariance = self._noise[0] + coefficient_covariance(
+            fit.solver, self._left_over, fit.sizes, spread
+        )
         return np.asarray(turn @ covariance @ turn.T, dtype=float)
 
     @cached_property
