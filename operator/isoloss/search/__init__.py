@@ -1,0 +1,28 @@
+"""Sequential search: which points of a sweep to train next, and how far, for the same answer at less cost.
+
+Pure functions of what was seen so far; see decide.py. Nothing here starts or stops anything.
+"""
+
+from isoloss.search.decide import decide
+from isoloss.search.model import (
+    Decision,
+    Point,
+    Reason,
+    SearchOptions,
+    Seen,
+    Size,
+    Step,
+    StopReason,
+)
+
+__all__ = [
+    "Decision",
+    "Point",
+    "Reason",
+    "SearchOptions",
+    "Seen",
+    "Size",
+    "Step",
+    "StopReason",
+    "decide",
+]
