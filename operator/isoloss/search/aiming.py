@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from isoloss.laws import FitOptions, Interval, Prediction, PredictionQuery, Run, SizeTrend
+from isoloss.laws import FitOptions, Interval, Laws, Prediction, PredictionQuery, Run, SizeTrend
 from isoloss.laws import fit_laws, predict
 from isoloss.published import published_law, size_exponents
 from isoloss.search.lattice import LEAST_STEP, distance, grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
 
+NORMAL_80 = 1.2816
+"""Half width of a normal distribution's central 80 %, in standard deviations."""
 TREND = "published:step-law"
 """How optima move with size where there is only one size to tell: the aim may be off, and racing mends it."""
 
@@ -24,6 +26,9 @@ class Located:
     batch_size: Interval
     residual_rms: float | None
     """Of final losses about the fitted surface, nats; None where there is none."""
+    regret: float
+    """Nats that the answer is expected to cost above the optimum: half of the surface's curvature times the
+    intervals' variance. Infinite where there is no surface."""
 
     def within(self, learning_rate: float, batch_size: float) -> bool:
         """Whether both intervals are within these factors of their answers, in geometric mean."""
@@ -53,7 +58,17 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | No
     if not isinstance(found, Prediction):
         return None
     batch = replace(found.batch_size, value=found.batch_size_raw)
-    return Located(found.learning_rate, batch, laws.surface.residual_rms)
+    regret = _expected_regret(laws, found.learning_rate, batch)
+    return Located(found.learning_rate, batch, laws.surface.residual_rms, regret)
+
+
+def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:
+    """The two errors taken as independent: along a ridge they cancel in part, so that this is an upper bound."""
+    curvature, steepness = laws.surface.curvature, laws.surface.token_slope
+    if curvature is None or steepness is None:
+        return math.inf
+    variances = [(_half_width(interval) / NORMAL_80) ** 2 for interval in (rate, batch)]
+    return 0.5 * steepness * float(curvature[0, 0] * variances[0] + curvature[1, 1] * variances[1])
 
 
 def aimed_cells(

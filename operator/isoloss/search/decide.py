@@ -293,20 +293,29 @@ def _narrow(search: _Search) -> Step:
     """Stop where the answer is known well enough; else train what is left, nearest and cheapest first."""
     target = search.sizes[-1]
     located = locate(search.runs(search.sizes), target, search.options.fit)
+    stop = _enough(search.options, located)
+    if stop is not None:
+        return _step((), stop, located)
     if located is None:
         for size in search.sizes:
             race = _standing(search, size)
             missing = race and list(_missing_neighbours(search, size, race, strict=True))
             if missing:
                 return _step(tuple(missing), None, None)
-    if located is not None and located.within(
-        search.options.learning_rate_precision, search.options.batch_size_precision
-    ):
-        return _step((), StopReason.PRECISION_REACHED, located)
     for decisions in _work(search):
         if decisions:
             return _step(tuple(decisions), None, located)
     return _step((), StopReason.NOTHING_LEFT, located)
+
+
+def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:
+    if located is None:
+        return None
+    if located.within(options.learning_rate_precision, options.batch_size_precision):
+        return StopReason.PRECISION_REACHED
+    if located.regret <= options.negligible_regret:
+        return StopReason.REGRET_NEGLIGIBLE
+    return None
 
 
 def _step(
@@ -328,7 +337,7 @@ def _work(search: _Search) -> Iterator[list[Decision]]:
 
 
 def _rings(search: _Search, size: Size) -> Iterator[list[Point]]:
-    """The leader's neighbours, then those diagonal to it, then everything else."""
+    """The leader's neighbours, then those diagonal to it; points farther off say little of an optimum."""
     race = _standing(search, size)
     points = {*grid_points(size), *(s.point for s in search.of(size))}
     if race is None:
@@ -337,9 +346,7 @@ def _rings(search: _Search, size: Size) -> Iterator[list[Point]]:
     beside = {race.leader, *neighbours(size, search.of(size), race.leader)} & points
     yield sorted(beside)
     reach = max((distance(p, race.leader) for p in beside), default=0.0)
-    near = {p for p in points - beside if distance(p, race.leader) <= 1.5 * reach}
-    yield sorted(near)
-    yield sorted(points - beside - near)
+    yield sorted(p for p in points - beside if distance(p, race.leader) <= 1.5 * reach)
 
 
 def _below(search: _Search, size: Size, points: Sequence[Point], rung: float) -> list[Decision]:

@@ -78,6 +78,9 @@ class SearchOptions:
     is within this factor of the answer on either side (in geometric mean)."""
     batch_size_precision: float = 1.5
     """The same of the best batch size; both must hold."""
+    negligible_regret: float = 0.001
+    """Nats per token. The search also stops once its answer is expected to cost no more than this above the
+    optimum: in a flat valley the factors above cannot be reached, and do not matter. 0: never for this."""
     max_added_points: int = 6
     """Beyond the edges of the grids, over all sizes."""
     budget_flops: float | None = None
@@ -118,8 +121,11 @@ class StopReason(StrEnum):
     """Why a search is over."""
 
     PRECISION_REACHED = "PrecisionReached"
+    REGRET_NEGLIGIBLE = "RegretNegligible"
+    """The interval is wider than asked for, but what it leaves open costs next to nothing."""
     NOTHING_LEFT = "NothingLeft"
-    """Every point is done, pruned or failed; the interval is wider than asked for, or there is none."""
+    """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
+    is none."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
 
 
