@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.search.worlds import World
 from isoloss.laws import Run
-from isoloss.search import Point, SearchOptions, Seen, Size, Step, StopReason, decide
+from isoloss.search import Point, SearchOptions, Seen, Size, Step, StopReason, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
 
@@ -83,7 +83,7 @@ def sequential(options: SearchOptions) -> Strategy:
         trained, seen = _Trained(world), dict[Point, Seen]()
         added, pruned, risk = 0, 0, 0.0
         for _ in range(MOST_STEPS):
-            step = decide(world.sizes, list(seen.values()), options)
+            step = next_step(world.sizes, list(seen.values()), options)
             if step.stop is not None:
                 return trained.result(stop=step.stop, added=added, pruned=pruned, risk=risk)
             follow(step, trained, seen)

@@ -1,9 +1,9 @@
 """Sequential search: which points of a sweep to train next, and how far, for the same answer at less cost.
 
-Pure functions of what was seen so far; see decide.py. Nothing here starts or stops anything.
+Pure functions of what was seen so far; see next_step.py. Nothing here starts or stops anything.
 """
 
-from isoloss.search.decide import decide
+from isoloss.search.next_step import next_step
 from isoloss.search.model import (
     Decision,
     Point,
@@ -24,5 +24,5 @@ __all__ = [
     "Size",
     "Step",
     "StopReason",
-    "decide",
+    "next_step",
 ]

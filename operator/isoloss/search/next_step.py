@@ -37,6 +37,7 @@ USUAL_CURVATURE = 0.3
 """Of ln D over the square of ln LR or ln B, on the published sweeps."""
 INSIDE = 0.25
 """Steps from an edge at which an optimum is well inside."""
+ARMS_SHARE = 0.3
 ANCHOR_SHARE = 1.0
 """Of its tokens to which the cheapest size's points are trained that are not ruled out."""
 USUAL_NOISE = 0.0015
@@ -84,7 +85,7 @@ class _Race:
     excesses: dict[Point, Excess]
 
 
-def decide(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOptions) -> Step:
+def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOptions) -> Step:
     """The next decisions, or why the search is over.
 
     A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
@@ -272,6 +273,11 @@ def _runs_on(
     if not all_survive:
         if any(s.point == leader and s.tokens < REACHED * size.tokens for s in left):
             yield _run(search, leader, 1.0, Reason.LEADER)
+            return
+        beside = {leader, *neighbours(size, search.of(size), leader)}
+        for s in left:
+            if s.point in beside and s.tokens < REACHED * ARMS_SHARE * size.tokens:
+                yield _run(search, s.point, ARMS_SHARE, Reason.SURVIVOR)
         return
     unfinished = [s for s in left if s.tokens < REACHED * ANCHOR_SHARE * size.tokens]
     if not unfinished:
