@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 
@@ -20,6 +20,8 @@ STEP = 0.55
 SAME_LINE = 0.05
 DIVERGED = 1.5
 """Times the table's median loss, above which a run diverged."""
+APART = 1.8
+"""Least ratio of FLOPs between the neighbouring sizes of a sweep."""
 FAR = 2.0
 """Lines beyond its edge at which a window's optimum may lie."""
 
@@ -184,20 +186,22 @@ def _stride(axis: np.ndarray) -> int:
 
 
 def ladders(source: Replay) -> list[tuple[tuple[float, float], ...]]:
-    """Cells (N, D) of two neighbouring sizes or more, each at its second, third or fourth token count.
+    """Cells (N, D) of the sizes of a sweep, all at their second, third or fourth token count.
 
-    Those whose last cell does not cost the most are left out.
+    Each size costs APART times the one before or more, as anybody would choose them, and beside those all
+    sizes together where the last costs the most.
     """
     counts = source.counts
-    sizes, found = sorted(counts), []
-    for first, last in product(range(len(sizes)), repeat=2):
-        for at in (1, 2, 3):
-            chosen = [(n, counts[n]) for n in sizes[first : last + 1]]
-            if len(chosen) < 2 or any(at >= len(own) for _, own in chosen):
-                continue
-            cells = tuple((n, own[at]) for n, own in chosen)
-            if cells[-1][0] * cells[-1][1] > 1.1 * max(n * d for n, d in cells[:-1]):
-                found.append(cells)
+    found = []
+    for at in (1, 2, 3):
+        cells = [(n, own[at]) for n, own in sorted(counts.items()) if at < len(own)]
+        for size in range(2, len(cells) + 1):
+            for chosen in combinations(cells, size):
+                costs = [n * d for n, d in chosen]
+                steps = [b / a for a, b in pairwise(costs)]
+                every = chosen == tuple(cells) and costs[-1] > 1.1 * max(costs[:-1])
+                if min(steps) >= APART or every:
+                    found.append(chosen)
     return found
 
 
