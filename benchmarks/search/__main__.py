@@ -1,6 +1,6 @@
 """Sequential search against training everything, and against simpler ways to train less.
 
-    python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--jobs 1] [--seeds 2]
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2]
 
 Worlds are windows of the published sweeps (found as bench-science finds them; without them the planted ones
 remain) and planted surfaces with trajectories and noise. All strategies are charged for the tokens that they
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
@@ -101,16 +102,19 @@ def main() -> None:
     parser.add_argument("data", nargs="?")
     parser.add_argument("--quick", action="store_true", help="a few planted worlds, in seconds")
     parser.add_argument("--resume", action="store_true", help=f"go on from {KEPT}")
+    parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
     parser.add_argument("--seeds", type=int, default=2, help="planted worlds of each kind")
     given = parser.parse_args()
     if given.quick:
-        worlds = islice(planted_worlds(given.seeds), 0, None, QUICK_EVERY)
-        print("\n".join(table([compare(world) for world in worlds])))
+        chosen = islice(planted_worlds(given.seeds), 0, None, QUICK_EVERY)
+        print("\n".join(table([compare(world) for world in chosen])))
         return
     results = _kept() if given.resume else []
     KEPT.parent.mkdir(exist_ok=True)
-    left = list(all_worlds(given.data, given.seeds))[len(results) :]
+    worlds = list(all_worlds(given.data, given.seeds))
+    random.Random(0).shuffle(worlds)  # so that a part of them is a fair sample
+    left = worlds[len(results) : given.worlds]
     with (
         KEPT.open("a" if given.resume else "w") as kept,
         ProcessPoolExecutor(given.jobs) as pool,
