@@ -85,7 +85,17 @@ def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
     yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])
     for place in ("inside", "near", "edge", "outside"):
         yield from _line_of(f"optimum {place}", [r for r in results if r[0].place == place])
-    for word in ("3x3", "4x4", "5x5", " 2 sizes", " 3 sizes", " 4 sizes", " 5 sizes", "0.0015", "0.004"):
+    for word in (
+        "3x3",
+        "4x4",
+        "5x5",
+        " 2 sizes",
+        " 3 sizes",
+        " 4 sizes",
+        " 5 sizes",
+        "0.0015",
+        "0.004",
+    ):
         found = [r for r in results if word in r[0].world and r[0].place != "outside"]
         yield from _line_of(word.strip(), found)
     yield mended([r[1] for r in results])

@@ -56,7 +56,9 @@ class Result:
     def of_json(found: dict[str, Any]) -> Result:
         """The inverse of as_json."""
         judged = {
-            key: None if found[key] is None else Judged(**{**found[key], "held": tuple(found[key]["held"])})
+            key: None
+            if found[key] is None
+            else Judged(**{**found[key], "held": tuple(found[key]["held"])})
             for key in ("here", "beyond")
         }
         return Result(**{**found, **judged})
@@ -106,7 +108,9 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     inside the 80 % intervals.
     """
     here = [(a.here, b.here) for a, b in zip(base, found, strict=True) if a.here and b.here]
-    beyond = [(a.beyond, b.beyond) for a, b in zip(base, found, strict=True) if a.beyond and b.beyond]
+    beyond = [
+        (a.beyond, b.beyond) for a, b in zip(base, found, strict=True) if a.beyond and b.beyond
+    ]
     refused = sum(a.here is not None and b.here is None for a, b in zip(base, found, strict=True))
     instead = sum(a.here is None and b.here is not None for a, b in zip(base, found, strict=True))
     held = [held for b in found if b.here for held in b.here.held]

@@ -3,7 +3,6 @@
 Pure functions of what was seen so far; see next_step.py. Nothing here starts or stops anything.
 """
 
-from isoloss.search.next_step import next_step
 from isoloss.search.model import (
     Decision,
     Point,
@@ -14,6 +13,7 @@ from isoloss.search.model import (
     Step,
     StopReason,
 )
+from isoloss.search.next_step import next_step
 
 __all__ = [
     "Decision",

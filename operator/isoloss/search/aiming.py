@@ -6,8 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from isoloss.laws import FitOptions, Interval, Laws, Prediction, PredictionQuery, Run, SizeTrend
-from isoloss.laws import fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Interval,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Run,
+    SizeTrend,
+    fit_laws,
+    predict,
+)
 from isoloss.published import published_law, size_exponents
 from isoloss.search.lattice import LEAST_STEP, distance, grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
@@ -32,10 +41,9 @@ class Located:
 
     def within(self, learning_rate: float, batch_size: float) -> bool:
         """Whether both intervals are within these factors of their answers, in geometric mean."""
-        return (
-            _half_width(self.learning_rate) <= math.log(learning_rate)
-            and _half_width(self.batch_size) <= math.log(batch_size)
-        )
+        return _half_width(self.learning_rate) <= math.log(learning_rate) and _half_width(
+            self.batch_size
+        ) <= math.log(batch_size)
 
 
 def _half_width(interval: Interval) -> float:

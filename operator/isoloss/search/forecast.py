@@ -25,6 +25,8 @@ DRIFT_ERROR = 0.08
 """ln tokens per ln D by which the waste may drift otherwise, per ln unit between the points."""
 BENDS = 0.15
 """Share of the waste by which a straight line may err per ln D."""
+SCALE_ERROR = 0.1
+"""Relative error of an excess in nats per ln D, as curves flatten more or less than is usual."""
 EVALUATION_ERROR = 0.0007
 """Nats of a single evaluation beside its neighbours on the trajectory."""
 WINDOW = 1.2
@@ -57,7 +59,9 @@ class Excess:
         return 0.5 * math.erfc(self.mean / self.deviation / math.sqrt(2.0))
 
 
-def leader_of(runs: Mapping[Point, Run], tokens: float, noise: float) -> tuple[Point, dict[Point, Excess]]:
+def leader_of(
+    runs: Mapping[Point, Run], tokens: float, noise: float
+) -> tuple[Point, dict[Point, Excess]]:
     """The point expected to end lowest at `tokens`, and every other's excess over it.
 
     `noise` is the standard deviation of a loss from seed to seed, nats. Raises ValueError without runs.
@@ -110,15 +114,15 @@ def excess(
         DRIFT_ERROR * (abs(larger) + abs(faster)),
         math.sqrt(2.0) * np.array([noise, EVALUATION_ERROR]) / steepness,
     )
-    final = steepness * math.exp(-FLATTENS * ahead)
-    deviation = math.sqrt(
+    waste_error = math.sqrt(
         level_error**2 + (ahead * slope_error) ** 2 + (ahead * BENDS * last) ** 2
     )
-    return Excess(
-        final * (last + ahead * slope),
-        math.hypot(math.sqrt(2.0) * noise, final * deviation),
-        final,
-    )
+    flatter = math.exp(-FLATTENS * ahead)
+    final = last + ahead * slope
+    mean = flatter * _nats(best, float(at[-1]), final, steepness)
+    below = flatter * _nats(best, float(at[-1]), final - waste_error, steepness)
+    deviation = math.sqrt(2.0 * noise**2 + (mean - below) ** 2 + (SCALE_ERROR * ahead * mean) ** 2)
+    return Excess(mean, deviation, flatter * steepness)
 
 
 def _steepness(run: Run, log_tokens: float) -> float:
@@ -138,9 +142,19 @@ def _waste(run: Run, best: Run, at: np.ndarray, steepness: float) -> np.ndarray:
     losses = np.interp(at, np.log(run.tokens), run.losses)
     falling = np.minimum.accumulate(best.losses)
     needed = np.interp(-losses, -falling, np.log(best.tokens))
-    # Beyond the leader's own losses on either side, by its last slope.
-    needed = needed + (falling[-1] - np.minimum(losses, falling[-1])) / steepness
+    # Beyond the leader's own losses on either side, by its slope.
+    needed += np.maximum(falling[-1] - losses, 0.0) / steepness
+    needed -= np.maximum(losses - falling[0], 0.0) / steepness
     return np.asarray(at - needed)
+
+
+def _nats(best: Run, log_tokens: float, waste: float, steepness: float) -> float:
+    """By how much a run is above the leader at ln D when it has wasted so many ln tokens: the inverse of _waste."""
+    at = np.log(best.tokens)
+    back = log_tokens - max(waste, 0.0)
+    here, there = np.interp([log_tokens, back], at, np.minimum.accumulate(best.losses))
+    beyond = max(float(at[0]) - back, 0.0) + min(waste, 0.0)
+    return float(there - here) + steepness * beyond
 
 
 def _line(

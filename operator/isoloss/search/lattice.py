@@ -18,7 +18,9 @@ SAME = 1e-3
 def grid_points(size: Size) -> tuple[Point, ...]:
     """All cells of the spec's grid."""
     return tuple(
-        Point(size.name, b, lr) for b in sorted(size.batch_sizes) for lr in sorted(size.learning_rates)
+        Point(size.name, b, lr)
+        for b in sorted(size.batch_sizes)
+        for lr in sorted(size.learning_rates)
     )
 
 
@@ -36,7 +38,10 @@ def neighbours(size: Size, seen: Iterable[Seen], cell: Point) -> tuple[Point, ..
     """
     batches, rates = _axes(size, seen)
     return tuple(
-        [Point(size.name, b, cell.learning_rate) for b in _sides(batches, cell.batch_size, whole=True)]
+        [
+            Point(size.name, b, cell.learning_rate)
+            for b in _sides(batches, cell.batch_size, whole=True)
+        ]
         + [Point(size.name, cell.batch_size, lr) for lr in _sides(rates, cell.learning_rate)]
     )
 
@@ -77,9 +82,11 @@ def _sides(values: Sequence[float], at: float, *, whole: bool = False) -> list[f
     """The next larger and the next smaller value; beyond the last one, a step further."""
     up = [v for v in values if math.log(v / at) > SAME]
     down = [v for v in reversed(values) if math.log(at / v) > SAME]
+    step_up = values[-1] / values[-2] if len(values) > 1 else USUAL_STEP
+    step_down = values[1] / values[0] if len(values) > 1 else USUAL_STEP
     sides = [
-        _at_least_a_step(up, at) or _beyond(values[-1], values[-2:-1], whole),
-        _at_least_a_step(down, at) or _beyond(values[0], values[1:2], whole),
+        _at_least_a_step(up, at) or _rounded(values[-1] * _wide(step_up), whole),
+        _at_least_a_step(down, at) or _rounded(values[0] / _wide(step_down), whole),
     ]
     return [v for v in sides if abs(math.log(v / at)) > SAME]
 
@@ -90,9 +97,9 @@ def _at_least_a_step(values: Sequence[float], at: float) -> float | None:
     return far[0] if far else (values[-1] if values else None)
 
 
-def _beyond(edge: float, inner: Sequence[float], whole: bool) -> float:
-    step = edge / inner[0] if inner else USUAL_STEP
-    if abs(math.log(step)) < LEAST_STEP:
-        step = USUAL_STEP if step > 1.0 else 1.0 / USUAL_STEP
-    value = edge * step
+def _wide(step: float) -> float:
+    return step if math.log(step) > LEAST_STEP else USUAL_STEP
+
+
+def _rounded(value: float, whole: bool) -> float:
     return float(max(round(value), 1)) if whole else float(f"{value:.4g}")

@@ -142,9 +142,7 @@ def _is_opposite(point: Point, other: Point, leader: Point) -> bool:
     return on_line and (there < at < here or here < at < there)
 
 
-def _runs_on(
-    state: State, size: Size, leader: Point, left: Sequence[Seen]
-) -> Iterator[Decision]:
+def _runs_on(state: State, size: Size, leader: Point, left: Sequence[Seen]) -> Iterator[Decision]:
     """The leader to its end, its neighbours to the middle; at the cheapest size all that are left."""
     beside = set(neighbours(size, state.seen_of(size), leader))
     for s in left:

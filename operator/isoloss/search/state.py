@@ -79,7 +79,9 @@ class State:
             for s in self.seen
         )
 
-    def run_to(self, point: Point, share: float, reason: Reason, *, added: bool = False) -> Decision:
+    def run_to(
+        self, point: Point, share: float, reason: Reason, *, added: bool = False
+    ) -> Decision:
         """The decision to run a point to a share of its size's tokens."""
         size = self.size_of(point)
         done = next((s.tokens for s in self.seen if s.point == point), 0.0)
