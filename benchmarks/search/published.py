@@ -163,7 +163,7 @@ def _lines_outside(vertex: np.ndarray, rates: np.ndarray, batches: np.ndarray) -
     out = []
     for at, values in zip(vertex, (np.log(rates), np.log(batches)), strict=True):
         step = float(np.median(np.diff(values)))
-        out.append(max((values[0] - at) / step, (at - values[-1]) / step))
+        out.append(float(max((values[0] - at) / step, (at - values[-1]) / step)))
     return max(out)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from benchmarks.science.cases import Truth
 from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, surface
@@ -33,9 +34,20 @@ class Target:
 class World(Protocol):
     """A sweep that can be trained at will, the same run however often it is asked for."""
 
-    name: str
-    sizes: tuple[Size, ...]
-    place: Place
+    @property
+    def name(self) -> str:
+        """Of its kind; not unique."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """What is trained, dearest last."""
+        ...
+
+    @property
+    def place(self) -> Place:
+        """Of the largest size's optimum."""
+        ...
 
     def train(self, point: Point, tokens: float) -> Run | None:
         """The point's trajectory up to at least `tokens`; None where it cannot be trained."""
@@ -139,7 +151,7 @@ def planted_world(shape: str, noise: float, count: int, seed: int) -> PlantedWor
     return PlantedWorld(name, sizes, place_of(vertex, rates, batches), truth, noise, seed)
 
 
-def place_of(vertex: np.ndarray, rates: Sequence[float], batches: Sequence[float]) -> Place:
+def place_of(vertex: np.ndarray, rates: ArrayLike, batches: ArrayLike) -> Place:
     """Where (ln LR, ln B) lies in a grid, in units of its steps."""
     depth = np.inf
     for at, values in zip(vertex, (rates, batches), strict=True):
