@@ -73,10 +73,10 @@ class Seen:
 class SearchOptions:
     """When a search may stop, and what it may add."""
 
-    learning_rate_precision: float = 1.25
+    learning_rate_precision: float = 1.3
     """The search stops once the 80 % interval of the best learning rate at the largest size and its tokens
     is within this factor of the answer on either side (in geometric mean)."""
-    batch_size_precision: float = 1.4
+    batch_size_precision: float = 1.5
     """The same of the best batch size; both must hold."""
     negligible_regret: float = 0.001
     """Nats per token. The search also stops once its answer is expected to cost no more than this above the
