@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare test-alerts images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-prepare bench-transfer bench-science lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-prepare bench-transfer bench-science bench-search lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-transfer: setup ## Do continued runs want what the laws say? (one core, un
 
 bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
 	$(PY) -m benchmarks.science
+
+bench-search: setup ## A sequential search against training everything, and rivals (half an hour; ARGS="--quick", ARGS="--jobs 4")
+	$(PY) -m benchmarks.search $(ARGS)
 
 lock: setup ## Resolve the lock files again
 	./scripts/lock.sh

@@ -76,7 +76,7 @@ def _score_case(case: Case, options: FitOptions, result: RowScores) -> None:
         result.scores.setdefault(name, Score())
         answers = [contender(n, d) for n, d, _ in case.targets]
         regrets = [
-            _record(result.scores[name], a, t)
+            record(result.scores[name], a, t)
             for a, (_, _, t) in zip(answers, case.targets, strict=True)
         ]
         if name == ENGINE:
@@ -90,7 +90,8 @@ def _score_case(case: Case, options: FitOptions, result: RowScores) -> None:
                     result.common.append((a, b))
 
 
-def _record(score: Score, answer: Answer | None, truth: Truth) -> float | None:
+def record(score: Score, answer: Answer | None, truth: Truth) -> float | None:
+    """The regret of an answer, entered with how far it is off; None: it was refused."""
     score.asked += 1
     if answer is None:
         return None

@@ -8,7 +8,6 @@ import pytest
 from benchmarks.science.cases import planted_case
 from benchmarks.science.shapes import SMALL
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
-from isoloss.laws.search import extend_grid
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -33,7 +32,6 @@ def test_an_optimum_that_is_outside_at_the_end_is_still_refused():
     assert refusal.reason is RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
     assert refusal.figures["direction"] == "larger"
     assert "From 25% of every size's tokens on" in refusal.message
-    assert extend_grid(laws, planted_runs(Planted(), grid, np.random.default_rng(0)), 9)
 
 
 def test_nobody_is_sent_to_smaller_batches_that_only_early_tokens_want():
@@ -42,6 +40,5 @@ def test_nobody_is_sent_to_smaller_batches_that_only_early_tokens_want():
     runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0003)
     laws = fit_laws(runs, OPTIONS)
     assert laws.surface.refusal is None
-    assert not [e for e in extend_grid(laws, runs, 9) if "smaller" in e.reason]
     short = [replace(r, tokens=r.tokens[-5:], losses=r.losses[-5:]) for r in runs]
     assert fit_laws(short, OPTIONS).surface.refusal is None

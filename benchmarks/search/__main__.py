@@ -1,0 +1,146 @@
+"""Sequential search against training everything, and against simpler ways to train less.
+
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2]
+
+Worlds are windows of the published sweeps (found as bench-science finds them; without them the planted ones
+remain) and planted surfaces with trajectories and noise. All strategies are charged for the tokens that they
+train, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
+largest size and its tokens, and beyond (planted: at 10 times the compute; published: the dearest cell of a
+larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run.
+
+Published sweeps have final losses only, one run per token count. Runs of one configuration on fewer tokens
+stand in for its trajectory, which has thus two to four evaluations that scatter as runs do, and a point stops at
+published token counts only. Nothing between is made up. What this shows of pruning is therefore coarse; what
+it shows of aiming is not. A size costs 1.8 times the one before or more, except where all sizes are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from benchmarks.science.tables import DENSE, MOE, data_folder, load
+from benchmarks.search.published import replay, table_worlds
+from benchmarks.search.scores import EXHAUSTIVE, HEADER, SEQUENTIAL, Result, judge, line, mended
+from benchmarks.search.strategies import (
+    exhaustive,
+    median_stopping,
+    random_points,
+    sequential,
+    successive_halving,
+)
+from benchmarks.search.worlds import World, planted_worlds
+from isoloss.laws import FitOptions
+from isoloss.search import SearchOptions
+
+KEPT = Path(".bench/search.jsonl")
+QUICK_EVERY = 24
+"""Of the planted worlds, how many a quick run skips to the next."""
+RIVALS = {"successive halving": successive_halving, "median stopping": median_stopping}
+RANDOM = "random points"
+
+
+def all_worlds(data: str | None, seeds: int) -> Iterator[World]:
+    """Published windows where the tables are at hand, then planted surfaces."""
+    folder = data_folder(data)
+    for name, file in (("dense", DENSE), ("mixtures", MOE)):
+        if (folder / file).exists():
+            yield from table_worlds(replay(name, load(folder / file)))
+    yield from planted_worlds(seeds)
+
+
+def compare(world: World, samples: int = 60) -> list[Result]:
+    """Every strategy in one world; random search gets the FLOPs of the sequential one."""
+    fit = FitOptions(bootstrap_samples=samples)
+    searched = sequential(SearchOptions(fit=fit))(world)
+    ways = {
+        EXHAUSTIVE: exhaustive(world),
+        SEQUENTIAL: searched,
+        **{name: search(world) for name, search in RIVALS.items()},
+        RANDOM: random_points(searched.flops, seed=0)(world),
+    }
+    return [judge(world, name, way, fit) for name, way in ways.items()]
+
+
+def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
+    """The lines: every strategy over all worlds but those whose optimum is outside, then Sequential by kind."""
+    yield HEADER
+    for group in ("dense", "mixtures", "planted", ""):
+        chosen = [r for r in results if group in r[0].world and r[0].place != "outside"]
+        if chosen:
+            for k in range(1, len(chosen[0])):
+                name = f"{group or 'all'}: {chosen[0][k].strategy}"
+                yield line(name, [r[0] for r in chosen], [r[k] for r in chosen])
+    yield f"{SEQUENTIAL} alone:"
+    answered = [r for r in results if r[0].here is not None]
+    yield from _line_of("where Exhaustive answers", answered)
+    yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])
+    for place in ("inside", "near", "edge", "outside"):
+        yield from _line_of(f"optimum {place}", [r for r in results if r[0].place == place])
+    for word in (
+        "3x3",
+        "4x4",
+        "5x5",
+        " 2 sizes",
+        " 3 sizes",
+        " 4 sizes",
+        " 5 sizes",
+        "0.0015",
+        "0.004",
+    ):
+        found = [r for r in results if word in r[0].world and r[0].place != "outside"]
+        yield from _line_of(word.strip(), found)
+    yield mended([r[1] for r in results])
+
+
+def _line_of(name: str, results: Sequence[Sequence[Result]]) -> Iterator[str]:
+    if results:
+        yield line(name, [r[0] for r in results], [r[1] for r in results])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("data", nargs="?")
+    parser.add_argument("--quick", action="store_true", help="a few planted worlds, in seconds")
+    parser.add_argument("--resume", action="store_true", help=f"go on from {KEPT}")
+    parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
+    parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
+    parser.add_argument("--seeds", type=int, default=2, help="planted worlds of each kind")
+    given = parser.parse_args()
+    if given.quick:
+        chosen = islice(planted_worlds(given.seeds), 0, None, QUICK_EVERY)
+        print("\n".join(table([compare(world) for world in chosen])))
+        return
+    results = _kept() if given.resume else []
+    KEPT.parent.mkdir(exist_ok=True)
+    worlds = list(all_worlds(given.data, given.seeds))
+    random.Random(0).shuffle(worlds)  # so that a part of them is a fair sample
+    left = worlds[len(results) : given.worlds]
+    with (
+        KEPT.open("a" if given.resume else "w") as kept,
+        ProcessPoolExecutor(given.jobs) as pool,
+    ):
+        for found in pool.map(compare, left):
+            results.append(found)
+            kept.write(json.dumps([result.as_json() for result in found]) + "\n")
+            kept.flush()
+    print("\n".join(table(results)))
+
+
+def _kept() -> list[list[Result]]:
+    if not KEPT.exists():
+        return []
+    return [[Result.of_json(r) for r in json.loads(row)] for row in KEPT.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    main()

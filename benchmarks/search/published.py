@@ -1,0 +1,220 @@
+"""Windows of the published sweeps, replayed point by point."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+
+import numpy as np
+
+from benchmarks.science.judging import Judge
+from benchmarks.science.tables import SEQUENCE, Table
+from benchmarks.search.worlds import TEN_TIMES, Place, Target, place_of
+from isoloss.laws import Run
+from isoloss.search import Point, Size
+
+STEP = 0.55
+"""Least ln units between two lines of a window: every other line of a table that is finer."""
+SAME_LINE = 0.05
+DIVERGED = 1.5
+"""Times the table's median loss, above which a run diverged."""
+APART = 1.8
+"""Least ratio of FLOPs between the neighbouring sizes of a sweep."""
+FAR = 2.0
+"""Lines beyond its edge at which a window's optimum may lie."""
+
+Key = tuple[float, int, int]
+"""(N, index of LR, index of B)."""
+Trajectory = tuple[np.ndarray, np.ndarray]
+"""Nominal tokens, ascending, and the losses there: each of a run of its own."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A published sweep by configuration."""
+
+    name: str
+    runs: dict[Key, Trajectory]
+    rates: np.ndarray
+    """ln LR of the table's lines."""
+    batches: np.ndarray
+    """ln B."""
+    judges: dict[tuple[float, float], Judge]
+    median: float
+
+    @property
+    def counts(self) -> dict[float, list[float]]:
+        """Token counts by size."""
+        found: dict[float, list[float]] = defaultdict(list)
+        for n, d in sorted(self.judges):
+            found[n].append(d)
+        return dict(found)
+
+
+def replay(name: str, table: Table) -> Replay:
+    """All runs of a table, by configuration."""
+    rates = lines([run.learning_rate for run in table.runs])
+    batches = lines([run.batch_size for run in table.runs])
+    found: dict[Key, dict[float, float]] = defaultdict(dict)
+    for run, (n, d) in zip(table.runs, table.cells, strict=True):
+        at = (n, _nearest(rates, run.learning_rate), _nearest(batches, run.batch_size))
+        found[at][d] = float(run.losses[-1])
+    runs = {
+        at: (np.array(sorted(own)), np.array([own[d] for d in sorted(own)]))
+        for at, own in found.items()
+    }
+    median = float(np.median([run.losses[-1] for run in table.runs]))
+    return Replay(name, runs, rates, batches, table.judges(), median)
+
+
+def lines(values: list[float]) -> np.ndarray:
+    """ln of distinct values, spellings of one value merged."""
+    ordered = np.unique(np.log(values))
+    return np.asarray(ordered[np.concatenate([[True], np.diff(ordered) > SAME_LINE])])
+
+
+def _nearest(at: np.ndarray, value: float) -> int:
+    return int(np.argmin(np.abs(at - np.log(value))))
+
+
+@dataclass(frozen=True)
+class TableWorld:
+    """A window of a published sweep, whose runs have final losses only.
+
+    Runs of one configuration on fewer tokens, each decayed to its own end, stand in for one run's
+    trajectory. It has the published token counts alone: a loss interpolated between them would tell the
+    search of a later one. A point that is to train to some tokens trains to the next published count, and is
+    charged for it.
+    """
+
+    name: str
+    sizes: tuple[Size, ...]
+    place: Place
+    source: Replay
+
+    def train(self, point: Point, tokens: float) -> Run | None:
+        size = next(s for s in self.sizes if s.name == point.size)
+        rate = _nearest(self.source.rates, point.learning_rate)
+        batch = _nearest(self.source.batches, point.batch_size)
+        off = max(
+            abs(self.source.rates[rate] - np.log(point.learning_rate)),
+            abs(self.source.batches[batch] - np.log(point.batch_size)),
+        )
+        found = self.source.runs.get((size.params, rate, batch))
+        if off > SAME_LINE or found is None or size.tokens not in found[0]:
+            return None
+        last = int(np.searchsorted(found[0], min(0.999 * tokens, size.tokens)))
+        counts, losses = found[0][: last + 1], found[1][: last + 1]
+        bad = losses > DIVERGED * self.source.median
+        if bad.any():
+            counts, losses = counts[: bad.argmax() + 1], losses[: bad.argmax() + 1]
+        return Run(
+            str(point),
+            size.params,
+            point.batch_size,
+            SEQUENCE,
+            point.learning_rate,
+            counts,
+            losses,
+            diverged=bool(bad.any()),
+        )
+
+    @property
+    def here(self) -> Target:
+        """The largest size at its tokens."""
+        return self._target((self.sizes[-1].params, self.sizes[-1].tokens))
+
+    @property
+    def beyond(self) -> Target | None:
+        """The dearest cell of a larger size, at most ten times as dear."""
+        cost = self.sizes[-1].params * self.sizes[-1].tokens
+        larger = [
+            (n, d)
+            for n, d in self.source.judges
+            if n > self.sizes[-1].params and cost < n * d <= TEN_TIMES * cost
+        ]
+        if not larger:
+            return None
+        return self._target(max(larger, key=lambda cell: cell[0] * cell[1]))
+
+    def _target(self, cell: tuple[float, float]) -> Target:
+        return Target(*cell, self.source.judges[cell])
+
+
+def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:
+    """Of every ladder and every grid from 3 x 3 to 5 x 5, a window per place of the optimum, at random."""
+    rng = np.random.default_rng(seed)
+    for cells in ladders(source):
+        vertex = source.judges[cells[-1]].vertex
+        for count in (3, 4, 5):
+            windows = defaultdict(list)
+            for rates, batches in _windows(source, count):
+                place = place_of(vertex, rates, batches)
+                if place != "outside" or _lines_outside(vertex, rates, batches) <= FAR:
+                    windows[place].append((rates, batches))
+            for place, found in sorted(windows.items()):
+                rates, batches = found[int(rng.integers(len(found)))]
+                yield _world(source, cells, rates, batches, place)
+
+
+def _lines_outside(vertex: np.ndarray, rates: np.ndarray, batches: np.ndarray) -> float:
+    out = []
+    for at, values in zip(vertex, (np.log(rates), np.log(batches)), strict=True):
+        step = float(np.median(np.diff(values)))
+        out.append(float(max((values[0] - at) / step, (at - values[-1]) / step)))
+    return max(out)
+
+
+def _windows(source: Replay, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(learning rates, batch sizes) of every place of a count x count grid in the table."""
+    strides = [_stride(axis) for axis in (source.rates, source.batches)]
+    starts = [
+        range(len(axis) - stride * (count - 1))
+        for axis, stride in zip((source.rates, source.batches), strides, strict=True)
+    ]
+    for i, j in product(*starts):
+        yield (
+            np.exp(source.rates[i :: strides[0]][:count]),
+            np.exp(source.batches[j :: strides[1]][:count]),
+        )
+
+
+def _stride(axis: np.ndarray) -> int:
+    return 1 if float(np.median(np.diff(axis))) > STEP else 2
+
+
+def ladders(source: Replay) -> list[tuple[tuple[float, float], ...]]:
+    """Cells (N, D) of the sizes of a sweep, all at their second, third or fourth token count.
+
+    Each size costs APART times the one before or more, as anybody would choose them, and beside those all
+    sizes together where the last costs the most.
+    """
+    counts = source.counts
+    found = []
+    for at in (1, 2, 3):
+        cells = [(n, own[at]) for n, own in sorted(counts.items()) if at < len(own)]
+        for size in range(2, len(cells) + 1):
+            for chosen in combinations(cells, size):
+                costs = [n * d for n, d in chosen]
+                steps = [b / a for a, b in pairwise(costs)]
+                every = chosen == tuple(cells) and costs[-1] > 1.1 * max(costs[:-1])
+                if min(steps) >= APART or every:
+                    found.append(chosen)
+    return found
+
+
+def _world(
+    source: Replay,
+    cells: tuple[tuple[float, float], ...],
+    rates: np.ndarray,
+    batches: np.ndarray,
+    place: Place,
+) -> TableWorld:
+    sizes = tuple(
+        Size(f"n{k}", n, d, tuple(map(float, batches)), tuple(map(float, rates)))
+        for k, (n, d) in enumerate(cells)
+    )
+    grid = f"{len(rates)}x{len(batches)}"
+    return TableWorld(f"{source.name} {len(cells)} sizes {grid} {place}", sizes, place, source)

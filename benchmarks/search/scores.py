@@ -1,0 +1,145 @@
+"""What each strategy cost in a world, what it answers there, and the lines of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.science.contenders import Answer, engine
+from benchmarks.science.scores import GOOD, Score, record
+from benchmarks.search.strategies import Searched
+from benchmarks.search.worlds import Target, World
+from isoloss.laws import FitOptions
+
+EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An answer at one target."""
+
+    log_rate: float
+    log_batch: float
+    regret: float
+    """Nats above the least loss."""
+    held: tuple[bool, ...]
+    """Of learning rate and batch size: whether the 80 % interval, widened by the judge's own error, holds
+    the optimum."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one strategy in one world."""
+
+    world: str
+    place: str
+    strategy: str
+    share: float
+    """FLOPs over those of the whole grids."""
+    here: Judged | None
+    """None: the laws refused."""
+    beyond: Judged | None
+    asked_beyond: bool
+    stop: str = ""
+    added: int = 0
+    pruned: int = 0
+    risk: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @staticmethod
+    def of_json(found: dict[str, Any]) -> Result:
+        """The inverse of as_json."""
+        judged = {
+            key: None
+            if found[key] is None
+            else Judged(**{**found[key], "held": tuple(found[key]["held"])})
+            for key in ("here", "beyond")
+        }
+        return Result(**{**found, **judged})
+
+
+def judge(world: World, strategy: str, searched: Searched, options: FitOptions) -> Result:
+    """Fit what a strategy trained, and ask for the optimum at the largest size and beyond it."""
+    answer = engine(searched.runs, options)
+    beyond = world.beyond
+    return Result(
+        world.name,
+        world.place,
+        strategy,
+        searched.flops / sum(size.grid_flops for size in world.sizes),
+        _judged(answer(world.here.params, world.here.tokens), world.here),
+        None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
+        beyond is not None,
+        str(searched.stop or ""),
+        searched.added,
+        searched.pruned,
+        searched.risk,
+    )
+
+
+def _judged(answer: Answer | None, target: Target) -> Judged | None:
+    if answer is None:
+        return None
+    score = Score()
+    regret = record(score, answer, target.truth)
+    assert regret is not None  # there is an answer
+    held = tuple(bool(error <= 1.0) for error, _ in score.errors)
+    return Judged(answer.log_rate, answer.log_batch, regret, held)
+
+
+HEADER = (
+    f"{'':38s} {'worlds':>6s} {'FLOPs':>11s} {'refused':>8s} {'instead':>8s} "
+    f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s}"
+)
+
+
+def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
+    """One strategy beside Exhaustive (`base`, the same worlds in the same order).
+
+    FLOPs are mean / worst. "refused" counts worlds that only Exhaustive answers, "instead" those that only this
+    strategy answers. Added regrets are mean / worst in thousandths of a nat where both answer, at the largest
+    size and beyond it; "d lnLR" and "d lnB" the mean distance of the answers; "holds" the share of optima
+    inside the 80 % intervals.
+    """
+    here = [(a.here, b.here) for a, b in zip(base, found, strict=True) if a.here and b.here]
+    beyond = [
+        (a.beyond, b.beyond) for a, b in zip(base, found, strict=True) if a.beyond and b.beyond
+    ]
+    refused = sum(a.here is not None and b.here is None for a, b in zip(base, found, strict=True))
+    instead = sum(a.here is None and b.here is not None for a, b in zip(base, found, strict=True))
+    held = [held for b in found if b.here for held in b.here.held]
+    shares = [result.share for result in found]
+    return (
+        f"{name:38s} {len(found):6d} {np.mean(shares):5.2f}/{np.max(shares):5.2f} "
+        f"{refused:8d} {instead:8d} {_added(here):>13s} {_added(beyond):>13s} "
+        f"{_mean([abs(b.log_rate - a.log_rate) for a, b in here]):6.2f} "
+        f"{_mean([abs(b.log_batch - a.log_batch) for a, b in here]):6.2f} {_mean(held):6.0%}"
+    )
+
+
+def _added(pairs: Sequence[tuple[Judged, Judged]]) -> str:
+    if not pairs:
+        return "-"
+    added = [1e3 * (b.regret - a.regret) for a, b in pairs]
+    return f"{np.mean(added):.2f}/{np.max(added):.2f}"
+
+
+def _mean(values: Sequence[float | bool]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def mended(found: Sequence[Result]) -> str:
+    """How many windows whose optimum is on the edge or outside were answered within 0.002 nats."""
+    outside = [result for result in found if result.place in ("edge", "outside")]
+    good = sum(result.here is not None and result.here.regret <= GOOD for result in outside)
+    wrong = sum(result.here is not None and result.here.regret > GOOD for result in outside)
+    return (
+        f"optimum beyond the edge, two lines at most: {good} of {len(outside)} answered within "
+        f"{GOOD:g} nats, {wrong} answered worse, {len(outside) - good - wrong} refused"
+    )

@@ -1,0 +1,151 @@
+"""The ways to search that are compared: each trains points of a world and returns what it has seen.
+
+All pay for what they train: 6 N times the tokens reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.search.worlds import World
+from isoloss.laws import Run
+from isoloss.search import Point, SearchOptions, Seen, Size, Step, StopReason, next_step
+from isoloss.search.lattice import grid_points
+from isoloss_contract.ledger import IntentAction
+
+MOST_STEPS = 400
+FINISHED = 0.99
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a strategy trained."""
+
+    runs: tuple[Run, ...]
+    flops: float
+    stop: StopReason | None = None
+    added: int = 0
+    pruned: int = 0
+    risk: float = 0.0
+    """Sum over pruned points of the probability that one would have won."""
+
+
+Strategy = Callable[[World], Searched]
+
+
+class _Trained:
+    """What has been trained of a world so far."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.runs: dict[Point, Run] = {}
+
+    def train(self, point: Point, share: float) -> bool:
+        """Whether the point exists and has a usable run of this share of its size's tokens."""
+        size = size_of(self.world, point)
+        run = self.world.train(point, share * size.tokens)
+        if run is None:
+            return False
+        self.runs[point] = replace(run, finished=bool(run.tokens[-1] >= FINISHED * size.tokens))
+        return not run.diverged
+
+    def result(self, **extra: object) -> Searched:
+        runs = tuple(self.runs[point] for point in sorted(self.runs))
+        return replace(Searched(runs, flops_of(runs)), **extra)  # type: ignore[arg-type]
+
+
+def size_of(world: World, point: Point) -> Size:
+    """The point's size."""
+    return next(size for size in world.sizes if size.name == point.size)
+
+
+def flops_of(runs: Iterable[Run]) -> float:
+    """6 N D of runs as far as they went."""
+    return float(sum(6.0 * run.params * run.tokens[-1] for run in runs))
+
+
+def exhaustive(world: World) -> Searched:
+    """Every point of the grids to its end."""
+    trained = _Trained(world)
+    for size in world.sizes:
+        for point in grid_points(size):
+            trained.train(point, 1.0)
+    return trained.result()
+
+
+def sequential(options: SearchOptions) -> Strategy:
+    """isoloss.search, every step carried out in full."""
+
+    def search(world: World) -> Searched:
+        trained, seen = _Trained(world), dict[Point, Seen]()
+        added, pruned, risk = 0, 0, 0.0
+        for _ in range(MOST_STEPS):
+            step = next_step(world.sizes, list(seen.values()), options)
+            if step.stop is not None:
+                return trained.result(stop=step.stop, added=added, pruned=pruned, risk=risk)
+            follow(step, trained, seen)
+            added += sum(d.added for d in step.decisions)
+            pruned += sum(d.action is IntentAction.PRUNE for d in step.decisions)
+            risk += sum(d.risk for d in step.decisions)
+        raise RuntimeError(f"the search of {world.name} does not end")
+
+    return search
+
+
+def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> None:
+    """Carry out a step: what cannot be trained has failed."""
+    for decision in step.decisions:
+        point = decision.point
+        before = seen.get(point, Seen(point))
+        if decision.action is IntentAction.PRUNE:
+            seen[point] = replace(before, pruned=True)
+            continue
+        share = decision.tokens / size_of(trained.world, point).tokens
+        trained.train(point, share)
+        run = trained.runs.get(point)
+        seen[point] = Seen(point, run, decision.tokens, failed=run is None)
+
+
+def successive_halving(world: World) -> Searched:
+    """ASHA's rule with eta 3: of each size, the best third at a ninth and at a third of the tokens go on."""
+    trained = _Trained(world)
+    for size in world.sizes:
+        left = list(grid_points(size))
+        for share in (1 / 9, 1 / 3, 1.0):
+            left = [point for point in left if trained.train(point, share)]
+            left = _best(trained, left)[: max(len(left) // 3, 1)]
+    return trained.result()
+
+
+def median_stopping(world: World) -> Searched:
+    """At each quarter of the tokens, points above the median of those that came this far stop."""
+    trained = _Trained(world)
+    for size in world.sizes:
+        left = list(grid_points(size))
+        for share in (0.25, 0.5, 0.75, 1.0):
+            left = [point for point in left if trained.train(point, share)]
+            left = _best(trained, left)[: (len(left) + 1) // 2]
+    return trained.result()
+
+
+def random_points(flops: float, seed: int) -> Strategy:
+    """The same share of every size's grid at random, each to its end, for as many FLOPs."""
+
+    def search(world: World) -> Searched:
+        trained, rng = _Trained(world), np.random.default_rng(seed)
+        share = flops / sum(size.grid_flops for size in world.sizes)
+        for size in world.sizes:
+            points = grid_points(size)
+            count = min(max(round(share * len(points)), 1), len(points))
+            for k in rng.permutation(len(points))[:count]:
+                trained.train(points[k], 1.0)
+        return trained.result()
+
+    return search
+
+
+def _best(trained: _Trained, points: list[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: (float(trained.runs[point].losses[-1]), point))

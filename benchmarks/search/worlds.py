@@ -1,0 +1,165 @@
+"""Sweeps to search in, whose exhaustive result is known: planted surfaces; published.py replays tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from benchmarks.science.cases import Truth
+from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, surface
+from benchmarks.science.tables import SEQUENCE
+from isoloss.laws import Run
+from isoloss.search import Point, Size
+from tests.support.planted import Planted, Skewed, Surface
+
+Place = Literal["inside", "near", "edge", "outside"]
+"""Of the largest size's optimum in its grid: over half a line inside, nearer, up to half a line beyond, farther."""
+NEAR_STEPS = 0.5
+TEN_TIMES = 10.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where an answer is wanted, and what is true there."""
+
+    params: float
+    tokens: float
+    truth: Truth
+
+
+class World(Protocol):
+    """A sweep that can be trained at will, the same run however often it is asked for."""
+
+    @property
+    def name(self) -> str:
+        """Of its kind; not unique."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """What is trained, dearest last."""
+        ...
+
+    @property
+    def place(self) -> Place:
+        """Of the largest size's optimum."""
+        ...
+
+    def train(self, point: Point, tokens: float) -> Run | None:
+        """The point's trajectory up to at least `tokens`; None where it cannot be trained."""
+        ...
+
+    @property
+    def here(self) -> Target:
+        """The largest size at its tokens."""
+        ...
+
+    @property
+    def beyond(self) -> Target | None:
+        """More compute than was trained; None where nothing is known there."""
+        ...
+
+
+# ------------------------------------------------------------------------------------- planted
+
+
+@dataclass(frozen=True)
+class PlantedWorld:
+    """Trajectories of 31 evaluations from a surface, with noise of runs and of evaluations."""
+
+    name: str
+    sizes: tuple[Size, ...]
+    place: Place
+    truth: Surface
+    noise: float
+    """Nats from run to run, the same over a trajectory."""
+    seed: int
+
+    def train(self, point: Point, tokens: float) -> Run:
+        size = next(s for s in self.sizes if s.name == point.size)
+        lr, b = point.learning_rate, point.batch_size
+        schedule = np.union1d(np.geomspace(0.02, 1.0, 24), STOPS) * size.tokens
+        exact = np.array([self.truth.loss(size.params, t, b, lr) for t in schedule])
+        own = [self.seed, round(1e3 * np.log(size.params)), round(1e4 * -np.log(lr)), round(b)]
+        rng = np.random.default_rng(own)
+        losses = exact + self.noise * rng.standard_normal()
+        losses += EVALUATION_NOISE * rng.standard_normal(len(schedule))
+        seen = schedule <= tokens * 1.001
+        return Run(str(point), size.params, b, SEQUENCE, lr, schedule[seen], losses[seen])
+
+    @property
+    def here(self) -> Target:
+        largest = self.sizes[-1]
+        return self._target(largest.params, largest.tokens)
+
+    @property
+    def beyond(self) -> Target:
+        factor = np.sqrt(TEN_TIMES)
+        return self._target(self.sizes[-1].params * factor, self.sizes[-1].tokens * factor)
+
+    def _target(self, n: float, d: float) -> Target:
+        return Target(n, d, PlantedJudge(self.truth, n, d))
+
+
+STOPS = (1 / 9, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.75)
+"""Shares of the tokens at which some strategy stops a run, which is evaluated there."""
+SIZES = (5e7, 1e8, 2e8, 4e8, 8e8)
+TOKENS = (5e9, 8e9, 1.2e10, 2e10, 3e10)
+SURFACES = ("scattered", "soft", "skewed", "drifting")
+
+
+def planted_surface(shape: str, seed: int) -> Surface:
+    """Those of bench-science, and one that is steeper on one side and whose optima drift with tokens fast."""
+    if shape != "drifting":
+        return surface(shape, seed)
+    base = surface("exact", seed)
+    assert isinstance(base, Planted)
+    fast = replace(base, rate_at=(1.2e-3, -0.7, 0.30), batch_at=(128.0, -0.1, 0.57))
+    return Skewed(fast, 1.0)
+
+
+def planted_worlds(seeds: int) -> Iterator[PlantedWorld]:
+    """Every shape, noise and number of sizes with grids of 3 x 3 to 5 x 5 placed at random."""
+    for shape in SURFACES:
+        for noise in (0.0015, 0.004):
+            for count in (2, 3, 4, 5):
+                for seed in range(seeds):
+                    yield planted_world(shape, noise, count, seed)
+
+
+def planted_world(shape: str, noise: float, count: int, seed: int) -> PlantedWorld:
+    """One grid for all sizes, as users give it: about the middle size's optimum, or moved away from it."""
+    rng = np.random.default_rng([seed, count, round(1e4 * noise), SURFACES.index(shape)])
+    truth = planted_surface(shape, seed)
+    n, d = SIZES[-count:], TOKENS[-count:]
+    lines = int(rng.integers(3, 6))
+    middle = count // 2
+    off = rng.uniform(-1.0, 1.0, 2) * np.log(2.0) * (0.5 if lines == 3 else 1.0)
+    steps = (np.arange(lines) - (lines - 1) / 2) * np.log(2.0)
+    rates = truth.rate(n[middle], d[middle]) * np.exp(steps + off[0])
+    batches = np.round(truth.batch(n[middle], d[middle]) * np.exp(steps + off[1]))
+    sizes = tuple(
+        Size(f"n{k}", a, b, tuple(map(float, batches)), tuple(map(float, rates)))
+        for k, (a, b) in enumerate(zip(n, d, strict=True))
+    )
+    vertex = np.log([truth.rate(n[-1], d[-1]), truth.batch(n[-1], d[-1])])
+    name = f"planted {shape} {noise} {count} sizes {lines}x{lines}"
+    return PlantedWorld(name, sizes, place_of(vertex, rates, batches), truth, noise, seed)
+
+
+def place_of(vertex: np.ndarray, rates: ArrayLike, batches: ArrayLike) -> Place:
+    """Where (ln LR, ln B) lies in a grid, in units of its steps."""
+    depth = np.inf
+    for at, values in zip(vertex, (rates, batches), strict=True):
+        lines = np.log(np.sort(np.asarray(values)))
+        step = float(np.median(np.diff(lines)))
+        depth = min(depth, (at - lines[0]) / step, (lines[-1] - at) / step)
+    if depth >= NEAR_STEPS:
+        return "inside"
+    if depth >= 0.0:
+        return "near"
+    return "edge" if depth >= -NEAR_STEPS else "outside"

@@ -1,0 +1,28 @@
+"""Sequential search: which points of a sweep to train next, and how far, for the same answer at less cost.
+
+Pure functions of what was seen so far; see next_step.py. Nothing here starts or stops anything.
+"""
+
+from isoloss.search.model import (
+    Decision,
+    Point,
+    Reason,
+    SearchOptions,
+    Seen,
+    Size,
+    Step,
+    StopReason,
+)
+from isoloss.search.next_step import next_step
+
+__all__ = [
+    "Decision",
+    "Point",
+    "Reason",
+    "SearchOptions",
+    "Seen",
+    "Size",
+    "Step",
+    "StopReason",
+    "next_step",
+]

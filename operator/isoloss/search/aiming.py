@@ -1,0 +1,119 @@
+"""Where the cheaper sizes' laws put a larger size's optimum, and how well they know it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from isoloss.laws import (
+    FitOptions,
+    Interval,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Run,
+    SizeTrend,
+    fit_laws,
+    predict,
+)
+from isoloss.published import published_law, size_exponents
+from isoloss.search.lattice import LEAST_STEP, distance, grid_points, nearest_cell, neighbours
+from isoloss.search.model import Point, Seen, Size
+
+NORMAL_80 = 1.2816
+"""Half width of a normal distribution's central 80 %, in standard deviations."""
+TREND = "published:step-law"
+"""How optima move with size where there is only one size to tell: the aim may be off, and racing mends it."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """An optimum with its interval, and the noise of the losses that it was fitted to."""
+
+    learning_rate: Interval
+    batch_size: Interval
+    residual_rms: float | None
+    """Of final losses about the fitted surface, nats; None where there is none."""
+    regret: float
+    """Nats that the answer is expected to cost above the optimum: half of the surface's curvature times the
+    intervals' variance. Infinite where there is no surface."""
+
+    def within(self, learning_rate: float, batch_size: float) -> bool:
+        """Whether both intervals are within these factors of their answers, in geometric mean."""
+        return _half_width(self.learning_rate) <= math.log(learning_rate) and _half_width(
+            self.batch_size
+        ) <= math.log(batch_size)
+
+
+def _half_width(interval: Interval) -> float:
+    if not 0.0 < interval.low <= interval.high:
+        return math.inf
+    return 0.5 * math.log(interval.high / interval.low)
+
+
+def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
+    """The optimum of a size at its tokens by the laws of these runs; None where they refuse."""
+    if not runs:
+        return None
+    largest = max(runs, key=lambda run: run.params)
+    exponents = size_exponents(TREND, largest.params, float(largest.tokens[-1]))
+    laws = fit_laws(runs, replace(options, size_trend=SizeTrend(TREND, *exponents)))
+    query = PredictionQuery(
+        total_flops=size.point_flops, params=size.params, flops_per_token=size.flops_per_token
+    )
+    found = predict(laws, query)
+    if not isinstance(found, Prediction):
+        return None
+    batch = replace(found.batch_size, value=found.batch_size_raw)
+    regret = _expected_regret(laws, found.learning_rate, batch)
+    return Located(found.learning_rate, batch, laws.surface.residual_rms, regret)
+
+
+def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:
+    """The two errors taken as independent: along a ridge they cancel in part, so that this is an upper bound."""
+    curvature, steepness = laws.surface.curvature, laws.surface.token_slope
+    if curvature is None or steepness is None:
+        return math.inf
+    variances = [(_half_width(interval) / NORMAL_80) ** 2 for interval in (rate, batch)]
+    return 0.5 * steepness * float(curvature[0, 0] * variances[0] + curvature[1, 1] * variances[1])
+
+
+def aimed_cells(
+    size: Size, seen: Sequence[Seen], located: Located | None, fallback: tuple[float, float]
+) -> tuple[Point, ...]:
+    """The grid's cells to begin with: the nearest to the optimum, its neighbours, and the interval's own.
+
+    `fallback` is (ln LR, ln B), for laws that refused.
+    """
+    at = fallback
+    if located is not None:
+        at = (math.log(located.learning_rate.value), math.log(located.batch_size.value))
+    centre = nearest_cell(size, *at)
+    grid = set(grid_points(size))
+    chosen = [centre, *(p for p in neighbours(size, seen, centre) if p in grid)]
+    if located is not None:
+        for point in grid_points(size):
+            apart = all(distance(point, other) > LEAST_STEP for other in chosen)
+            if apart and _inside(point, located):
+                chosen.append(point)
+    return tuple(chosen)
+
+
+def _inside(point: Point, located: Located) -> bool:
+    rate, batch = located.learning_rate, located.batch_size
+    return rate.low <= point.learning_rate <= rate.high and (
+        batch.low <= point.batch_size <= batch.high
+    )
+
+
+def moved_by_trend(leader: Point, here: Size, there: Size) -> tuple[float, float]:
+    """(ln LR, ln B) of one size's leader carried to another by the published law's ratio."""
+    law = published_law(TREND)
+    a, b = (
+        law.evaluate(total_flops=6.0 * s.params * s.tokens, params=s.params) for s in (here, there)
+    )
+    return (
+        math.log(leader.learning_rate * b.learning_rate / a.learning_rate),
+        math.log(leader.batch_size * b.batch_size_tokens / a.batch_size_tokens),
+    )

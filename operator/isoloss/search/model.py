@@ -1,0 +1,159 @@
+"""The vocabulary of a search: what may be trained, what was seen, what is decided.
+
+Batch sizes are sequences, losses nats per token, FLOPs counted as `flops_per_token` * tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from isoloss.laws import FitOptions, Interval, Run
+from isoloss_contract.ledger import IntentAction
+
+
+@dataclass(frozen=True)
+class Size:
+    """One model size with its grid."""
+
+    name: str
+    params: float
+    tokens: float
+    """To which an exhaustive sweep trains every point."""
+    batch_sizes: tuple[float, ...]
+    learning_rates: tuple[float, ...]
+    flops_per_token: float | None = None
+    """None: 6 * params."""
+
+    @property
+    def point_flops(self) -> float:
+        """What one point costs that is trained to its end."""
+        return (self.flops_per_token or 6.0 * self.params) * self.tokens
+
+    @property
+    def grid_flops(self) -> float:
+        """What the whole grid costs, each point trained to its end."""
+        return len(self.batch_sizes) * len(self.learning_rates) * self.point_flops
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """A configuration of one size."""
+
+    size: str
+    batch_size: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of one point when a decision is due."""
+
+    point: Point
+    run: Run | None = None
+    """Its trajectory so far; None: it has not been evaluated."""
+    wanted: float = 0.0
+    """Tokens of the last decision to run it; 0: it was never to run."""
+    pruned: bool = False
+    failed: bool = False
+    """It will not run again, and what it has is all that there is."""
+
+    @property
+    def tokens(self) -> float:
+        """Reached so far."""
+        return 0.0 if self.run is None or not len(self.run.tokens) else float(self.run.tokens[-1])
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is to come from it."""
+        return self.pruned or self.failed or (self.run is not None and self.run.diverged)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """When a search may stop, and what it may add."""
+
+    learning_rate_precision: float = 1.3
+    """The search stops once the 80 % interval of the best learning rate at the largest size and its tokens
+    is within this factor of the answer on either side (in geometric mean)."""
+    batch_size_precision: float = 1.5
+    """The same of the best batch size; both must hold."""
+    negligible_regret: float = 0.001
+    """Nats per token. The search also stops once its answer is expected to cost no more than this above the
+    optimum: in a flat valley the factors above cannot be reached, and do not matter. 0: never for this."""
+    max_added_points: int = 6
+    """Beyond the edges of the grids, over all sizes."""
+    budget_flops: float | None = None
+    run_noise: float | None = None
+    """Standard deviation of a final loss from seed to seed, nats; None: estimated from the fit's residuals."""
+    fit: FitOptions = field(default_factory=lambda: FitOptions(bootstrap_samples=100))
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate_precision", "batch_size_precision"):
+            if not getattr(self, name) > 1.0:
+                raise ValueError(f"{name} must be above 1, not {getattr(self, name)}")
+        if self.max_added_points < 0:
+            raise ValueError(f"max_added_points must not be negative, not {self.max_added_points}")
+
+
+class Reason(StrEnum):
+    """Why a decision was taken; these words go into the ledger."""
+
+    SMALLEST_SIZE = "SmallestSize"
+    """The cheapest size runs on its whole grid."""
+    AIMED = "AimedByLaws"
+    """The provisional laws of the cheaper sizes put the optimum in or beside this cell."""
+    BESIDE_LEADER = "BesideLeader"
+    """The best point must have neighbours on all sides, or it could be on a slope."""
+    BEYOND_EDGE = "BeyondEdge"
+    """As BesideLeader, outside the grid."""
+    LEADER = "Leader"
+    """It is expected to end lowest: it runs to its end."""
+    SURVIVOR = "NotRuledOut"
+    """Its loss may still end below the leader's."""
+    NARROWS = "NarrowsInterval"
+    """The interval is wider than search.precision."""
+    ABOVE_LEADER = "AboveLeader"
+    """Pruned: the lower bound of its final loss is above the leader's."""
+
+
+class StopReason(StrEnum):
+    """Why a search is over."""
+
+    PRECISION_REACHED = "PrecisionReached"
+    REGRET_NEGLIGIBLE = "RegretNegligible"
+    """The interval is wider than asked for, but what it leaves open costs next to nothing."""
+    NOTHING_LEFT = "NothingLeft"
+    """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
+    is none."""
+    BUDGET_EXHAUSTED = "BudgetExhausted"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is newly wanted of one point."""
+
+    point: Point
+    action: IntentAction
+    tokens: float
+    """To run until, or where a pruned point stopped."""
+    reason: Reason
+    bound: float | None = None
+    """Of a pruned point: nats by which its final loss is above the leader's at the least."""
+    added: bool = False
+    """The point is not of the grid."""
+    flops: float = 0.0
+    """What following a decision to run costs; what one to prune saves."""
+    risk: float = 0.0
+    """Of a pruned point: the probability that it would have ended below the leader."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Everything that follows from what was seen. No decisions and no stop: points run that were to run."""
+
+    decisions: tuple[Decision, ...] = ()
+    stop: StopReason | None = None
+    learning_rate: Interval | None = None
+    """At the largest size and its tokens, once it was asked for and where the laws have an answer."""
+    batch_size: Interval | None = None

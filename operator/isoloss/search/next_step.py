@@ -1,0 +1,173 @@
+"""What a sequential search wants next. Pure: the same observations give the same step.
+
+Sizes are searched from the cheapest to the dearest. The cheapest begins on its whole grid; each other begins
+where the laws of the cheaper ones aim, and grows until its best point has tried points on all sides. Then the
+laws of all sizes say whether they know the answer well enough; while they do not, what is unfinished about the
+optima is trained, nearest to them and cheapest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from isoloss.search.aiming import Located, aimed_cells, locate, moved_by_trend
+from isoloss.search.lattice import distance, grid_points, neighbours
+from isoloss.search.model import (
+    Decision,
+    Point,
+    Reason,
+    SearchOptions,
+    Seen,
+    Size,
+    Step,
+    StopReason,
+)
+from isoloss.search.racing import missing_neighbours, race, standing
+from isoloss.search.state import REACHED, RUNGS, State
+from isoloss_contract.ledger import IntentAction
+
+USUAL_NOISE = 0.0015
+"""Nats from seed to seed that are assumed at the least: 0.0013 was measured at 124 M parameters."""
+NOISE_SAMPLES = 10
+"""Bootstrap samples of a fit that only tells how runs scatter."""
+DIAGONAL = 1.5
+"""Times the farthest neighbour's distance, within which points are about an optimum."""
+
+
+def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOptions) -> Step:
+    """The next decisions, or why the search is over.
+
+    A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
+    Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError where a run's
+    numbers are impossible.
+    """
+    state = State.of(sizes, seen, options, USUAL_NOISE)
+    if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.seen):
+        return Step()
+    state = replace(state, noise=_noise(state))
+    for index, size in enumerate(state.sizes):
+        if not any(s.wanted > 0.0 for s in state.seen_of(size)):
+            return _affordable(state, Step(tuple(_begin(state, index))))
+        decisions = race(state, size)
+        if decisions:
+            return _affordable(state, Step(tuple(decisions)))
+    return _affordable(state, _narrow(state))
+
+
+def _noise(state: State) -> float:
+    """As stated, else as the runs scatter about the laws' surface: never less than is usual."""
+    if state.options.run_noise is not None:
+        return state.options.run_noise
+    fit = replace(state.options.fit, bootstrap_samples=NOISE_SAMPLES)
+    located = locate(state.runs(state.sizes), state.sizes[-1], fit)
+    if located is None or located.residual_rms is None:
+        return USUAL_NOISE
+    return max(USUAL_NOISE, located.residual_rms)
+
+
+def _begin(state: State, index: int) -> Iterator[Decision]:
+    """A size's first points, to the first rung."""
+    size = state.sizes[index]
+    if index == 0:
+        for point in grid_points(size):
+            yield state.run_to(point, RUNGS[0], Reason.SMALLEST_SIZE)
+        return
+    cheaper = state.sizes[:index]
+    located = locate(state.runs(cheaper), size, state.options.fit)
+    before = standing(state, cheaper[-1])
+    leader = before.leader if before else _middle(cheaper[-1])
+    fallback = moved_by_trend(leader, cheaper[-1], size)
+    for point in aimed_cells(size, state.seen_of(size), located, fallback):
+        yield state.run_to(point, RUNGS[0], Reason.AIMED)
+
+
+def _middle(size: Size) -> Point:
+    points = grid_points(size)
+    return points[len(points) // 2]
+
+
+def _narrow(state: State) -> Step:
+    """Stop where the answer is known well enough; else train what is left, nearest and cheapest first."""
+    target = state.sizes[-1]
+    located = locate(state.runs(state.sizes), target, state.options.fit)
+    stop = _enough(state.options, located)
+    if stop is not None:
+        return _step((), stop, located)
+    if located is None:
+        # A refusal is most often that of an edge: no estimate is trusted to say that it is none.
+        for size in state.sizes:
+            now = standing(state, size)
+            missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
+            if missing:
+                return _step(tuple(missing), None, None)
+    for decisions in _work(state):
+        if decisions:
+            return _step(tuple(decisions), None, located)
+    return _step((), StopReason.NOTHING_LEFT, located)
+
+
+def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:
+    if located is None:
+        return None
+    if located.within(options.learning_rate_precision, options.batch_size_precision):
+        return StopReason.PRECISION_REACHED
+    if located.regret <= options.negligible_regret:
+        return StopReason.REGRET_NEGLIGIBLE
+    return None
+
+
+def _step(
+    decisions: tuple[Decision, ...], stop: StopReason | None, located: Located | None
+) -> Step:
+    if located is None:
+        return Step(decisions, stop)
+    return Step(decisions, stop, located.learning_rate, located.batch_size)
+
+
+def _work(state: State) -> Iterator[list[Decision]]:
+    """Points that are neither done nor pruned, as they may be taken up, one group after the other."""
+    rings = {size.name: _rings(state, size) for size in state.sizes}
+    for depth in (0, 1):
+        for rung in RUNGS:
+            for size in state.sizes:
+                yield _below(state, size, rings[size.name][depth], rung)
+
+
+def _rings(state: State, size: Size) -> tuple[list[Point], list[Point]]:
+    """The leader and its neighbours, and those diagonal to it: points farther off say little of an optimum."""
+    now = standing(state, size)
+    points = {*grid_points(size), *(s.point for s in state.seen_of(size))}
+    if now is None:
+        return sorted(points), []
+    beside = {now.leader, *neighbours(size, state.seen_of(size), now.leader)} & points
+    reach = DIAGONAL * max(distance(p, now.leader) for p in beside)
+    diagonal = (p for p in points - beside if distance(p, now.leader) <= reach)
+    return sorted(beside), sorted(diagonal)
+
+
+def _below(state: State, size: Size, points: Sequence[Point], rung: float) -> list[Decision]:
+    known = {s.point: s for s in state.seen_of(size)}
+    left = (known.get(point, Seen(point)) for point in points)
+    return [
+        state.run_to(s.point, rung, Reason.NARROWS)
+        for s in left
+        if not s.closed and not state.has(s, rung)
+    ]
+
+
+def _affordable(state: State, step: Step) -> Step:
+    """The step without the runs for which the budget leaves no room."""
+    if state.options.budget_flops is None:
+        return step
+    left = state.options.budget_flops - state.spent_flops
+    kept = []
+    for decision in step.decisions:
+        if decision.action is IntentAction.RUN:
+            if decision.flops > left:
+                continue
+            left -= decision.flops
+        kept.append(decision)
+    if step.decisions and not kept:
+        return replace(step, decisions=(), stop=StopReason.BUDGET_EXHAUSTED)
+    return replace(step, decisions=tuple(kept))

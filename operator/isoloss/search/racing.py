@@ -1,0 +1,156 @@
+"""Within one size: who leads, who cannot win any more, what is missing beside the leader, who runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from isoloss.search.forecast import Excess, leader_of
+from isoloss.search.lattice import distance, grid_points, larger_batches, neighbours
+from isoloss.search.model import Decision, Point, Reason, Seen, Size
+from isoloss.search.state import FEWEST_SHARE, REACHED, RUNGS, State
+from isoloss_contract.ledger import IntentAction
+
+USUAL_CURVATURE = 0.3
+"""Of ln D over the square of ln LR or ln B, on the published sweeps."""
+INSIDE = 0.25
+"""Steps from an edge at which an optimum is well inside."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """One size's standing."""
+
+    leader: Point
+    excesses: dict[Point, Excess]
+    """Of the others over the leader."""
+
+
+def standing(state: State, size: Size) -> Race | None:
+    """Of the points that went far enough to be judged; None without any."""
+    runs = {
+        s.point: s.run
+        for s in state.open_of(size)
+        if s.run is not None and state.has(s, FEWEST_SHARE)
+    }
+    return Race(*leader_of(runs, size.tokens, state.noise)) if runs else None
+
+
+def race(state: State, size: Size) -> list[Decision]:
+    """Prunes, and what is missing beside the leader, else who runs on; nothing: the size is settled."""
+    now = standing(state, size)
+    if now is None:
+        return []
+    pruned = list(_prunes(state, size, now))
+    missing = list(missing_neighbours(state, size, now))
+    if missing:
+        return [*pruned, *missing]
+    gone = {decision.point for decision in pruned}
+    left = [s for s in state.open_of(size) if s.point not in gone]
+    return [*pruned, *_runs_on(state, size, now.leader, left)]
+
+
+def _prunes(state: State, size: Size, now: Race) -> Iterator[Decision]:
+    kept = _kept(state, size, now.leader)
+    for s in state.open_of(size):
+        found = now.excesses.get(s.point)
+        if found is None or state.has(s, 1.0) or s.point in kept or found.low <= 0.0:
+            continue
+        yield Decision(
+            s.point,
+            IntentAction.PRUNE,
+            s.tokens,
+            Reason.ABOVE_LEADER,
+            bound=found.low,
+            flops=size.point_flops * (1.0 - s.tokens / size.tokens),
+            risk=found.risk,
+        )
+
+
+def _kept(state: State, size: Size, leader: Point) -> set[Point]:
+    """Points that are never pruned: an optimum is known by the points on its sides.
+
+    Those are the leader's neighbours, the diagonal ones of larger batch, too; at the cheapest size, which
+    tells the curvature of all, every diagonal one.
+    """
+    own = state.seen_of(size)
+    beside = neighbours(size, own, leader)
+    kept = {leader, *beside, *larger_batches(size, own, leader)}
+    if size == state.sizes[0]:
+        batches = {p.batch_size for p in beside}
+        rates = {p.learning_rate for p in beside}
+        around = (s.point for s in own)
+        kept |= {p for p in around if p.batch_size in batches and p.learning_rate in rates}
+    return kept
+
+
+def missing_neighbours(
+    state: State, size: Size, now: Race, *, strict: bool = False
+) -> Iterator[Decision]:
+    """Cells beside the leader on sides where nothing was tried, unless the optimum is on its other side.
+
+    With `strict` they are wanted wherever the optimum may be.
+    """
+    known = {s.point for s in state.seen_of(size) if s.wanted > 0.0 or s.closed}
+    grid = set(grid_points(size))
+    left = state.additions_left
+    for point in neighbours(size, state.seen_of(size), now.leader):
+        tried = any(_as_far(point, other, now.leader) for other in known)
+        if tried or (not strict and _is_inside(now, point)):
+            continue
+        if point in grid:
+            yield state.run_to(point, RUNGS[0], Reason.BESIDE_LEADER)
+        elif left > 0:
+            left -= 1
+            yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
+
+
+def _as_far(point: Point, other: Point, leader: Point) -> bool:
+    """Whether `other` is at least as far from the leader as its neighbour `point`, on the same side."""
+    at, there, here = (_along(p, point, leader) for p in (leader, other, point))
+    return there >= here > at or there <= here < at
+
+
+def _along(p: Point, neighbour: Point, leader: Point) -> float:
+    """The coordinate in which a neighbour differs from the leader."""
+    return p.learning_rate if neighbour.batch_size == leader.batch_size else p.batch_size
+
+
+def _is_inside(now: Race, point: Point) -> bool:
+    """Whether the point opposite to a neighbour is so nearly as good that the optimum is on its side.
+
+    A parabola of the usual curvature through it and the leader has its vertex more than a quarter of the way
+    from the leader to it: k h^2 (1/2 - v) tokens are wasted there where the vertex is v steps h away.
+    """
+    for other, found in now.excesses.items():
+        if _is_opposite(point, other, now.leader):
+            step = distance(other, now.leader)
+            most = found.steepness * USUAL_CURVATURE * step**2 * (0.5 - INSIDE)
+            if found.mean < most:
+                return True
+    return False
+
+
+def _is_opposite(point: Point, other: Point, leader: Point) -> bool:
+    """Whether `other` is on the line through leader and neighbour, on the leader's other side."""
+    on_line = (
+        other.batch_size == leader.batch_size
+        if point.batch_size == leader.batch_size
+        else other.learning_rate == leader.learning_rate
+    )
+    at, there, here = (_along(p, point, leader) for p in (leader, other, point))
+    return on_line and (there < at < here or here < at < there)
+
+
+def _runs_on(state: State, size: Size, leader: Point, left: Sequence[Seen]) -> Iterator[Decision]:
+    """The leader to its end, its neighbours to the middle; at the cheapest size all that are left."""
+    beside = set(neighbours(size, state.seen_of(size), leader))
+    for s in left:
+        if s.point == leader:
+            share, reason = 1.0, Reason.LEADER
+        elif s.point in beside or size == state.sizes[0]:
+            share, reason = RUNGS[1], Reason.SURVIVOR
+        else:
+            continue
+        if s.tokens < REACHED * share * size.tokens:
+            yield state.run_to(s.point, share, reason)

@@ -1,0 +1,90 @@
+"""A search at one moment: its sizes from the cheapest to the dearest, and what was seen of their points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from isoloss.laws import Run
+from isoloss.search.lattice import grid_points
+from isoloss.search.model import Decision, Point, Reason, SearchOptions, Seen, Size
+from isoloss_contract.ledger import IntentAction
+
+FEWEST_SHARE = 0.3
+"""Of the size's tokens, below which no point is judged: ranks that early do not last."""
+RUNGS = (FEWEST_SHARE, 0.6, 1.0)
+"""Shares of the size's tokens at which points are judged."""
+REACHED = 0.99
+"""Share of its wanted tokens at which a point is there: runs end at whole steps."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What decisions depend on. `of` sorts, so that the order in which a caller gives things does not matter."""
+
+    sizes: tuple[Size, ...]
+    """Cheapest first."""
+    seen: tuple[Seen, ...]
+    """In the order of their points."""
+    options: SearchOptions
+    noise: float
+    """Standard deviation of a loss from seed to seed, nats."""
+
+    @staticmethod
+    def of(
+        sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOptions, noise: float
+    ) -> State:
+        """The state of these observations."""
+        ordered = sorted(sizes, key=lambda size: (size.point_flops, size.name))
+        return State(tuple(ordered), tuple(sorted(seen, key=lambda s: s.point)), options, noise)
+
+    def size_of(self, point: Point) -> Size:
+        """The point's size."""
+        return next(size for size in self.sizes if size.name == point.size)
+
+    def seen_of(self, size: Size) -> tuple[Seen, ...]:
+        """Points of one size."""
+        return tuple(s for s in self.seen if s.point.size == size.name)
+
+    def open_of(self, size: Size) -> list[Seen]:
+        """Points of one size that were to run and may run on."""
+        return [s for s in self.seen_of(size) if s.wanted > 0.0 and not s.closed]
+
+    def has(self, seen: Seen, share: float) -> bool:
+        """Whether a point has this share of its size's tokens."""
+        return seen.tokens >= REACHED * share * self.size_of(seen.point).tokens
+
+    def runs(self, sizes: Sequence[Size]) -> list[Run]:
+        """All trajectories of these sizes; those of points that did not come to their end are marked so."""
+        names = {size.name for size in sizes}
+        return [
+            replace(s.run, finished=self.has(s, 1.0))
+            for s in self.seen
+            if s.run is not None and len(s.run.tokens) and s.point.size in names
+        ]
+
+    @property
+    def additions_left(self) -> int:
+        """How many more points beyond the grids may be added."""
+        grids = {point for size in self.sizes for point in grid_points(size)}
+        added = sum(s.point not in grids for s in self.seen)
+        return max(self.options.max_added_points - added, 0)
+
+    @property
+    def spent_flops(self) -> float:
+        """By everything seen."""
+        sizes = {size.name: size for size in self.sizes}
+        return sum(
+            sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens
+            for s in self.seen
+        )
+
+    def run_to(
+        self, point: Point, share: float, reason: Reason, *, added: bool = False
+    ) -> Decision:
+        """The decision to run a point to a share of its size's tokens."""
+        size = self.size_of(point)
+        done = next((s.tokens for s in self.seen if s.point == point), 0.0)
+        cost = size.point_flops * max(share - done / size.tokens, 0.0)
+        tokens = share * size.tokens
+        return Decision(point, IntentAction.RUN, tokens, reason, added=added, flops=cost)

@@ -1,0 +1,244 @@
+"""What a sequential search decides from what it has seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import FitOptions, Run
+from isoloss.search import Point, Reason, SearchOptions, Seen, Size, StopReason, next_step
+from isoloss.search.lattice import grid_points
+from isoloss_contract.ledger import IntentAction
+from tests.support.planted import Planted
+
+FIT = FitOptions(bootstrap_samples=30)
+OPTIONS = SearchOptions(fit=FIT)
+TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40))
+SHARES = np.union1d(np.geomspace(0.02, 1.0, 20), [0.25, 0.3, 0.6])
+
+
+def size(name: str, params: float, tokens: float, *, moved: float = 1.0) -> Size:
+    """A 4 x 4 grid about its optimum, or with all learning rates `moved`."""
+    factors = 2.0 ** np.arange(-1.5, 2.0)
+    return Size(
+        name,
+        params,
+        tokens,
+        tuple(float(round(TRUTH.batch(params, tokens) * f)) for f in factors),
+        tuple(float(moved * TRUTH.rate(params, tokens) * f) for f in factors),
+    )
+
+
+SMALL, LARGE = size("small", 1e8, 8e9), size("large", 3e8, 2e10)
+SIZES = (SMALL, LARGE)
+BY_NAME = {s.name: s for s in SIZES}
+
+
+def trained(point: Point, share: float, of: Size | None = None) -> Run:
+    """A run without noise."""
+    own = of or BY_NAME[point.size]
+    tokens = SHARES[share * 1.001 >= SHARES] * own.tokens
+    losses = [TRUTH.loss(own.params, t, point.batch_size, point.learning_rate) for t in tokens]
+    return Run(
+        str(point),
+        own.params,
+        point.batch_size,
+        2048,
+        point.learning_rate,
+        tokens,
+        np.array(losses),
+    )
+
+
+def seen(point: Point, share: float, **changes: object) -> Seen:
+    own = BY_NAME[point.size]
+    return replace(Seen(point, trained(point, share), share * own.tokens), **changes)
+
+
+def search(sizes, options, *, one_at_a_time=False, unavailable=()):
+    """All steps of a search, and what was seen at its end."""
+    known: dict[Point, Seen] = {}
+    own = {s.name: s for s in sizes}
+    steps = []
+    for _ in range(1000):
+        lagging = [s for s in known.values() if s.tokens < 0.99 * s.wanted and not s.closed]
+        if lagging:
+            s = lagging[0]
+            run = trained(s.point, s.wanted / own[s.point.size].tokens, own[s.point.size])
+            known[s.point] = replace(s, run=run)
+            if one_at_a_time:
+                continue_early = next_step(sizes, list(known.values()), options)
+                assert len(lagging) == 1 or continue_early.decisions == ()
+            continue
+        step = next_step(sizes, list(known.values()), options)
+        steps.append(step)
+        if step.stop is not None:
+            return steps, known
+        assert step.decisions, "neither a decision nor a stop, and nothing runs"
+        for decision in step.decisions:
+            before = known.get(decision.point, Seen(decision.point))
+            if decision.action is IntentAction.PRUNE:
+                known[decision.point] = replace(before, pruned=True)
+            else:
+                failed = decision.point in unavailable
+                known[decision.point] = replace(before, wanted=decision.tokens, failed=failed)
+    raise AssertionError("the search does not end")
+
+
+def spent(known, sizes) -> float:
+    flops = {s.name: s.point_flops / s.tokens for s in sizes}
+    return sum(flops[s.point.size] * s.tokens for s in known.values())
+
+
+def test_the_cheapest_size_begins_on_its_whole_grid_and_the_others_wait():
+    step = next_step((LARGE, SMALL), [], OPTIONS)
+    assert {d.point for d in step.decisions} == set(grid_points(SMALL))
+    assert {d.tokens for d in step.decisions} == {0.3 * SMALL.tokens}
+    assert {d.reason for d in step.decisions} == {Reason.SMALLEST_SIZE}
+
+
+def test_nothing_is_decided_while_a_point_is_on_its_way():
+    points = grid_points(SMALL)
+    known = [seen(p, 0.3) for p in points[1:]]
+    late = replace(seen(points[0], 0.25), wanted=0.3 * SMALL.tokens)
+    assert next_step(SIZES, [*known, late], OPTIONS) == next_step(SIZES, [late, *known], OPTIONS)
+    assert next_step(SIZES, [*known, late], OPTIONS).decisions == ()
+
+
+def test_nothing_is_pruned_on_less_than_thirty_percent_of_the_tokens():
+    known = [seen(p, 0.25) for p in grid_points(SMALL)]
+    step = next_step(SIZES, known, OPTIONS)
+    assert not [d for d in step.decisions if d.action is IntentAction.PRUNE]
+
+
+def test_what_cannot_win_is_pruned_with_a_bound_that_holds():
+    known = [seen(p, 0.3) for p in grid_points(SMALL)]
+    pruned = [
+        d for d in next_step(SIZES, known, OPTIONS).decisions if d.action is IntentAction.PRUNE
+    ]
+    assert pruned
+    ends = {p: trained(p, 1.0).losses[-1] for p in grid_points(SMALL)}
+    for decision in pruned:
+        assert decision.reason is Reason.ABOVE_LEADER
+        assert 0.0 < decision.bound < ends[decision.point] - min(ends.values())
+        assert decision.risk < 0.01
+        assert decision.flops == pytest.approx(0.7 * SMALL.point_flops)
+
+
+def test_the_points_around_the_leader_are_never_pruned():
+    """Even where they look hopeless: larger batches catch up late, and an optimum is known by its sides."""
+    batches, rates = sorted(SMALL.batch_sizes), sorted(SMALL.learning_rates)
+    leader = Point("small", batches[1], rates[1])
+    known = [
+        s if s.point == leader else replace(s, run=replace(s.run, losses=s.run.losses + 0.5))
+        for s in (seen(p, 0.3) for p in grid_points(SMALL))
+    ]
+    step = next_step(SIZES, known, OPTIONS)
+    pruned = {d.point for d in step.decisions if d.action is IntentAction.PRUNE}
+    around = {Point("small", b, lr) for b in batches[:3] for lr in rates[:3]}
+    assert pruned
+    assert not pruned & around
+
+
+def test_the_same_observations_in_any_order_give_the_same_step():
+    known = [seen(p, 0.3) for p in grid_points(SMALL)]
+    assert next_step(SIZES, known, OPTIONS) == next_step(SIZES[::-1], known[::-1], OPTIONS)
+
+
+def test_a_search_costs_a_fraction_and_finds_the_optimum():
+    steps, known = search(SIZES, OPTIONS)
+    last = steps[-1]
+    assert last.stop is StopReason.PRECISION_REACHED
+    assert spent(known, SIZES) < 0.4 * sum(s.grid_flops for s in SIZES)
+    assert last.learning_rate.value == pytest.approx(TRUTH.rate(3e8, 2e10), rel=0.1)
+    assert last.batch_size.value == pytest.approx(TRUTH.batch(3e8, 2e10), rel=0.15)
+
+
+def test_the_larger_size_begins_beside_its_optimum_and_not_on_its_whole_grid():
+    steps, _ = search(SIZES, OPTIONS)
+    aimed = [d.point for step in steps for d in step.decisions if d.reason is Reason.AIMED]
+    assert 3 <= len(aimed) < len(grid_points(LARGE))
+    ends = {p: trained(p, 1.0).losses[-1] for p in grid_points(LARGE)}
+    assert min(ends[p] for p in aimed) < min(ends.values()) + 0.002
+
+
+def test_points_that_arrive_one_by_one_lead_to_the_same_decisions():
+    together, _ = search(SIZES, OPTIONS)
+    one_by_one, _ = search(SIZES, OPTIONS, one_at_a_time=True)
+    assert together == one_by_one
+
+
+def test_an_optimum_on_the_edge_adds_points_beyond_it_and_no_more_than_allowed():
+    low = (size("small", 1e8, 8e9, moved=0.25), size("large", 3e8, 2e10, moved=0.25))
+    steps, _ = search(low, OPTIONS)
+    added = [d for step in steps for d in step.decisions if d.added]
+    assert added
+    assert len(added) <= OPTIONS.max_added_points
+    assert all(d.reason is Reason.BEYOND_EDGE for d in added)
+    largest = {s.name: max(s.learning_rates) for s in low}
+    assert all(d.point.learning_rate > largest[d.point.size] for d in added)
+
+
+def test_without_leave_to_add_points_nothing_is_added():
+    low = (size("small", 1e8, 8e9, moved=0.25), size("large", 3e8, 2e10, moved=0.25))
+    steps, _ = search(low, replace(OPTIONS, max_added_points=0))
+    assert not [d for step in steps for d in step.decisions if d.added]
+
+
+def test_an_unreachable_precision_ends_when_nothing_is_left():
+    options = replace(
+        OPTIONS,
+        learning_rate_precision=1.0001,
+        batch_size_precision=1.0001,
+        negligible_regret=0.0,
+    )
+    steps, known = search(SIZES, options)
+    assert steps[-1].stop is StopReason.NOTHING_LEFT
+    assert spent(known, SIZES) <= sum(s.grid_flops for s in SIZES)
+
+
+def test_a_flat_valley_ends_where_what_is_open_costs_nothing():
+    options = replace(
+        OPTIONS,
+        learning_rate_precision=1.0001,
+        batch_size_precision=1.0001,
+        negligible_regret=0.01,
+    )
+    assert search(SIZES, options)[0][-1].stop is StopReason.REGRET_NEGLIGIBLE
+
+
+def test_the_budget_is_kept_and_named():
+    budget = 0.15 * sum(s.grid_flops for s in SIZES)
+    steps, known = search(SIZES, replace(OPTIONS, budget_flops=budget))
+    assert steps[-1].stop is StopReason.BUDGET_EXHAUSTED
+    assert spent(known, SIZES) <= budget
+
+
+def test_a_failed_point_is_left_alone():
+    first = grid_points(SMALL)[0]
+    steps, _ = search(SIZES, OPTIONS, unavailable={first})
+    later = [d.point for step in steps[1:] for d in step.decisions]
+    assert first not in later
+    assert steps[-1].stop is StopReason.PRECISION_REACHED
+
+
+def test_a_diverged_point_never_leads():
+    best = min(grid_points(SMALL), key=lambda p: trained(p, 1.0).losses[-1])
+    known = [seen(p, 0.3) for p in grid_points(SMALL)]
+    known = [
+        replace(s, run=replace(s.run, diverged=True)) if s.point == best else s for s in known
+    ]
+    assert best not in {d.point for d in next_step(SIZES, known, OPTIONS).decisions}
+
+
+@pytest.mark.parametrize("field", ["learning_rate_precision", "batch_size_precision"])
+def test_a_precision_that_no_interval_has_is_refused(field):
+    with pytest.raises(ValueError, match=f"{field} must be above 1"):
+        SearchOptions(**{field: 1.0})
+
+
+def test_fewer_than_no_added_points_are_refused():
+    with pytest.raises(ValueError, match="max_added_points"):
+        SearchOptions(max_added_points=-1)
