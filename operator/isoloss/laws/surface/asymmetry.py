@@ -58,7 +58,7 @@ def shown_asymmetry(sample: Sample, cubic: Array, usual: Array) -> tuple[Array, 
     free, rest = table[:, : free.shape[1]], table[:, free.shape[1] :]
     rest = rest - free @ np.linalg.lstsq(free, rest, rcond=1e-10)[0]
     information = rest[:, :count].T @ rest[:, :count]
-    covariance = np.linalg.inv(information + np.diag(1.0 / usual))
+    covariance: Array = np.asarray(np.linalg.inv(information + np.diag(1.0 / usual)), dtype=float)
     return covariance @ rest[:, :count].T @ rest[:, count], covariance
 
 
