@@ -232,7 +232,9 @@ class Bench:
         journal = self.stage.journal
         time.sleep(SETTLE_SECONDS)
         started = time.monotonic()
-        loop = threading.Thread(target=bare_loop, args=(cluster, place, bodies, PARALLELISM))
+        loop = threading.Thread(
+            target=bare_loop, args=(cluster, place, bodies, PARALLELISM * case.sweeps)
+        )
         loop.start()
         _wait(lambda: len(journal.jobs_seen_at(place)) >= len(bodies), "the rival's Jobs")
         loop.join()
