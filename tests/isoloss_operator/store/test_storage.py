@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
 
@@ -328,6 +329,8 @@ def test_the_process_of_a_fit_logs_as_the_operator_does(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It starts without the operator's logging: a line of plain text would break every log parser."""
+    # The process that fits are forked from has the standard error of the test that started it.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
     run_in_process(
         job(tmp_path), 120, threading.Event(), lambda _: None, on_start=log_as_the_operator_does
     )
