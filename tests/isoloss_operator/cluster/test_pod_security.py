@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,7 +178,8 @@ def test_what_only_newer_versions_allow_is_refused(name: str) -> None:
 @pytest.fixture(scope="module")
 def restricted(api_client: client.ApiClient) -> Iterator[str]:
     """A namespace that enforces the standard."""
-    name = "test-restricted-pods"
+    # A name of its own: the last one may still be terminating when a worker comes back to this module.
+    name = f"test-restricted-{uuid.uuid4().hex[:8]}"
     core = client.CoreV1Api(api_client)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     core.create_namespace({"metadata": {"name": name, "labels": labels}})
