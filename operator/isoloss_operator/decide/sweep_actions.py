@@ -33,8 +33,8 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
     """Jobs to delete, and those among them whose points are stopped rather than dropped."""
     jobs = view.sweep.train_jobs
     planned = {job.uid for key, of_point in jobs.items() if key in view.points for job in of_point}
-    ending = {job.uid for job in view.sweep.prepare_jobs if _may_still_end(view, job)}
-    obsolete = [job for job in view.observed.jobs if job.uid not in planned | ending]
+    wanted = planned | {j.uid for j in view.sweep.prepare_jobs if _may_still_end(view, j)}
+    obsolete = [job for job in view.observed.jobs if job.uid not in wanted]
     delete = removal.deletions(obsolete, "the spec no longer asks for it")
     unneeded = [job for job in view.active if _is_unneeded(view, job)]
     delete += removal.deletions(unneeded, "its point is done already")

@@ -66,12 +66,15 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
             return replace(outcome, unreadable=unreadable)
         runs = [each for each in read if isinstance(each, Run)]
         outcome = _fit(store, job, runs)
-        if outcome.laws is not None:
-            on_laws(outcome)
-            written = _write_report(store, job, runs, outcome.laws)
-            outcome = replace(outcome, report_written=written)
+        record = fit_path(request.laws_path)
+        if outcome.laws is None:
+            store.write(record, fit_document(outcome))
+            return outcome
+        on_laws(outcome)
+        written = _write_report(store, job, runs, outcome.laws)
+        outcome = replace(outcome, report_written=written)
         # Last: were the operator killed before, the next one makes the fit again, and with it the report.
-        _write_at_last(store, fit_path(request.laws_path), fit_document(outcome))
+        _write_at_last(store, record, fit_document(outcome))
         return outcome
     except StoreError as error:
         return NotFitted(str(error))
@@ -126,6 +129,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
 
 
 def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
+    """The outcome without its report; the laws, if there are any, are in the store."""
     request = job.request
     try:
         laws = fit_laws(runs, request.options, provisional=request.provisional)

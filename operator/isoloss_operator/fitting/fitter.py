@@ -47,10 +47,11 @@ PRELOADED = (
 """What fits need, imported once by the process that they are forked from: that takes longer than a small fit."""
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(list(PRELOADED))
-logger = logging.getLogger(__name__)
 REST_PER_SECOND = 9.0
 """So many seconds a resource's provisional fits rest for each second that its last fit took: while points come
 in, fitting them again and again takes a tenth of one core at most."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
