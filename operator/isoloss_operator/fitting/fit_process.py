@@ -50,7 +50,7 @@ class Unreadable:
 def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: None) -> FitEnd:
     """The outcome of one fit; NotFitted if the store is unavailable.
 
-    `on_laws` gets it as soon as laws.json is written: nobody waits for the report, which takes longer.
+    `on_laws` gets it as soon as laws.json and its record are written: nobody waits for the report, which takes longer.
     """
     # Thousands of trajectories: a store that is down must cost one timeout here, too.
     store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
@@ -67,13 +67,14 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
         runs = [each for each in read if isinstance(each, Run)]
         outcome = _fit(store, job, runs)
         record = fit_path(request.laws_path)
+        # Predictions read both files: laws are of no use to them before their record is there.
+        store.write(record, fit_document(outcome))
         if outcome.laws is None:
-            store.write(record, fit_document(outcome))
             return outcome
         on_laws(outcome)
         written = _write_report(store, job, runs, outcome.laws)
         outcome = replace(outcome, report_written=written)
-        # Last: were the operator killed before, the next one makes the fit again, and with it the report.
+        # Were the operator killed before, the next one makes the fit again, and with it the report.
         _write_at_last(store, record, fit_document(outcome))
         return outcome
     except StoreError as error:

@@ -190,7 +190,9 @@ class SweepReconciler:
             if isinstance(found, Unanswered):
                 return found
             # A fit whose files cannot be read is as good as none: it is made again.
-            if (outcome := value_of(found)) is not None:
+            # So is one without its report: the operator was killed before that was drawn.
+            outcome = value_of(found)
+            if outcome is not None and (outcome.laws is None or outcome.report_written):
                 fitter.remember(owner.uid, outcome)
             memory.laws_looked_for = True
         return fitter.outcome(owner.uid) or ABSENT
