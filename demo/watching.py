@@ -53,10 +53,10 @@ class View:
 
     @property
     def is_ready(self) -> bool:
-        """Whether sweep and prediction are ready, and the prediction is not stale."""
-        stale = self.is_true(self.prediction, "Stale")
+        """Whether sweep and prediction are ready, the report is drawn and the prediction is not stale."""
+        changes = self.is_true(self.prediction, "Stale") or self.is_true(self.sweep, "Reconciling")
         ready = self.is_true(self.prediction, "Ready") and self.is_true(self.sweep, "Ready")
-        return ready and not stale
+        return ready and not changes
 
     @property
     def stalled(self) -> Json:

@@ -51,7 +51,8 @@ def test_from_apply_to_prediction_and_then_silence(
     publish = {"configMapName": "answer"}
     user.apply_prediction(prediction_manifest("target", "dense", publish=publish))
     predicted = user.wait_for(lambda: user.prediction("target"), "Ready")
-    fitted = user.wait_for(lambda: user.sweep("dense"), "Ready")
+    user.wait_for(lambda: user.sweep("dense"), "Ready")
+    fitted = user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
 
     status = fitted["status"]
     assert status["points"]["succeeded"] == status["points"]["total"] == POINTS
@@ -135,7 +136,7 @@ def test_deleted_while_the_operator_is_down_and_applied_again_it_trains_nothing(
     first = finished(user)
     operator.kill()
     user.delete_sweep("dense")
-    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 30)
+    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 120)
     user.apply_sweep(sweep(place))
     operator.start()
     second = finished(user)
@@ -258,8 +259,9 @@ def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
         operator.start()
         user.apply_sweep(sweep(place))
         metadata = finished(user)["metadata"]
+        # The laws of all points, not provisional ones.
+        user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False", "UpToDate")
         folder = place.folder / "sweeps" / f"{metadata['name']}-{metadata['uid']}"
-        wait_until(lambda: (folder / "fit.json").exists(), "the first fit", 60)
         before = (folder / "laws.json").read_bytes()
         time.sleep(5)  # some passes without a loss
         (folder / "laws.json").unlink()
@@ -406,7 +408,7 @@ def test_tampered_and_truncated_files_are_found_and_trained_again(
     stolen = (points / result / "result.json").read_text()
     (points / config / "result.json").write_text(stolen.replace(result, config))
     user.delete_sweep("dense")
-    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 30)
+    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 120)
     user.apply_sweep(sweep(place))
     operator.start()
     user.wait_for(lambda: user.sweep("dense"), "Progressing", "False", "Finished")

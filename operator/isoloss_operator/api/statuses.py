@@ -186,7 +186,7 @@ class ScalingSweepStatus(StatusType):
     laws_sha256: StatusText = ""
     """SHA-256 of laws.json."""
     report_uri: StatusText = ""
-    """URI of the report page."""
+    """URI of the report page. It is drawn after the laws are ready; until then Reconciling is True."""
 
 
 class SearchCostStatus(StatusType):

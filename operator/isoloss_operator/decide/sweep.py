@@ -262,6 +262,8 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
     if not view.observed.store_write_error:
         changes += [f"{len(view.starts)} Jobs are being started"] if view.starts else []
         changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
+    if view.report_pending:
+        changes.append("the report is being drawn")
     corpus = f"The digest of the tokenized corpus is {view.manifest.digest[:16]}."
     return Findings(
         ready=ready,

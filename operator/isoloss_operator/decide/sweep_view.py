@@ -318,6 +318,12 @@ class PointsView:
         fit = self.observed.fit
         return fit.laws if fit is not None and self.is_fitted(final=True) else None
 
+    @property
+    def report_pending(self) -> bool:
+        """Whether the final laws are known and their report is still to come."""
+        fit = self.observed.fit
+        return fit is not None and fit.report_pending and self.is_fitted(final=True)
+
     def is_fitted(self, *, final: bool) -> bool:
         """Whether the newest fit is of just the points that are done now."""
         inputs = fit_inputs(self.spec, self.ledger.points, final=final)

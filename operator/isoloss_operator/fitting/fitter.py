@@ -177,7 +177,7 @@ class Fitter(Generic[Key]):
             with self._lock:
                 if superseded.is_set():
                     return
-                self._kept[uid] = _Kept(outcome, math.inf)
+                self._kept[uid] = _Kept(replace(outcome, report_pending=True), math.inf)
             self._on_laws(key)
 
         answer = self._run(job, self._timeout, superseded, keep_laws)

@@ -357,6 +357,11 @@ ROWS: dict[str, Row] = {
         ("True", "Fitted"),
         also={"FitReady": ("True", "Fitted"), "Progressing": ("False", "Finished")},
     ),
+    "laws are ready before their report is drawn": Row(
+        lambda: with_fit(all_done(), fitted_laws(), report_pending=True),
+        ("True", "Fitted"),
+        also={"Reconciling": ("True", "Converging")},
+    ),
     "a suspended sweep that is done stays ready": Row(
         lambda: replace(
             with_fit(all_done(), fitted_laws()), spec=parsed(spec_with(suspend=True)), generation=2
