@@ -83,9 +83,9 @@ bench-operator: setup ## Jobs per second against a bare loop of the same API cal
 	@$(PY) -m devcluster build
 	$(PY) -m benchmarks.bench_operator
 
-bench-scale: setup ## What a sweep costs from 100 to 10,000 points (half an hour)
+bench-scale: setup ## What a sweep costs from 100 to 10,000 points (half an hour; ARGS="--cases 100,50x100")
 	@$(PY) -m devcluster build
-	$(PY) -m benchmarks.bench_scale
+	$(PY) -m benchmarks.bench_scale $(ARGS)
 
 faults: setup ## Play every fault against the operator and write docs/reference/faults.md (ARGS="--only store/*")
 	@$(PY) -m devcluster build

@@ -61,7 +61,7 @@ def report(found: list[Measured]) -> None:
             met = value >= goal if sign == ">=" else value <= goal
             print(f"{each.case}: {name} {value:.3g} {sign} {goal:g}: {'yes' if met else 'NO'}")
     single = [each for each in found if each.case.startswith("1 x")]
-    for name in (*FLAT, "cpu_ms_per_point"):
+    for name in (*FLAT, "cpu_ms_per_point") if len(single) > 1 else ():
         costs = [getattr(each, name) for each in single]
         growth = costs[-1] / costs[0]
         print(

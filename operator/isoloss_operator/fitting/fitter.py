@@ -48,8 +48,8 @@ PRELOADED = (
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(list(PRELOADED))
 REST_PER_SECOND = 9.0
-"""So many seconds a resource's provisional fits rest for each second that its last fit took: while points come
-in, fitting them again and again takes a tenth of one core at most."""
+"""So many seconds no provisional fit starts for each second that the last one took: while points come in,
+fitting them again and again takes a tenth of one core at most, of however many resources."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,6 @@ class _Kept:
     until: float
     failures: int = 0
     """How often in a row the fit could not run."""
-    rests_until: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Fitter(Generic[Key]):
 
     A resource has one fit at a time. A new request replaces one that waits and stops one that runs. Whose group
     (namespace) was served longest ago comes next, and within it the resource that was: many fits of one group
-    delay one of another by one fit at most.
+    delay one of another by one fit at most. Provisional fits rest after each of them; others do not wait for that.
     """
 
     def __init__(
@@ -107,6 +106,9 @@ class Fitter(Generic[Key]):
         self._turns = itertools.count(1)
         self._last_turn: dict[Hashable, int] = {}
         """When each group and each uid was served last; 0: never."""
+        self._rests_until = -math.inf
+        self._wakes: threading.Timer | None = None
+        """Starts the provisional fits that wait for the end of the rest."""
 
     def start(self, uid: str, key: Key, job: FitJob) -> None:
         """Fit in the background, unless a fit with the same inputs is running."""
@@ -115,11 +117,11 @@ class Fitter(Generic[Key]):
             if running is not None and running.request.inputs == job.request.inputs:
                 self._waiting.pop(uid, None)
                 return
-            is_scheduled = running is not None or uid in self._waiting
+            rests_already = uid in self._waiting and job.request.provisional
             self._waiting[uid] = (key, job)
             if running is not None:
                 running.superseded.set()
-        if not is_scheduled:
+        if running is None and not rests_already:
             self._pool.submit(self._work)
 
     def running(self, uid: str) -> FitRequest | None:
@@ -135,10 +137,9 @@ class Fitter(Generic[Key]):
             return kept.outcome if kept is not None and self._clock() < kept.until else None
 
     def rests(self, uid: str) -> bool:
-        """Whether the last fit ended so lately, for what it took, that one that is not final may wait."""
+        """Whether a provisional fit need not be asked for: none would start now, and none waits to be renewed."""
         with self._lock:
-            kept = self._kept.get(uid)
-            return kept is not None and self._clock() < kept.rests_until
+            return self._rest_seconds() > 0 and uid not in self._waiting
 
     def remember(self, uid: str, outcome: FitOutcome) -> None:
         """Keep an outcome that an earlier operator process left in the store."""
@@ -159,6 +160,8 @@ class Fitter(Generic[Key]):
         """Start no further fits and stop those that run."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            if self._wakes is not None:
+                self._wakes.cancel()
             for running in self._running.values():
                 running.superseded.set()
 
@@ -166,6 +169,7 @@ class Fitter(Generic[Key]):
         with self._lock:
             uid = self._next()
             if uid is None:
+                self._wake_after_rest()
                 return
             key, job = self._waiting.pop(uid)
             self._last_turn[self._group_of(key)] = self._last_turn[uid] = next(self._turns)
@@ -185,25 +189,49 @@ class Fitter(Generic[Key]):
         with self._lock:
             del self._running[uid]
             is_wanted = not superseded.is_set()
+            if job.request.provisional:
+                self._rests_until = ended + REST_PER_SECOND * (ended - started)
             if is_wanted:
-                rests_until = ended + REST_PER_SECOND * (ended - started)
-                kept = self._worth_keeping(uid, job, answer)
-                self._kept[uid] = replace(kept, rests_until=rests_until)
-            has_next = uid in self._waiting
+                self._kept[uid] = self._worth_keeping(uid, job, answer)
+            has_next = bool(self._waiting)
         if is_wanted:
             self._on_done(key, ended - started, answer)
         if has_next:
-            with contextlib.suppress(RuntimeError):  # closed meanwhile
-                self._pool.submit(self._work)
+            self._work_soon()
+
+    def _work_soon(self) -> None:
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._pool.submit(self._work)
+
+    def _rest_seconds(self) -> float:
+        return self._rests_until - self._clock()
+
+    def _wake_after_rest(self) -> None:
+        """Once for all that wait."""
+        waits = any(uid not in self._running for uid in self._waiting)
+        if waits and self._wakes is None:
+            self._wakes = threading.Timer(max(0.0, self._rest_seconds()), self._rested)
+            self._wakes.daemon = True
+            self._wakes.start()
+
+    def _rested(self) -> None:
+        with self._lock:
+            self._wakes = None
+        self._work_soon()
 
     def _next(self) -> str | None:
-        """Whose turn it is among those that wait and do not run."""
+        """Whose turn it is among those that wait, do not run and need not rest."""
 
         def served(uid: str) -> tuple[int, int]:
             group = self._group_of(self._waiting[uid][0])
             return self._last_turn.get(group, 0), self._last_turn.get(uid, 0)
 
-        waiting = (uid for uid in self._waiting if uid not in self._running)
+        rests = self._rest_seconds() > 0
+        waiting = (
+            uid
+            for uid, (_, job) in self._waiting.items()
+            if uid not in self._running and not (rests and job.request.provisional)
+        )
         return min(waiting, key=served, default=None)
 
     def _worth_keeping(self, uid: str, job: FitJob, answer: FitEnd) -> _Kept:

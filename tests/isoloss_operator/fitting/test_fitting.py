@@ -207,18 +207,59 @@ def test_a_fit_that_still_can_not_run_is_asked_for_ever_more_seldom(bench: Bench
     assert bench.fitter.outcome("uid") is None, "what could run once starts anew"
 
 
-def test_after_a_fit_its_resource_rests_nine_times_as_long(bench: Bench) -> None:
+def provisional(inputs: str) -> FitJob:
+    made = job(inputs)
+    return replace(made, request=replace(made.request, provisional=True))
+
+
+def test_after_a_provisional_fit_such_fits_rest_nine_times_as_long(bench: Bench) -> None:
     assert not bench.fitter.rests("uid")
-    bench.fitter.start("uid", "key", job())
+    bench.fitter.start("uid", "key", provisional("first"))
     eventually(lambda: bench.began)
     bench.now = 20
     bench.go_on.set()
     eventually(lambda: bench.told)
     bench.now = 199
     assert bench.fitter.rests("uid")
-    assert not bench.fitter.rests("other")
+    assert bench.fitter.rests("other"), "many resources take no more than one"
     bench.now = 200
     assert not bench.fitter.rests("uid")
+
+
+def test_a_provisional_fit_that_waits_starts_after_the_rest_in_its_newest_form(
+    bench: Bench,
+) -> None:
+    bench.fitter.start("uid", "key", provisional("first"))
+    eventually(lambda: bench.began)
+    for name in ("old", "new"):
+        bench.fitter.start("other", "other", provisional(name))
+    bench.now = 0.01
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    assert not bench.fitter.rests("other"), "what waits may be renewed"
+    bench.fitter.start("other", "other", provisional("newest"))
+    time.sleep(0.3)
+    assert bench.began == ["first"]
+    bench.now = 0.2
+    eventually(lambda: len(bench.told) == 2)
+    assert bench.began == ["first", "newest"]
+
+
+def test_a_final_fit_waits_for_no_rest(bench: Bench) -> None:
+    bench.fitter.start("uid", "key", provisional("first"))
+    eventually(lambda: bench.began)
+    bench.now = 1000
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    bench.fitter.start("other", "other", provisional("others"))
+    bench.fitter.start("uid", "key", job("final"))
+    eventually(lambda: len(bench.told) == 2)
+    assert bench.began == ["first", "final"]
+    bench.fitter.start("other", "other", job("others final"))
+    eventually(lambda: len(bench.told) == 3)
+    assert bench.began == ["first", "final", "others final"], (
+        "it takes the place of one that rests"
+    )
 
 
 def test_fits_of_one_namespace_do_not_hold_up_those_of_another(bench: Bench) -> None:
