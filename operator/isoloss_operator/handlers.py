@@ -1,7 +1,7 @@
-"""kopf's watches. Every handler adds a key to the queue and drops what it saw.
+"""What the watches deliver. Every handler adds a key to the queue and drops what it saw.
 
-Pods are not watched: what a pod does shows in its Job's status at once or is no hurry, and their events
-would be half of all that there are.
+kopf watches sweeps and predictions, cluster/job_watch.py their Jobs. Pods are not watched: what a pod does
+shows in its Job's status at once or is no hurry, and their events would be half of all that there are.
 
 Event handlers only: kopf's other handlers write annotations or finalizers, retry by themselves, or behave
 differently on create, update, restart and resync (README.md, "Why so little of kopf").
@@ -21,7 +21,6 @@ from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
-from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
@@ -85,9 +84,12 @@ class EventRouter:
             for prediction in tuple(self._predictions.get(key, ())):
                 self._queue.add(prediction)
 
-    def child(self, kind: Kind, event: Object, body: Object) -> None:
-        """A Job of ours was listed, added, changed or deleted: queue its owner."""
-        self._saw(kind, event, body)
+    def job(self, event: Object, body: Object) -> None:
+        """A Job of ours, of which the metadata is enough, was listed, added, changed or deleted: queue its owner.
+
+        Called in another thread than `resource`.
+        """
+        self._saw(JOB, event, body)
         metadata = body["metadata"]
         owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
         kind_name, _, name = owner.partition("/")
@@ -118,7 +120,6 @@ def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
 
     for kind in (SWEEP, PREDICTION):
         _watch(registry, kind, router.resource)
-    _watch(registry, JOB, router.child)
     return registry
 
 
@@ -160,9 +161,6 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = (1, 1, 2, 3, *[5] * 10)
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 60
-    # Of recorded Jobs there is no news, and of 10,000 they would be most of what is read at the start.
-    watched = f"{LABEL_OWNER_UID},!{LABEL_RECORDED}"
-    settings.watching.label_selectors[JOB.group, JOB.version, JOB.plural] = watched
     # kopf should never write. If it does, then under our own name.
     settings.persistence.finalizer = f"{api.GROUP}/finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(

@@ -24,6 +24,7 @@ from isoloss_operator.cluster.client import (
     Unavailable,
     load_configuration,
 )
+from isoloss_operator.cluster.job_watch import JobWatch
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import PodDefaults
@@ -281,6 +282,9 @@ class Operator:
         beat = asyncio.create_task(self._beat())
         router = EventRouter(self.queue, self.watchdog, self.metrics)
         namespaces = self.settings.namespaces
+        client = ApiClient(load_configuration(max(1, len(namespaces))))
+        jobs = JobWatch(client, namespaces, router.job)
+        jobs.start()
         try:
             await kopf.operator(
                 registry=build_registry(router),
@@ -291,6 +295,7 @@ class Operator:
                 ready_flag=self._serving,
             )
         finally:
+            jobs.stop()
             beat.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await beat

@@ -54,9 +54,10 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        """Path of one object, or of all in a namespace."""
+        """Path of one object, or of all in a namespace; in all namespaces if that is empty."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [root, "namespaces", quote(namespace, safe=""), self.plural]
+        parts = [root, "namespaces", quote(namespace, safe="")] if namespace else [root]
+        parts += [self.plural]
         parts += [quote(name, safe="")] if name else []
         parts += [subresource] if subresource else []
         return "/".join(parts)

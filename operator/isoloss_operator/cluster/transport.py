@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ class Request:
     body: Mapping[str, Any] | None = None
     query: Sequence[tuple[str, str]] = ()
     content_type: str = "application/json"
+    accept: str = "application/json"
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -50,6 +52,14 @@ class Answer:
         return self.status == 429 or (self.status == 503 and self.retry_after is not None)
 
 
+class Refusal(Exception):
+    """An answer of 400 or more to a request whose lines were wanted."""
+
+    def __init__(self, status: int, content: bytes) -> None:
+        super().__init__(f"{status} {content[:200].decode(errors='replace')}")
+        self.status = status
+
+
 class Transport:
     """Sends requests. Thread-safe."""
 
@@ -61,20 +71,37 @@ class Transport:
 
     def send(self, request: Request, deadline: float) -> Answer:
         """The answer, whole before `deadline` (by time.monotonic). Raises TRANSPORT_ERRORS."""
+        left = max(0.001, deadline - time.monotonic())
+        response = self._begin(request, (min(CONNECT_SECONDS, left), left))
+        content = _content(response, deadline)
+        headers = response.headers
+        return Answer(response.status, content, headers.get("Retry-After"), headers.get("Date"))
+
+    @contextlib.contextmanager
+    def stream(self, request: Request, silent_seconds: float) -> Iterator[Iterator[bytes]]:
+        """The lines of an answer as they come. Raises Refusal, and TRANSPORT_ERRORS, also after silence."""
+        response = self._begin(request, (CONNECT_SECONDS, silent_seconds))
+        try:
+            if response.status >= 400:
+                deadline = time.monotonic() + CONNECT_SECONDS
+                raise Refusal(response.status, _content(response, deadline))
+            yield _lines(response)
+        finally:
+            response.close()
+
+    def _begin(self, request: Request, timeout: tuple[float, float]) -> urllib3.BaseHTTPResponse:
+        """The answer with its body still to be read. `timeout`: seconds to connect and of each read."""
         verb, url, headers, _, _ = self._client.param_serialize(
             request.method,
             request.path,
             query_params=list(request.query),
-            header_params={"Accept": "application/json", "Content-Type": request.content_type},
+            header_params={"Accept": request.accept, "Content-Type": request.content_type},
             auth_settings=["BearerToken"],
         )
-        left = max(0.001, deadline - time.monotonic())
-        timeout = (min(CONNECT_SECONDS, left), left)
         # The body is passed by here: param_serialize would copy all of it.
         raw = self._client.call_api(verb, url, headers, request.body, _request_timeout=timeout)
-        content = _content(raw.response, deadline)
-        headers = raw.headers
-        return Answer(raw.status, content, headers.get("Retry-After"), headers.get("Date"))
+        response: urllib3.BaseHTTPResponse = raw.response
+        return response
 
 
 def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
@@ -87,3 +114,10 @@ def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
             raise TimeoutError("the answer did not end in time")
     response.release_conn()
     return b"".join(parts)
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    while part := response.read1(CHUNK):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from filter(None, lines)

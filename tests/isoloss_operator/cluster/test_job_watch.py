@@ -1,0 +1,219 @@
+"""The watch of Jobs: what it delivers, and that nothing the API server does ends it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from kubernetes import client, config
+
+from devcluster.control_plane import ControlPlane
+from isoloss_operator.cluster.client import JOB, Cluster
+from isoloss_operator.cluster.job_watch import JobWatch
+from isoloss_operator.cluster.rbac import NAME
+from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
+from tests.support.cluster import wait_until
+from tests.support.operator_process import User
+
+Json = dict[str, Any]
+Seen = list[tuple[str, str]]
+
+
+def told(watch: Callable[..., JobWatch]) -> tuple[JobWatch, Seen]:
+    """A watch that has begun, and what it delivers: (type, resourceVersion or name)."""
+    seen: Seen = []
+    made = watch(lambda event, body: seen.append((event["type"], body["metadata"]["name"])))
+    made.start()
+    return made, seen
+
+
+def event(kind: str, name: str, version: int) -> str:
+    metadata = {
+        "name": name,
+        "namespace": "research",
+        "uid": name,
+        "resourceVersion": str(version),
+    }
+    return json.dumps({"type": kind, "object": {"metadata": metadata}})
+
+
+def expired() -> str:
+    status = {"kind": "Status", "code": 410, "message": "too old resource version"}
+    return json.dumps({"type": "ERROR", "object": status})
+
+
+class ApiServer:
+    """Answers the watches in turn, each with a status and lines, then holds the last one open."""
+
+    def __init__(self, *answers: tuple[int, list[str]]) -> None:
+        self.versions: list[str] = []
+        """Where each watch began; empty: with all there is."""
+        self.over = threading.Event()
+        outer, left = self, list(answers)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                query = parse_qs(urlsplit(self.path).query)
+                outer.versions.append(query.get("resourceVersion", [""])[0])
+                status, lines = left.pop(0) if left else (200, [])
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write("".join(f"{line}\n" for line in lines).encode())
+                self.wfile.flush()
+                if not left:
+                    outer.over.wait(30)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def watch(self, **options: Any) -> Callable[..., JobWatch]:
+        host = f"http://127.0.0.1:{self._server.server_port}"
+        api_client = client.ApiClient(client.Configuration(host=host))
+        return lambda deliver: JobWatch(
+            api_client, ["research"], deliver, retry_seconds=(0.05,), **options
+        )
+
+    def close(self) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., ApiServer]]:
+    made: list[ApiServer] = []
+
+    def start(*answers: tuple[int, list[str]]) -> ApiServer:
+        made.append(ApiServer(*answers))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+
+
+def test_a_watch_that_ends_goes_on_where_it_was(serve: Callable[..., ApiServer]) -> None:
+    bookmark = event("BOOKMARK", "", 7)
+    server = serve((200, [event("ADDED", "a", 5), bookmark]), (200, [event("MODIFIED", "a", 8)]))
+    watch, seen = told(server.watch())
+    wait_until(lambda: len(seen) == 2, "both events")
+    assert seen == [("ADDED", "a"), ("MODIFIED", "a")]
+    assert server.versions == ["", "7"]
+    watch.stop()
+
+
+@pytest.mark.parametrize("said", [(200, [expired()]), (410, ["too old"])])
+def test_after_a_gap_every_known_job_counts_as_changed(
+    serve: Callable[..., ApiServer], said: tuple[int, list[str]]
+) -> None:
+    """One that was deleted meanwhile would not be delivered."""
+    first = [event("ADDED", "a", 5), event("ADDED", "gone", 6), event("DELETED", "gone", 7)]
+    server = serve((200, first), said, (200, [event("ADDED", "b", 9)]))
+    watch, seen = told(server.watch())
+    wait_until(lambda: ("ADDED", "b") in seen, "the new watch")
+    assert seen[3:] == [("DELETED", "a"), ("ADDED", "b")]
+    assert server.versions == ["", "7", ""]
+    watch.stop()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (500, ["down"]),
+        (403, ["forbidden"]),
+        (200, ["no JSON"]),
+        (200, ["[]"]),
+        (200, ['{"type": "ADDED"}']),
+        (200, [json.dumps({"type": "ERROR", "object": {"code": 500, "message": "etcd"}})]),
+    ],
+)
+def test_errors_and_nonsense_are_outlived(
+    serve: Callable[..., ApiServer], said: tuple[int, list[str]]
+) -> None:
+    server = serve((200, [event("ADDED", "a", 5)]), said, said, (200, [event("ADDED", "b", 6)]))
+    watch, seen = told(server.watch())
+    wait_until(lambda: len(seen) == 2, "the event after the errors")
+    assert seen == [("ADDED", "a"), ("ADDED", "b")]
+    assert server.versions == ["", "5", "5", "5"]
+    watch.stop()
+
+
+def test_a_silent_watch_is_begun_again(serve: Callable[..., ApiServer]) -> None:
+    server = serve((200, [event("ADDED", "a", 5)]))
+    watch, seen = told(server.watch(silent_seconds=0.2))
+    wait_until(lambda: len(server.versions) >= 3, "further watches")
+    assert seen == [("ADDED", "a")]
+    assert set(server.versions[1:]) == {"5"}
+    watch.stop()
+
+
+@pytest.mark.cluster
+def test_of_our_unrecorded_jobs_the_metadata_is_delivered(
+    control_plane: ControlPlane, user: User
+) -> None:
+    """With the operator's own rights in its namespace."""
+    kubeconfig = str(control_plane.kubeconfig_for_service_account(user.namespace, NAME))
+    cluster = Cluster(config.new_client_from_config(config_file=kubeconfig))
+    cluster.create(JOB, user.namespace, job("ours", {LABEL_OWNER_UID: "u"}))
+    cluster.create(JOB, user.namespace, job("another", {}))
+    bodies: list[tuple[str, Json]] = []
+    watch = JobWatch(
+        config.new_client_from_config(config_file=kubeconfig),
+        [user.namespace],
+        lambda event, body: bodies.append((event["type"], dict(body))),
+    )
+    watch.start()
+    wait_until(lambda: bodies, "the Job that was there")
+    cluster.create(JOB, user.namespace, job("later", {LABEL_OWNER_UID: "u"}))
+    wait_until(lambda: "later" in names(bodies), "the new Job")
+    change = {"metadata": {"labels": {LABEL_RECORDED: "true"}}}
+    cluster.patch(JOB, user.namespace, "ours", change)
+    wait_until(lambda: "DELETED" in [kind for kind, _ in bodies], "the Job to leave the watch")
+    assert {body["metadata"]["name"] for kind, body in bodies if kind == "DELETED"} == {"ours"}
+    assert "another" not in names(bodies)
+    assert all("spec" not in body for _, body in bodies)
+    assert all(body["metadata"]["resourceVersion"] for _, body in bodies)
+    watch.stop()
+
+
+@pytest.mark.cluster
+def test_without_namespaces_the_jobs_of_all_are_delivered(
+    control_plane: ControlPlane, user: User
+) -> None:
+    admin = str(control_plane.admin_kubeconfig)
+    seen: Seen = []
+    watch = JobWatch(
+        config.new_client_from_config(config_file=admin),
+        [],
+        lambda _, body: seen.append((body["metadata"]["namespace"], body["metadata"]["name"])),
+    )
+    watch.start()
+    cluster = Cluster(config.new_client_from_config(config_file=admin))
+    cluster.create(JOB, user.namespace, job("ours", {LABEL_OWNER_UID: "u"}))
+    wait_until(lambda: (user.namespace, "ours") in seen, "the Job")
+    watch.stop()
+
+
+def names(bodies: list[tuple[str, Json]]) -> set[str]:
+    return {body["metadata"]["name"] for _, body in bodies}
+
+
+def job(name: str, labels: Json) -> Json:
+    """A suspended Job: it never has a pod."""
+    container = {"name": "main", "image": "none"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"suspend": True, "template": template},
+    }
