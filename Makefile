@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare test-alerts images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer bench-prepare bench-transfer bench-science bench-search lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-science bench-search lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,8 +98,12 @@ soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes
 bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
 	$(PY) -m benchmarks.bench_laws
 
-bench-trainer: setup ## Trainer against the Hugging Face Trainer and a hand-written loop
-	$(PY) -m benchmarks.bench_trainer
+bench-trainer: setup ## Trainer against Hugging Face, torchtitan-like and nanochat-like rivals (ARGS=--dry counts memory)
+	$(PY) -m benchmarks.bench_trainer $(ARGS)
+
+gpu-check: $(if $(GPU_PYTHON),,setup) ## Everything that only a GPU can show, step by step, resumable (docs/guides/gpu-check.md)
+	PYTHONPATH="$(CURDIR):$(CURDIR)/operator:$(CURDIR)/trainer_image$(if $(GPU_PACKAGES),:$(GPU_PACKAGES))" \
+	$(or $(GPU_PYTHON),$(PY)) -m benchmarks.gpu_check $(ARGS)
 
 bench-prepare: setup ## Tokens per second and core of preparing a corpus, against a loop and datasets
 	$(PY) -m benchmarks.bench_prepare

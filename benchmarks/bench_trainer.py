@@ -1,327 +1,299 @@
-"""How fast the trainer steps, against the Hugging Face Trainer and a hand-written transformers loop.
+"""How fast the trainer steps, against the Hugging Face Trainer, a hand-written loop and two hand-tuned codes.
 
-    python -m benchmarks.bench_trainer [--shape toy|dense-100m|dense-500m|moe-100m] [--rounds 5]
+    python -m benchmarks.bench_trainer [--shape toy|toy-moe|dense-100m|dense-500m|moe-100m|moe-500m]
+                                       [--rounds 5] [--json FILE] [--dry]
 
-Same weights, tokens, shapes, precision and optimizer; the rivals take turns, so that a busy machine slows
-down all of them. Ours also averages the weights at every step; the rivals do not. Without --shape: `toy`
-and `toy-moe` on a CPU; on a GPU the three large shapes, with each rival in its fastest form
-(bfloat16 autocast, fused AdamW; the loop both eager and compiled). MFU is in the PaLM convention
-(6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token, no causal halving) against
-989 TFLOP/s.
+Same tokens, shapes, precision and optimizer (AdamW), and the same FLOPs per token. Ours and a rival take turns,
+and a ratio is that of their times in the same round, so that a busy machine slows down both; printed are
+the median and the range. Ours also averages the weights at every step; the
+rivals do not. Without --shape: `toy` and `toy-moe` on a CPU; on a GPU the four large ones, with
+each rival in its fastest form that fits, and whoever has its turn alone on the device: the tensors of
+the other wait on the host.
+`torchtitan-like` and `nanochat-like` are rebuilt here (benchmarks/rebuilt_models.py), the
+latter for Llama shapes only. A rival that runs out of memory tries half as many sequences at once.
 
-Start-up time and the shares of evaluation, checkpoints and data come from a real run of the toy shape.
+MFU is in the PaLM convention (6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token,
+no causal halving; sizes as the model has them, not as kernels widen them) against the dense bfloat16 peak of the
+device's data sheet. Peak memory is what torch allocated, in GiB. No figure of a GPU has been measured yet.
+
+--dry needs no GPU: it checks the large shapes, counts memory and writes docs/reference/memory.md
+(benchmarks/trainer_memory.py). Start-up time and the shares of evaluation, checkpoints and data come from
+a real run of the toy shape, unless --shape is given.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import gc
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Rivals of many sizes take turns on one device: without this, gaps between allocations add up.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import torch
 
-from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
+from benchmarks.offloading import Offloaded, offload, resident
+from benchmarks.trainer_rivals import (
+    OURS,
+    SHAPES,
+    TOY_SHAPES,
+    Entrant,
+    Rival,
+    Setting,
+    Shape,
+    first_micro_batch,
+    largest_divisor,
+    rivals,
+)
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.learner import Learner
 from isoloss_trainer.micro_batch import is_out_of_memory
-from isoloss_trainer.model import build_network
-from isoloss_trainer.world import World
-from tests.isoloss_trainer import builders
+from isoloss_trainer.termination import OutOfMemory
 
-PEAK_FLOPS = 989e12
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What is trained: `batch` sequences a step, for `steps` steps a round."""
-
-    preset: str
-    sequence_length: int
-    batch: int
-    steps: int
-
-
-SHAPES = {
-    "toy": Shape("dense-tiny", 128, 4, 40),
-    "toy-moe": Shape("moe-tiny", 128, 4, 40),
-    "dense-100m": Shape("dense-100m", 8192, 16, 4),
-    "dense-500m": Shape("dense-500m", 8192, 16, 3),
-    "moe-100m": Shape("moe-100m", 8192, 16, 4),
-    "moe-500m": Shape("moe-500m", 8192, 16, 2),
+PEAK_FLOPS: Mapping[str, float] = {
+    "A100": 312e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "B200": 2250e12,
 }
-
-
-@dataclass
-class Setting:
-    """The same for every rival."""
-
-    shape: Shape
-    config: dict[str, Any]
-    point: PointConfig
-    world: World
-    tokens: torch.Tensor
-    """[steps, batch, S + 1]."""
-
-    @classmethod
-    def of(cls, shape: Shape) -> Setting:
-        """Random tokens and fresh weights of a shape."""
-        world = World.of_environment().joined()
-        config = preset_config(shape.preset)
-        generator = torch.Generator().manual_seed(0)
-        size = (shape.steps, shape.batch, shape.sequence_length + 1)
-        tokens = torch.randint(config["vocab_size"], size, generator=generator)
-        point = PointConfig(
-            data_digest="0" * 32,
-            mixture={"all": 1.0},
-            model=config,
-            optimizer=OptimizerConfig(),
-            learning_rate=1e-3,
-            batch_size=shape.batch,
-            sequence_length=shape.sequence_length,
-            evaluation=EvaluationConfig(),
-            precision="float32" if world.on_cpu else "bf16",
-        )
-        return cls(shape, config, point, world, tokens)
-
-    @property
-    def tokens_per_round(self) -> int:
-        """Tokens that one round trains on."""
-        return self.tokens[:, :, 1:].numel()
-
-
-Round = Callable[[], float]
-"""Trains one round and returns its seconds."""
-
-
-def ours(setting: Setting) -> Round:
-    """The trainer's own step."""
-    network = build_network(setting.config, seed=0)
-    learner = Learner(network, setting.point, setting.world)
-
-    def run() -> float:
-        start = _now(setting)
-        losses = [learner.step(batch, 10**6).loss for batch in setting.tokens]
-        float(losses[-1])
-        return _now(setting) - start
-
-    return run
-
-
-def hand_written(setting: Setting, *, compiled: bool) -> Round:
-    """A plain loop as in the transformers documentation, with gradient accumulation."""
-    device = setting.world.device
-    kind = torch.device(device).type
-    model = build_network(setting.config, seed=0).to(device)
-    model.set_attn_implementation("sdpa")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
-    forward = torch.compile(model) if compiled else model
-    size = _rival_micro_batch(setting)
-
-    def run() -> float:
-        start = _now(setting)
-        for batch in setting.tokens:
-            parts = batch[:, :-1].split(size)
-            for part in parts:
-                tokens = part.to(device)
-                with torch.autocast(kind, torch.bfloat16, enabled=not setting.world.on_cpu):
-                    loss = forward(input_ids=tokens, labels=tokens, use_cache=False).loss
-                (loss / len(parts)).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-        float(loss)
-        return _now(setting) - start
-
-    return run
-
-
-def hugging_face_trainer(setting: Setting) -> Round:
-    """transformers' Trainer as documented; set-up and tear-down are not counted."""
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-
-    size = _rival_micro_batch(setting)
-    rows = setting.tokens[:, :, :-1].flatten(0, 1)
-    dataset = [{"input_ids": row, "labels": row} for row in rows]
-    cuda = not setting.world.on_cpu
-    model = build_network(setting.config, seed=0)
-    model.set_attn_implementation("sdpa")
-
-    class Clock(TrainerCallback):
-        """Times the steps after the first, scaled to the whole round."""
-
-        def __init__(self) -> None:
-            self.times: list[float] = []
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.times.append(_now(setting))
-
-    def run() -> float:
-        with tempfile.TemporaryDirectory() as folder:
-            clock = Clock()
-            arguments = TrainingArguments(
-                output_dir=folder,
-                per_device_train_batch_size=size,
-                gradient_accumulation_steps=setting.shape.batch // size,
-                max_steps=setting.shape.steps,
-                learning_rate=1e-3,
-                lr_scheduler_type="constant",
-                weight_decay=0.01,
-                bf16=cuda,
-                optim="adamw_torch_fused",
-                logging_strategy="no",
-                save_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-                use_cpu=not cuda,
-            )
-            trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[clock])
-            trainer.train()
-        times = clock.times
-        return (times[-1] - times[0]) * len(times) / (len(times) - 1)
-
-    return run
-
-
-def _rival_micro_batch(setting: Setting) -> int:
-    """Largest that fits with full logits, about 1.3 MB a token at 131,072 entries; all on a CPU."""
-    if setting.world.on_cpu:
-        return setting.shape.batch
-    free, _ = torch.cuda.mem_get_info()
-    per_sequence = setting.shape.sequence_length * setting.config["vocab_size"] * 14
-    size = max(1, min(setting.shape.batch, int(0.6 * free / per_sequence)))
-    return next(part for part in range(size, 0, -1) if setting.shape.batch % part == 0)
-
-
-def _now(setting: Setting) -> float:
-    """Seconds; on a CPU those of the process, which neighbours on the machine disturb least."""
-    if setting.world.on_cpu:
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def rivals(setting: Setting) -> dict[str, Callable[[Setting], Round]]:
-    """Who runs, by name."""
-    found: dict[str, Callable[[Setting], Round]] = {
-        "ours": ours,
-        "hand-written loop": lambda s: hand_written(s, compiled=False),
-    }
-    if not setting.world.on_cpu:
-        found["hand-written loop, compiled"] = lambda s: hand_written(s, compiled=True)
-    found["Hugging Face Trainer"] = hugging_face_trainer
-    return found
+"""Dense bfloat16 FLOPs per second by NVIDIA's data sheets; the first name that a device's contains counts."""
 
 
 @dataclass(frozen=True)
 class Measured:
     """One rival's rounds."""
 
+    micro_batch: int
+    """Sequences at once."""
     tokens_per_second: float
     """Median over the rounds."""
-    ratio: tuple[float, float, float]
-    """Of its time to ours in the same round: lowest, median and highest."""
+    ratio: tuple[float, float, float] | None
+    """Of its time to ours in the same round: lowest, median and highest; None for ours, and where ours
+    does not fit."""
+    rounds: int
     mfu: float | None
-    """None on a CPU."""
+    """None on a CPU, and on a device whose peak is unknown."""
     peak_gib: float | None
+    """None on a CPU."""
 
 
-def compare(shape: Shape, rounds: int) -> dict[str, Measured | None]:
-    """Measure every rival, in turns, and print a table; None for one that runs out of memory."""
+def progress(words: str) -> None:
+    """To the standard error: the table alone goes to the standard output."""
+    print(f"  … {words}", file=sys.stderr, flush=True)
+
+
+def compare(
+    shape: Shape, rounds: int, seconds_at_most: float = float("inf")
+) -> dict[str, Measured | None]:
+    """Measure ours against one rival after the other and print a table; None for one that runs out of memory.
+
+    After a rival's share of `seconds_at_most` no further round with it begins; it has one at least.
+    """
+    started = time.monotonic()
     setting = Setting.of(shape)
-    running: dict[str, Round] = {}
+    makers = rivals(setting)
+    progress(f"{shape.preset}: first round of {OURS}")
+    own = _Turns(setting, makers.pop(OURS))
     found: dict[str, Measured | None] = {}
-    seconds: dict[str, list[float]] = {}
-    memory: dict[str, float] = {}
-    for name, make in rivals(setting).items():
-        before = _memory(setting, reset=True)
-        try:
-            running[name] = make(setting)
-            running[name]()
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            found[name] = None
-            running.pop(name, None)
-            continue
-        memory[name] = _memory(setting) - before
-        seconds[name] = []
-    for _ in range(rounds):
-        for name, run in running.items():
-            seconds[name].append(run())
-    if "ours" in running:
-        for name, times in seconds.items():
-            found[name] = _measured(setting, seconds["ours"], times, memory[name])
-    _print_table(setting, found)
+    for number, (name, rival) in enumerate(makers.items(), 1):
+        end = started + seconds_at_most * number / len(makers)
+        found[name] = _against(setting, own, name, rival, rounds, end)
+    found = {OURS: _measured(setting, own, []) if own.fits else None, **found}
+    print_table(setting, found)
     return found
 
 
-def _memory(setting: Setting, *, reset: bool = False) -> float:
-    """GiB: the peak since the last reset, or what is held when resetting."""
-    if setting.world.on_cpu:
-        return 0.0
-    if reset:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated() / 2**30
-    return torch.cuda.max_memory_allocated() / 2**30
+def _against(
+    setting: Setting, own: _Turns, name: str, rival: Rival, rounds: int, end: float
+) -> Measured | None:
+    """Rounds of both in turns until `end`. The rival is gone afterwards: not all would fit on the host."""
+    gc.collect()  # the last rival's tensors wait on the host, in cycles
+    preset = setting.shape.preset
+    progress(f"{preset}: first round of {name}")
+    theirs = _Turns(setting, rival)
+    if not theirs.fits:
+        return None
+    before = len(own.seconds)
+    for number in range(rounds):
+        if number and time.monotonic() > end:
+            progress(f"{preset}: out of time after {number} rounds with {name}")
+            break
+        progress(f"{preset}: round {number + 1} of {rounds} with {name}")
+        if own.fits:
+            own.take()
+        theirs.take()
+    return _measured(setting, theirs, own.seconds[before:])
 
 
-def _measured(
-    setting: Setting, ours_seconds: list[float], seconds: list[float], peak: float
-) -> Measured:
-    rate = statistics.median(setting.tokens_per_round / t for t in seconds)
-    ratios = [theirs / own for own, theirs in zip(ours_seconds, seconds, strict=True)]
-    per_token = token_flops(setting.config, setting.shape.sequence_length)
-    on_cpu = setting.world.on_cpu
+class _Turns:
+    """An entrant that has the device when it is its turn, and its times."""
+
+    def __init__(self, setting: Setting, rival: Rival) -> None:
+        self._setting, self._waiting = setting, Offloaded([])
+        self.seconds: list[float] = []
+        self.peak_gib = 0.0
+        self._entrant = self._first_round(rival)
+
+    def _first_round(self, rival: Rival) -> Entrant | None:
+        """Compiles and finds the micro-batch; not counted."""
+        size = first_micro_batch(self._setting)
+        while True:
+            entrant: Entrant | None = None
+            try:
+                entrant = rival(self._setting, size)
+                entrant.round()
+            except (RuntimeError, MemoryError, OutOfMemory) as error:
+                if not (is_out_of_memory(error) or isinstance(error, OutOfMemory)):
+                    raise
+            else:
+                self._leave()
+                return entrant
+            # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
+            entrant = None
+            self._empty()
+            if size == 1:
+                return None
+            size = largest_divisor(self._setting.shape.batch, size // 2)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it could train at all."""
+        return self._entrant is not None
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences at once."""
+        assert self._entrant is not None
+        return self._entrant.micro_batch()
+
+    def take(self) -> None:
+        """One round."""
+        assert self._entrant is not None
+        self._waiting.load()
+        if not self._setting.world.on_cpu:
+            torch.cuda.reset_peak_memory_stats()
+        self.seconds.append(self._entrant.round())
+        if not self._setting.world.on_cpu:
+            self.peak_gib = max(self.peak_gib, torch.cuda.max_memory_allocated() / 2**30)
+        self._leave()
+
+    def _leave(self) -> None:
+        """On a CPU there is nowhere to go."""
+        if not self._setting.world.on_cpu:
+            self._waiting = offload(resident(self._setting.device))
+        self._empty()
+
+    def _empty(self) -> None:
+        gc.collect()
+        if not self._setting.world.on_cpu:
+            torch.cuda.empty_cache()
+
+
+def _measured(setting: Setting, turns: _Turns, own: list[float]) -> Measured:
+    """`own`: the seconds of ours in the same rounds, if any."""
+    rate = statistics.median(setting.tokens_per_round / t for t in turns.seconds)
+    per_token = token_flops(setting.config, setting.shape.sequence_length).total(Convention.PALM)
+    peak = None if setting.world.on_cpu else peak_flops(torch.cuda.get_device_name())
     return Measured(
+        micro_batch=turns.micro_batch,
         tokens_per_second=rate,
-        ratio=(min(ratios), statistics.median(ratios), max(ratios)),
-        mfu=None if on_cpu else rate * per_token.total(Convention.PALM) / PEAK_FLOPS,
-        peak_gib=None if on_cpu else peak,
+        ratio=_ratio(own, turns.seconds) if own else None,
+        rounds=len(turns.seconds),
+        mfu=rate * per_token / peak if peak else None,
+        peak_gib=None if setting.world.on_cpu else turns.peak_gib,
     )
 
 
-def _print_table(setting: Setting, found: dict[str, Measured | None]) -> None:
+def _ratio(own: list[float], others: list[float]) -> tuple[float, float, float]:
+    ratios = [theirs / ours for ours, theirs in zip(own, others, strict=True)]
+    return min(ratios), statistics.median(ratios), max(ratios)
+
+
+def peak_flops(device: str) -> float | None:
+    """Of a device by the name that torch reports; None where it is not known here."""
+    return next((peak for name, peak in PEAK_FLOPS.items() if _names(name, device)), None)
+
+
+def _names(name: str, device: str) -> bool:
+    return all(word.lower() in device.lower() for word in name.split())
+
+
+def machine() -> str:
+    """What the figures are of."""
+    words = f"torch {torch.__version__}, Python {platform.python_version()}"
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        size = properties.total_memory / 2**30
+        return f"{properties.name} ({size:.0f} GiB), CUDA {torch.version.cuda}, {words}"
+    return f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} used, {words}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def print_table(setting: Setting, found: Mapping[str, Measured | None]) -> None:
+    """What was trained, on what, and a line per rival."""
     shape = setting.shape
+    clock = "CPU seconds" if setting.world.on_cpu else "seconds"
     print(
         f"{shape.preset}: {parameter_counts(setting.config).active:,} active matrix parameters, "
-        f"S {shape.sequence_length}, B {shape.batch}, {setting.point.precision}, "
-        f"{setting.world.device}"
+        f"S {shape.sequence_length}, B {shape.batch}, {setting.point.precision}, {clock}\n"
+        f"  on {machine()}"
     )
     for name, measured in found.items():
-        if measured is None:
-            print(f"  {name:28} out of memory")
-            continue
-        words = f"  {name:28} {measured.tokens_per_second:>10,.0f} tokens/s"
-        if measured.mfu is not None:
-            words += f", MFU {measured.mfu:.1%}, peak {measured.peak_gib:.1f} GiB"
-        if name != "ours":
-            low, median, high = measured.ratio
-            words += f"; ours is {median:.2f} times as fast ({low:.2f} to {high:.2f})"
-        print(words)
+        print(f"  {name:28} {_line(measured)}")
+
+
+def _line(measured: Measured | None) -> str:
+    if measured is None:
+        return "out of memory"
+    words = f"{measured.tokens_per_second:>10,.0f} tokens/s, {measured.micro_batch} at once"
+    if measured.mfu is not None:
+        words += f", MFU {measured.mfu:.1%}"
+    if measured.peak_gib is not None:
+        words += f", peak {measured.peak_gib:.1f} GiB"
+    if measured.ratio is not None:
+        low, median, high = measured.ratio
+        words += (
+            f"; ours is {median:.2f} times as fast ({low:.2f} to {high:.2f}, "
+            f"{measured.rounds} rounds)"
+        )
+    return words
 
 
 def real_run(tokens: int) -> None:
     """Start-up, and where the time of a real run of the toy shape goes."""
     from isoloss_contract import layout
-    from isoloss_contract.records import DataManifest
+    from isoloss_contract.records import DataManifest, EvaluationConfig
     from isoloss_contract.store import Store
     from isoloss_trainer.interruption import Interruption
     from isoloss_trainer.prepare import prepare
+    from tests.isoloss_trainer import builders
 
+    progress("a real run")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         corpus, store = builders.make_corpus(folder / "corpus"), f"file://{folder}/store"
@@ -355,16 +327,42 @@ def _run(task: Any) -> tuple[float, list[dict[str, Any]]]:
     return seconds, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def main() -> None:
+def parse(arguments: list[str] | None, *, cuda: bool) -> argparse.Namespace:
+    """The command line; exits with a message where options are wrong or need a GPU that is not there."""
+    parser = argparse.ArgumentParser(prog="bench_trainer", description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="default: all that suit")
+    parser.add_argument("--rounds", type=int, help="of each rival; default 5")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--dry", action="store_true", help="count memory; no GPU needed")
+    options = parser.parse_args(arguments)
+    if options.dry and (options.shape or options.rounds is not None or options.json):
+        parser.error("--dry counts all presets: it takes no --shape, --rounds or --json")
+    if options.rounds is not None and options.rounds < 2:
+        parser.error("--rounds must be 2 or more: one round shows no spread")
+    large = [name for name in options.shape or () if name not in TOY_SHAPES]
+    if large and not cuda:
+        parser.error(f"--shape {large[0]} needs a GPU; --dry counts its memory without one")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json {options.json}: its folder does not exist")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=SHAPES, action="append")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
     cuda = torch.cuda.is_available()
-    default = ["dense-100m", "dense-500m", "moe-100m"] if cuda else ["toy", "toy-moe"]
-    for name in options.shape or default:
-        compare(SHAPES[name], options.rounds)
+    options = parse(arguments, cuda=cuda)
+    if options.dry:
+        from benchmarks.trainer_memory import write_page
+
+        write_page()
+        return
+    large = [name for name in SHAPES if name not in TOY_SHAPES]
+    found: dict[str, Any] = {"machine": machine()}
+    for name in options.shape or (large if cuda else TOY_SHAPES):
+        measured = compare(SHAPES[name], options.rounds or 5)
+        found[name] = {k: m and dataclasses.asdict(m) for k, m in measured.items()}
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=2) + "\n")
     if not options.shape:
         real_run(200_000)
 

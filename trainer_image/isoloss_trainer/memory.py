@@ -2,7 +2,7 @@
 
 Weights, gradients and optimizer state are counted exactly, and so is the output head. Activations are
 those that a fused forward pass keeps for the backward pass: the operands of the matrix products and of
-attention.
+attention. What the compiler keeps beyond or below that, `make bench-trainer ARGS=--dry` counts.
 """
 
 from __future__ import annotations
@@ -129,10 +129,14 @@ def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:
 def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
     """In `free` bytes beside weights, gradients and optimizer state. Layers are computed twice only where
     a single sequence would not fit otherwise: that takes a third longer."""
-    most = max(1, ACCELERATOR_TOKENS // length)
     for recompute in (False, True):
-        one = needed.of_sequences(1, length, recompute=recompute)
-        sequences = (free - needed.head) // one
-        if sequences >= 1:
-            return Fit(min(most, sequences), recompute)
+        sequences = sequences_beside_state(needed, length, free, recompute=recompute)
+        if sequences:
+            return Fit(sequences, recompute)
     return None
+
+
+def sequences_beside_state(needed: Footprint, length: int, free: int, *, recompute: bool) -> int:
+    """How many at once, with layers computed twice or not; 0 where not even one fits."""
+    one = needed.of_sequences(1, length, recompute=recompute)
+    return max(0, min(max(1, ACCELERATOR_TOKENS // length), (free - needed.head) // one))

@@ -111,4 +111,4 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"  # run from a checkout
+        return "not installed"  # run from a checkout, as `make gpu-check` may be

@@ -1,0 +1,174 @@
+"""The checks: each a function from the setting to what it found, in JSON's types with units in the names."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Found = dict[str, Any]
+GPU_PRESETS = ("dense-100m", "moe-100m", "dense-500m", "moe-500m")
+SPEED_SECONDS = 400
+"""After which no further round of a comparison begins."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a check runs and at which size."""
+
+    folder: Path
+    toy: bool
+
+    @property
+    def device(self) -> str:
+        """As torch names it."""
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+Check = Callable[[Setting], Found]
+
+
+def has_gpu() -> bool:
+    """Whether torch can use one."""
+    return torch.cuda.is_available()
+
+
+def environment(setting: Setting) -> Found:
+    """Versions, device, and which rivals of the cross entropy can be imported."""
+    from isoloss_trainer.result import versions
+
+    found: Found = {**versions(), "machine": platform.machine(), "CUDA": torch.version.cuda}
+    for name in ("triton", "liger_kernel", "cut_cross_entropy"):
+        found[name] = "there" if importlib.util.find_spec(name) else "not installed"
+    if setting.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        found["device"] = properties.name
+        found["memory, GiB"] = properties.total_memory / 2**30
+        found["capability"] = f"{properties.major}.{properties.minor}"
+        found["cuDNN"] = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return found
+
+
+def agreement(setting: Setting) -> Found:
+    """Losses and gradients on the device against those of the CPU in float32."""
+    from benchmarks.gpu_check.steps import gradients_of, small_models
+
+    found: Found = {}
+    for name, config in small_models(toy=setting.toy).items():
+        wanted = gradients_of(config, "cpu", "float32")
+        for precision in ("float32", "bf16"):
+            ours = gradients_of(config, setting.device, precision)
+            found[f"{name}, {precision}"] = ours.compared_with(wanted)
+    return found
+
+
+def deterministic(setting: Setting) -> Found:
+    """Whether two runs of five steps end with equal bits, with the switch and without."""
+    from benchmarks.gpu_check.steps import equal_bits
+
+    return {
+        f"{preset}, {'deterministic' if wanted else 'fastest'} kernels": equal_bits(
+            preset, setting.device, wanted=wanted
+        )
+        for preset in ("dense-tiny", "moe-tiny")
+        for wanted in (True, False)
+    }
+
+
+def _compilation(preset: str) -> Check:
+    def compilation(setting: Setting) -> Found:
+        """Graph breaks and compilations of a step, an evaluation and another batch size, and the kernels
+        that ran."""
+        from benchmarks.gpu_check.steps import compiled_steps
+
+        name = _toy_preset(preset) if setting.toy else preset
+        return {name: compiled_steps(name, setting.device, toy=setting.toy)}
+
+    return compilation
+
+
+def _speed(preset: str) -> Check:
+    def speed(setting: Setting) -> Found:
+        """Tokens per second, MFU and peak memory against the rivals."""
+        from benchmarks.bench_trainer import compare
+        from benchmarks.gpu_check.steps import planned_gib
+        from benchmarks.trainer_rivals import OURS, SHAPES, Shape
+
+        shape = Shape(_toy_preset(preset), 64, 2, 3) if setting.toy else SHAPES[preset]
+        found: Found = {}
+        for rival, measured in compare(shape, 2 if setting.toy else 5, SPEED_SECONDS).items():
+            if measured is None:
+                found[rival] = {"tokens/s": "out of memory"}
+                continue
+            found[rival] = {
+                "tokens/s": measured.tokens_per_second,
+                "ours is faster by (lowest, median, highest)": measured.ratio,
+                "rounds": measured.rounds,
+                "sequences at once": measured.micro_batch,
+                "MFU": measured.mfu,
+                "peak, GiB": measured.peak_gib,
+            }
+            if rival == OURS:
+                length = shape.sequence_length
+                gib = planned_gib(shape.preset, length, measured.micro_batch)
+                found[rival]["planned peak, GiB"] = gib
+        return found
+
+    return speed
+
+
+def _toy_preset(preset: str) -> str:
+    return "moe-tiny" if preset.startswith("moe") else "dense-tiny"
+
+
+def cross_entropy(setting: Setting) -> Found:
+    """The head's loss alone: time forward and backward, peak memory and errors."""
+    from benchmarks.gpu_check.heads import compare_heads
+
+    return compare_heads(setting.device, toy=setting.toy)
+
+
+def stalls(setting: Setting) -> Found:
+    """How long training stands still for a checkpoint, and what an evaluation takes."""
+    from benchmarks.gpu_check.steps import stalls_of
+
+    presets = ["dense-tiny"] if setting.toy else ["dense-500m", "moe-100m"]
+    return {preset: stalls_of(preset, setting.device, toy=setting.toy) for preset in presets}
+
+
+def interruption(setting: Setting) -> Found:
+    """SIGTERM in the middle of a run, and whether the resumed run ends where an uninterrupted one does."""
+    from benchmarks.gpu_check.whole_runs import interrupted_run
+
+    return interrupted_run(setting.folder / "interruption", toy=setting.toy)
+
+
+def initial_loss(setting: Setting) -> Found:
+    """The initial loss of a checkpoint of a 1B model's shape with random weights."""
+    from benchmarks.gpu_check.whole_runs import random_checkpoint_loss
+
+    return random_checkpoint_loss(setting.folder / "initial-loss", toy=setting.toy)
+
+
+CHECKS: dict[str, Check] = {
+    "environment": environment,
+    "agreement": agreement,
+    "deterministic": deterministic,
+    "cross-entropy": cross_entropy,
+    **{f"compilation-{preset}": _compilation(preset) for preset in GPU_PRESETS},
+    "interruption": interruption,
+    **{f"speed-{preset}": _speed(preset) for preset in GPU_PRESETS},
+    "stalls": stalls,
+    "initial-loss": initial_loss,
+}
+"""In the order in which they are worth having."""
+
+
+def run_check(name: str, folder: Path, *, toy: bool) -> Found:
+    """What one check finds."""
+    return CHECKS[name](Setting(folder.absolute(), toy))

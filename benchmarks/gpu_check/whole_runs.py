@@ -1,0 +1,148 @@
+"""Checks that run the trainer as a pod does, from a prepared corpus."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isoloss_contract import layout
+from isoloss_contract.records import (
+    DataManifest,
+    EvaluateTask,
+    EvaluationConfig,
+    EvaluationResult,
+    ExitCode,
+    TrainTask,
+)
+from isoloss_contract.store import Store
+from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.model import build_network
+from isoloss_trainer.prepare import prepare
+from tests.isoloss_trainer import builders
+
+LENGTH = 128
+TOKENS, TOY_TOKENS = 1_000_000, 60_000
+LLAMA_1B: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 131_072,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+}
+
+
+def prepared(folder: Path, sequence_length: int) -> tuple[DataManifest, str]:
+    """The manifest of a small corpus in a fresh store in `folder`, and the store's URI."""
+    shutil.rmtree(folder, ignore_errors=True)
+    corpus, store = builders.make_corpus(folder / "corpus"), f"file://{folder}/store"
+    task = builders.prepare_task(f"file://{corpus}", store, sequence_length=sequence_length)
+    prepare(task, folder, Interruption(), builders.quiet())
+    path = layout.data_manifest(task.config.key)
+    return Store(store).read_record(path, DataManifest), store
+
+
+def interrupted_run(folder: Path, *, toy: bool) -> dict[str, Any]:
+    """Deterministic kernels: the trajectories must have equal bytes, also on a GPU."""
+    manifest, store = prepared(folder, LENGTH)
+    task = builders.train_task(
+        manifest,
+        store,
+        tokens=TOY_TOKENS if toy else TOKENS,
+        model=preset_config("dense-tiny", builders.VOCABULARY),
+        sequence_length=LENGTH,
+        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+        precision="bf16",
+        task={"deterministic": True},
+    )
+    log = folder / "log"
+    process = _start(task, log)
+    _wait_for(log, '"event": "evaluation"', process)
+    process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    codes = [process.wait()]
+    stopped = time.monotonic() - asked
+    codes.append(_start(task, log).wait())
+    path = layout.point_trajectory(task.point.key)
+    resumed = Store(store).read(path)
+    Store(store).remove(layout.point_folder(task.point.key))
+    codes.append(_start(task, log).wait())
+    return {
+        "exit codes of interrupted, resumed and uninterrupted run": codes,
+        "exit codes as they should be": codes == [ExitCode.INTERRUPTED, 0, 0],
+        "from SIGTERM to the end, s": stopped,
+        "trajectories": "equal" if Store(store).read(path) == resumed else "different",
+        "resumed": '"event": "resume"' in log.read_text(),
+    }
+
+
+def _start(task: TrainTask, log: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "ISOLOSS_TASK": task.model_dump_json(), "ISOLOSS_PROCESSES": "1"}
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "isoloss_trainer", "train"],
+            env=environment,
+            stdout=output,
+            stderr=output,
+        )
+
+
+def _wait_for(log: Path, words: str, process: subprocess.Popen[bytes]) -> None:
+    """Raises RuntimeError where the process ends before it has logged `words`."""
+    while words not in log.read_text():
+        if process.poll() is not None:
+            raise RuntimeError(f"the run ended too early: {log.read_text()[-800:]}")
+        time.sleep(0.02)
+
+
+def random_checkpoint_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
+    """Time to load and to score, tokens per second, and the loss, which should be about that of random
+    weights: the log of the vocabulary."""
+    length = LENGTH if toy else 8192
+    manifest, store = prepared(folder, length)
+    config = preset_config("dense-tiny", builders.VOCABULARY) if toy else LLAMA_1B
+    build_network(config, seed=0).to(torch.bfloat16).save_pretrained(folder / "model")
+    precision = "float32" if toy else "bf16"
+    options = {"sequence_length": length, "precision": precision}
+    task = builders.evaluate_task(manifest, store, f"file://{folder}/model", **options)
+    events = _events(task)
+    path = layout.evaluation_result(task.config.key)
+    result = Store(store).read_record(path, EvaluationResult)
+    loading = next(event["seconds"] for event in events if event["event"] == "loaded")
+    return {
+        "loss, nats": result.loss,
+        "log of the vocabulary": math.log(config["vocab_size"]),
+        "tokens": result.evaluated_tokens,
+        "to load, s": loading,
+        "tokens/s": result.evaluated_tokens / max(1e-9, result.accelerator_seconds - loading),
+    }
+
+
+def _events(task: EvaluateTask) -> list[dict[str, Any]]:
+    """What an evaluation logged. Raises RuntimeError where it failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "isoloss_trainer", "evaluate"],
+        env={**os.environ, "ISOLOSS_TASK": task.model_dump_json(), "ISOLOSS_PROCESSES": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        end = f"{done.stdout[-800:]}{done.stderr[-800:]}"
+        raise RuntimeError(f"exit code {done.returncode}: {end}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

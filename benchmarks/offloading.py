@@ -1,0 +1,59 @@
+"""Moves the tensors of one rival to the host while others have their turn, so that each has the whole device.
+
+Memory is emptied underneath the tensors and filled again: views, compiled code and optimizers keep what they refer
+to.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+LEAST_BYTES = 2**20
+"""Smaller tensors stay: they may be constants that rivals share."""
+KINDS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+@dataclass(frozen=True)
+class Offloaded:
+    """Memory that tensors had on a device, and its copies on the host."""
+
+    pairs: list[tuple[torch.UntypedStorage, torch.UntypedStorage]]
+
+    @property
+    def bytes(self) -> int:
+        """On the host."""
+        return sum(copy.nbytes() for _, copy in self.pairs)
+
+    def load(self) -> None:
+        """Put everything back; call once."""
+        for storage, copy in self.pairs:
+            storage.resize_(copy.nbytes())
+            storage.copy_(copy)
+        self.pairs.clear()
+
+
+def offload(tensors: Iterable[torch.Tensor]) -> Offloaded:
+    """Empty the memory of `tensors`, views included; none may be used until it is loaded."""
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
+    pairs = []
+    for storage in storages.values():
+        copy = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+        copy.copy_(storage)
+        pairs.append((storage, copy))
+        storage.resize_(0)
+    return Offloaded(pairs)
+
+
+def resident(device: torch.device, least_bytes: int = LEAST_BYTES) -> Iterator[torch.Tensor]:
+    """Every tensor that Python knows and whose memory on `device` is at least `least_bytes`."""
+    gc.collect()
+    for thing in gc.get_objects():
+        # Not isinstance: fake tensors have no memory, and lazy modules answer for their class.
+        if type(thing) not in KINDS or thing.device.type != device.type:
+            continue
+        if thing.untyped_storage().nbytes() >= least_bytes:
+            yield thing

@@ -1,0 +1,420 @@
+"""What each proxy takes of a GPU's memory, counted without a GPU: `make bench-trainer ARGS=--dry`.
+
+Every shape of the GPU benchmarks goes through the trainer's own model and loss on the meta device, forward
+and backward, at every micro-batch that is planned for it: shapes that do not fit together fail here, and
+so do sizes that the fast kernels refuse. Two counts of one sequence's activations stand beside the plan's own
+(isoloss_trainer.memory): of the compiled body, what the compiler's partitioner keeps for the backward
+pass; and of a plain run, the peak of all tensors alive. Attention is a stand-in that keeps what flash
+attention keeps. Bytes per logit are read off the code that the compiler writes for this machine's CPU,
+bytes per parameter off the tensors of a learner. The tables become docs/reference/memory.md.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import isoloss_trainer.attention as attention
+from benchmarks.trainer_rivals import point_of
+from isoloss_operator.planning.presets import PRESETS, preset_config
+from isoloss_trainer.learner import Learner
+from isoloss_trainer.loss import chunk_tokens, fused_chunk_step
+from isoloss_trainer.memory import (
+    USABLE_SHARE,
+    Footprint,
+    footprint,
+    sequences_beside_state,
+    state_bytes,
+)
+from isoloss_trainer.model import LanguageModel, build_network
+from isoloss_trainer.plan import DEVICES
+from isoloss_trainer.world import World
+
+PAGE = Path(__file__).parents[1] / "docs/reference/memory.md"
+LENGTH = 8192
+GPU_PRESETS = tuple(name for name, preset in PRESETS.items() if preset.vocabulary is not None)
+"""Those with a vocabulary of their own; the others are for a CPU."""
+GPUS = (1, 8)
+BOUNDARY_BYTES = 16
+"""Rows of operands of tensor cores and grouped matrix products begin at multiples of this."""
+LARGEST_HEAD = 256
+"""Of flash attention."""
+LARGEST_INDEX = 2**31
+"""Kernels that index with 32 bits take smaller tensors only."""
+TEXT = """# Memory
+
+<!-- Written by `make bench-trainer ARGS=--dry`. -->
+
+What training takes of a GPU, counted without one from the models' configs by `isoloss_trainer/memory.py`; nothing here
+has been measured on a GPU. `python -m isoloss_trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry`
+writes this page, after checking the counts against what the compiler keeps (torch {version}). All in bf16, at
+sequence length 8192.
+
+- Per parameter: {one} bytes on one GPU ({parameter} in the tensors of a learner after a step); {eight} on each of 8, because each
+  holds the float32 weights, their average and the moments of its own part only.
+- Per logit: {logit} bytes in the compiled code (float32, and the gradient in bfloat16), for one chunk of at most 4,096
+  tokens at a time.
+- Activations of a sequence. Planned: what a fused forward pass keeps for its backward pass. Compiled: what torch's
+  partitioner keeps of the layers, without the head. Plain: the peak of a run without the compiler, with its
+  temporary tensors and the head's.
+
+| preset | planned | compiled | plain | planned, layers recomputed |
+| --- | ---: | ---: | ---: | ---: |
+{activations}
+
+## Which preset fits which GPU
+
+Sequences at once on each GPU (at most 131,072 tokens, which should saturate it), and the memory in use then, of 79 GiB on a
+GPU of 80 GB and 139 GiB on one of 141 GB, of which {share} are planned with. "Recomputed": each layer keeps its input alone and is
+computed again in the backward pass, about a third more work; the trainer does so only where not even one sequence would
+fit otherwise. "State": weights, gradients and optimizer. "Logits": one chunk, with the gradients of the output matrix.
+
+{fits}
+
+The first step finds out what really fits: out of memory halves the number, at last recomputes layers, and starts the
+step over.
+
+## Checked shapes
+
+Each preset trained a step on torch's meta device with so many sequences at once, forward and backward, with no tensor of
+2³¹ elements or more; all matrices have rows of whole multiples of 16 bytes, as grouped matrix products want them, and heads
+a size that flash attention takes.
+
+| preset | sequences at once | layers recomputed |
+| --- | --- | --- |
+{checked}
+"""
+
+
+@torch.library.custom_op("isoloss_dry::flash", mutates_args=())
+def flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Flash attention's output and log-sum-exp; shapes only."""
+    raise NotImplementedError
+
+
+@torch.library.custom_op("isoloss_dry::flash_backward", mutates_args=())
+def flash_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of its operands; shapes only."""
+    raise NotImplementedError
+
+
+@flash.register_fake
+def _(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+    del key, value
+    return torch.empty_like(query), query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+@flash_backward.register_fake
+def _(gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+    del gradient
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _backward(context: Any, gradient: torch.Tensor, _: torch.Tensor) -> Any:
+    query, key, value, *_others = context.saved_tensors
+    return flash_backward(gradient, query, key, value)
+
+
+flash.register_autograd(_backward, setup_context=_keep)
+
+
+def _stand_in(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_options: Any
+) -> torch.Tensor:
+    output: torch.Tensor = flash(query, key, value)[0]
+    return output
+
+
+class AliveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of all tensors made in the block that are alive, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self.largest = 0
+        """Elements of the largest tensor."""
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        inputs = {
+            t.untyped_storage()._cdata
+            for t in tree_leaves((arguments, options))
+            if isinstance(t, torch.Tensor)
+        }
+        found = function(*arguments, **(options or {}))
+        for tensor in tree_leaves(found):
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.numel())
+                self._note(tensor.untyped_storage(), inputs)
+        return found
+
+    def _note(self, storage: torch.UntypedStorage, inputs: set[int]) -> None:
+        name, size = storage._cdata, storage.nbytes()
+        if name in self._known or name in inputs:
+            return
+        self._known.add(name)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._forget, name, size)
+
+    def _forget(self, name: int, size: int) -> None:
+        self._known.discard(name)
+        self.now -= size
+
+    def __enter__(self) -> Self:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+
+@contextmanager
+def _shapes_only() -> Iterator[None]:
+    """What asks for values is left out: attention, and the search for several documents in a sequence."""
+    from transformers import masking_utils
+
+    with (
+        patch.object(attention, "scaled_dot_product_attention", _stand_in),
+        patch.object(masking_utils, "find_packed_sequence_indices", lambda *_, **__: None),
+    ):
+        yield
+
+
+def model_of(preset: str, *, recompute: bool = False) -> LanguageModel:
+    """The preset in bfloat16 on the meta device, in training."""
+    with torch.device("meta"):
+        network = build_network(preset_config(preset))
+    model = LanguageModel(network.to(torch.bfloat16), LENGTH).train()
+    if recompute:
+        model.recompute_layers()
+    return model
+
+
+def run_plainly(model: LanguageModel, sequences: int = 1) -> AliveBytes:
+    """What is alive in a forward and backward pass of `sequences` on the meta device, uncompiled."""
+    tokens = torch.zeros(sequences, LENGTH, dtype=torch.long, device="meta")
+    with _shapes_only(), AliveBytes() as alive:
+        loss, _ = model.summed_loss(tokens, tokens, 1.0)
+        loss.backward()  # type: ignore[no-untyped-call]
+        del loss
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.shape == parameter.shape
+        parameter.grad = None
+    return alive
+
+
+def plain_peak(model: LanguageModel) -> int:
+    """Bytes beyond weights and their gradients at the peak of one sequence's forward and backward pass,
+    uncompiled."""
+    gradients = sum(p.numel() * p.element_size() for p in model.parameters())
+    return run_plainly(model).peak - gradients
+
+
+def planned_micro_batches(preset: str) -> dict[bool, list[int]]:
+    """Sequences at once that some device would be given, ascending, by whether layers are recomputed."""
+    network = model_of(preset).network
+    found: dict[bool, set[int]] = {False: set(), True: set()}
+    for count in GPUS:
+        needed = footprint(network, "bf16", count)
+        for memory in DEVICES.values():
+            for recompute, sizes in found.items():
+                sizes.add(sequences_on(needed, memory, recompute=recompute))
+    return {recompute: sorted(sizes - {0}) for recompute, sizes in found.items()}
+
+
+def sequences_on(needed: Footprint, memory: int, *, recompute: bool) -> int:
+    """At once on a device of `memory` bytes; 0 where not even one fits."""
+    free = int(USABLE_SHARE * memory) - needed.state
+    return sequences_beside_state(needed, LENGTH, free, recompute=recompute)
+
+
+def misfits(network: Any) -> list[str]:
+    """What the fast kernels would refuse of a transformers model in bfloat16, in words; empty: nothing."""
+    found = []
+    for name, parameter in network.named_parameters():
+        rows = [size for size in parameter.shape[-2:] if 2 * size % BOUNDARY_BYTES]
+        if parameter.dim() >= 2 and rows:
+            found.append(f"{name}: {rows[0]} is no multiple of {BOUNDARY_BYTES // 2}")
+    config = network.config
+    size = getattr(config, "qk_head_dim", None) or config.head_dim
+    if size % 8 or size > LARGEST_HEAD:
+        found.append(f"a head of {size} is no multiple of 8 up to {LARGEST_HEAD}")
+    if config.num_attention_heads % config.num_key_value_heads:
+        found.append("key-value heads do not divide the heads")
+    logits = chunk_tokens(config.vocab_size, torch.device("cuda")) * config.vocab_size
+    if logits >= LARGEST_INDEX:
+        found.append(f"a chunk of {logits:,} logits")
+    return found
+
+
+def check_shapes(preset: str) -> dict[bool, list[int]]:
+    """Train one step of every planned micro-batch on the meta device; returns them. Raises ValueError
+    where the fast kernels would refuse something."""
+    planned = planned_micro_batches(preset)
+    for recompute, sizes in planned.items():
+        model = model_of(preset, recompute=recompute)
+        refused = misfits(model.network)
+        for size in sizes:
+            largest = run_plainly(model, size).largest
+            if largest >= LARGEST_INDEX:
+                refused.append(f"{size} at once: a tensor of {largest:,} elements")
+        if refused:
+            raise ValueError(f"{preset}: {'; '.join(refused)}")
+    return planned
+
+
+def kept_by_compiled_body(model: LanguageModel) -> int:
+    """Bytes that the compiled body keeps of one sequence for its backward pass."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.decomposition import select_decomp_table
+
+    kept: list[int] = []
+
+    def count(graph: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        given = {node for node in graph.graph.nodes if node.op == "placeholder"}
+        outputs = graph.graph.output_node().all_input_nodes
+        new = [node for node in outputs if node not in given]
+        values = [n.meta["val"] for n in new]
+        sizes = [v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor)]
+        kept.append(sum(sizes))
+        return graph.forward
+
+    backend = aot_autograd(
+        fw_compiler=count,
+        bw_compiler=lambda graph, _: graph.forward,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=select_decomp_table(),
+    )
+    torch._dynamo.reset()
+    tokens = torch.zeros(1, LENGTH, dtype=torch.long, device="meta")
+    with _shapes_only():
+        compiled: Callable[..., Any] = torch.compile(
+            model.body, backend=backend, fullgraph=True, dynamic=False
+        )
+        compiled(tokens, use_cache=False)
+    torch._dynamo.reset()
+    (found,) = kept
+    return found
+
+
+def bytes_per_logit(tokens: int = 96, vocabulary: int = 1_234, width: int = 16) -> int:
+    """Buffers of the logits' size in the code that the compiler writes for a chunk of the loss."""
+    from torch._inductor.utils import run_and_get_code
+
+    hidden = torch.randn(tokens, width, dtype=torch.bfloat16)
+    weight = torch.randn(vocabulary, width, dtype=torch.bfloat16)
+    targets = torch.randint(vocabulary, (tokens,))
+    torch._dynamo.reset()
+    compiled = torch.compile(fused_chunk_step, dynamic=False)
+    _, sources = run_and_get_code(compiled, hidden, weight, targets, 1.0, 0.0)
+    torch._dynamo.reset()
+    pattern = rf"empty_strided_\w+\(\({tokens}, {vocabulary}\), [^)]*\), torch\.(\w+)\)"
+    types = re.findall(pattern, "".join(sources))
+    return sum(getattr(torch, kind).itemsize for kind in types)
+
+
+def bytes_per_parameter(preset: str = "dense-small") -> float:
+    """That a learner in bfloat16 on one device holds after a step, per parameter of its model."""
+    config, length = preset_config(preset), 64
+    with AliveBytes() as alive:
+        network = build_network(config, seed=0)
+        number: int = sum(p.numel() for p in network.parameters())
+        learner = Learner(network, point_of(config, 1, length, "bf16"), World())
+        learner.step(torch.zeros(1, length + 1, dtype=torch.long), length)
+    return alive.now / number
+
+
+def write_page() -> None:
+    """Count everything and write docs/reference/memory.md; the tables go to the standard output, too."""
+    text = page()
+    PAGE.write_text(text)
+    print(text)
+    print(f"Written: {PAGE}", file=sys.stderr)
+
+
+def page() -> str:
+    """The whole page."""
+    tables: dict[str, list[str]] = {"checked": [], "activations": []}
+    for preset in GPU_PRESETS:
+        print(f"  … {preset}: shapes", file=sys.stderr, flush=True)
+        tables["checked"].append(_checked(preset, check_shapes(preset)))
+        print(f"  … {preset}: activations", file=sys.stderr, flush=True)
+        tables["activations"].append(_activations(preset))
+    print("  … bytes per logit and per parameter", file=sys.stderr, flush=True)
+    return TEXT.format(
+        version=torch.__version__.partition("+")[0],
+        one=_number(state_bytes("bf16")),
+        eight=_number(state_bytes("bf16", 8)),
+        parameter=_number(bytes_per_parameter()),
+        logit=bytes_per_logit(),
+        share=f"{USABLE_SHARE:.0%}",
+        checked="\n".join(tables["checked"]),
+        activations="\n".join(tables["activations"]),
+        fits=fits_table(),
+    )
+
+
+def _checked(preset: str, planned: dict[bool, list[int]]) -> str:
+    cells = [", ".join(map(str, sizes)) or "none" for sizes in planned.values()]
+    return f"| `{preset}` | " + " | ".join(cells) + " |"
+
+
+def _activations(preset: str) -> str:
+    model = model_of(preset)
+    needed = footprint(model.network, "bf16")
+    planned, recomputed = (
+        needed.of_sequences(1, LENGTH, recompute=recompute) for recompute in (False, True)
+    )
+    counts = (planned, kept_by_compiled_body(model), plain_peak(model), recomputed)
+    return f"| `{preset}` | " + " | ".join(_gib(count) for count in counts) + " |"
+
+
+def fits_table() -> str:
+    """Which preset trains on which device, on how many of them, with how many sequences at once."""
+    columns = [f"{name}{words}" for name in DEVICES for words in ("", ", recomputed")]
+    lines = ["| preset | GPUs | state | logits | " + " | ".join(columns) + " |"]
+    lines.append("| --- | ---: | ---: | ---: | " + " | ".join("---:" for _ in columns) + " |")
+    for preset in GPU_PRESETS:
+        network = model_of(preset).network
+        for count in GPUS:
+            needed = footprint(network, "bf16", count)
+            sizes = f"{_gib(needed.state)} | {_gib(needed.head)}"
+            lines.append(f"| `{preset}` | {count} | {sizes} | " + " | ".join(_fits(needed)) + " |")
+    return "\n".join(lines)
+
+
+def _fits(needed: Footprint) -> Iterator[str]:
+    for memory in DEVICES.values():
+        for recompute in (False, True):
+            size = sequences_on(needed, memory, recompute=recompute)
+            activations = needed.of_sequences(size, LENGTH, recompute=recompute)
+            total = needed.state + needed.head + activations
+            yield f"{size} ({_gib(total)})" if size else "does not fit"
+
+
+def _gib(number: int) -> str:
+    return f"{number / 2**30:.1f} GiB"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,90 @@
+"""Memory counted without a GPU: every shape of the GPU benchmarks works, and what its parts take."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from benchmarks.trainer_memory import (
+    GPU_PRESETS,
+    LENGTH,
+    PAGE,
+    AliveBytes,
+    bytes_per_logit,
+    bytes_per_parameter,
+    check_shapes,
+    fits_table,
+    kept_by_compiled_body,
+    misfits,
+    model_of,
+    plain_peak,
+)
+from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer.memory import footprint, state_bytes
+from isoloss_trainer.model import build_network
+
+
+@pytest.mark.slow
+def test_the_compiled_loss_keeps_six_bytes_per_logit() -> None:
+    """The float32 logits and their bfloat16 gradient, and nothing else of their size."""
+    assert bytes_per_logit() == 6
+
+
+def test_a_learner_holds_as_many_bytes_per_parameter_as_planned() -> None:
+    """Beyond that, padding between parameters and what is no parameter."""
+    assert state_bytes("bf16") <= bytes_per_parameter() < 1.02 * state_bytes("bf16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", GPU_PRESETS)
+def test_the_plan_counts_about_what_the_compiler_keeps(preset: str) -> None:
+    """The plan's error is on the safe side, or within a fifth."""
+    model = model_of(preset)
+    planned = footprint(model.network, "bf16").of_sequences(1, LENGTH, recompute=False)
+    kept = kept_by_compiled_body(model)
+    assert 0.5 * planned < kept < 1.2 * planned
+    assert plain_peak(model) > kept
+
+
+@pytest.mark.slow
+def test_every_planned_micro_batch_of_a_preset_trains_on_the_meta_device() -> None:
+    planned = check_shapes("dense-100m")
+    assert planned[False]
+    assert planned[True]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"intermediate_size": 2436}, "2436 is no multiple of 8"),
+        ({"head_dim": 260}, "a head of 260 is no multiple of 8 up to 256"),
+        ({"vocab_size": 131_071}, "131071 is no multiple of 8"),
+    ],
+)
+def test_a_size_that_fast_kernels_refuse_is_named(change: dict[str, int], words: str) -> None:
+    config = {**preset_config("dense-100m"), "num_hidden_layers": 1, **change}
+    with torch.device("meta"):
+        network = build_network(config)
+    assert any(words in refused for refused in misfits(network))
+
+
+def test_the_reference_page_says_what_fits_now() -> None:
+    """`make bench-trainer ARGS=--dry` writes it."""
+    assert fits_table() in PAGE.read_text()
+
+
+def test_bytes_alive_are_counted_once_and_forgotten_when_freed() -> None:
+    with AliveBytes() as alive:
+        first = torch.zeros(1000, device="meta")
+        view = first.view(10, 100)
+        second = first + 1
+        del second
+        third = torch.zeros(500, device="meta")
+    assert alive.peak == 8000
+    assert alive.now == 6000
+    assert alive.largest == 1000
+    del first, view, third
+    assert alive.now == 0
