@@ -41,8 +41,10 @@ class Optimizer(ApiType):
     """Decoupled weight decay."""
     gradient_clip: Decimal = "1.0"
     """Maximum norm of the gradient."""
-    warmup_tokens: NonNegativeTokens = 0
-    """Length of the linear learning-rate warm-up in tokens, the same for every batch size."""
+    warmup_tokens: NonNegativeTokens | None = None
+    """Length of the linear learning-rate warm-up in tokens, the same for every batch size. When absent, each
+    size warms up over as many tokens as it has active parameters, at most just under half of
+    evaluation.firstTokens, so that every evaluation is fitted: `isoloss plan` prints the number. 0: none."""
     second_moment_tokens: NonNegativeTokens = 0
     """Time constant of the second moment in tokens, in place of beta2, so that it is the same at every
     batch size. 0 means beta2 applies."""
@@ -212,9 +214,10 @@ class ScalingSweepSpec(ApiType):
             ),
         ),
         Rule(
-            "self.proxies.all(p, self.optimizer.warmupTokens < p.tokens)",
+            "!has(self.optimizer.warmupTokens)"
+            " || self.proxies.all(p, self.optimizer.warmupTokens < p.tokens)",
             "optimizer.warmupTokens must be less than every proxy's tokens",
-            lambda spec: all(spec.optimizer.warmup_tokens < p.tokens for p in spec.proxies),
+            lambda spec: all((spec.optimizer.warmup_tokens or 0) < p.tokens for p in spec.proxies),
         ),
         Rule(
             "self.proxies.all(p, self.evaluation.firstTokens < p.tokens)",

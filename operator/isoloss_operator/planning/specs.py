@@ -159,8 +159,11 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
     )
 
 
-def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
-    """The trainer's optimizer settings. Raises InvalidSpec where a value is out of range."""
+def optimizer_config(optimizer: Optimizer, warmup_tokens: int) -> OptimizerConfig:
+    """The trainer's optimizer settings with a size's warm-up (warmup.py).
+
+    Raises InvalidSpec where a value is out of range.
+    """
     try:
         return OptimizerConfig(
             beta1=float(optimizer.beta1),
@@ -168,7 +171,7 @@ def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
             epsilon=float(optimizer.epsilon),
             weight_decay=float(optimizer.weight_decay),
             gradient_clip=float(optimizer.gradient_clip),
-            warmup_tokens=optimizer.warmup_tokens,
+            warmup_tokens=warmup_tokens,
             schedule=optimizer.schedule,
             second_moment_tokens=optimizer.second_moment_tokens,
             weight_decay_tokens=optimizer.weight_decay_tokens,
@@ -287,13 +290,14 @@ def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
 
 
 def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
-    if proxy.tokens > WARMUP_MULTIPLE * spec.optimizer.warmup_tokens:
+    given = spec.optimizer.warmup_tokens
+    if given is None or proxy.tokens > WARMUP_MULTIPLE * given:
         return []
     return [
         SpecError(
             f"{field}.tokens",
             f"must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens "
-            f"({spec.optimizer.warmup_tokens}): "
+            f"({given}): "
             "earlier evaluations are not fitted",
         )
     ]
@@ -301,7 +305,7 @@ def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[Spe
 
 def _optimizer_errors(optimizer: Optimizer) -> tuple[SpecError, ...]:
     try:
-        optimizer_config(optimizer)
+        optimizer_config(optimizer, optimizer.warmup_tokens or 0)
     except InvalidSpec as error:
         return error.errors
     return ()

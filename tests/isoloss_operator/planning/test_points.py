@@ -303,6 +303,33 @@ def test_warm_up_is_left_out_as_the_runs_leave_it_out() -> None:
     assert WARMUP_MULTIPLE == runs.WARMUP_MULTIPLE
 
 
+def warmups(**changes: Any) -> dict[str, int]:
+    """Warm-up of each size of the toy sweep, as its points' configurations have it."""
+    return {p.proxy.name: p.config.optimizer.warmup_tokens for p in points(sweep_spec(**changes))}
+
+
+def test_without_a_warm_up_each_size_gets_its_parameters_in_tokens() -> None:
+    """Where its first evaluation is late enough."""
+    found = warmups(evaluation={"firstTokens": 900_000})
+    parameters = {p.proxy.name: p.proxy.parameters.active for p in points()}
+    assert found["tiny"] == parameters["tiny"]
+    assert found == {name: min(count, 449_999) for name, count in parameters.items()}
+
+
+def test_the_default_warm_up_leaves_every_evaluation_fitted() -> None:
+    """Evaluations count beyond twice the warm-up, and the first may be exactly at firstTokens."""
+    assert warmups() == {"tiny": 4_999, "small": 4_999}
+    assert WARMUP_MULTIPLE * 4_999 < 10_000
+
+
+def test_no_warm_up_and_a_given_one_stay_what_they_are() -> None:
+    """0 is a number like any other."""
+    assert set(warmups(optimizer={"warmupTokens": 0}).values()) == {0}
+    assert set(warmups(optimizer={"warmupTokens": 700}).values()) == {700}
+    given = points(sweep_spec(optimizer={"warmupTokens": 4_999}))
+    assert [p.key for p in given] == [p.key for p in points()]
+
+
 def test_the_template_digest_covers_template_and_secret() -> None:
     """What a user mends when pods fail."""
     base = parse_sweep_spec(sweep_spec())
