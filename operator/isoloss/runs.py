@@ -70,6 +70,7 @@ def run_from_point(
         finished=finished,
         tokenizer=tokenizer,
         loss_kind=weights,
+        optimizer=config.optimizer.name,
     )
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -242,9 +242,8 @@ def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path
 def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepared) -> None:
     plain = train_task(prepared.manifest, prepared.uri).point
     given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point
-    old = plain.model_dump(
-        mode="json", exclude={"initial_weights": True, "optimizer": {*OptimizerConfig.ADDED}}
-    )
+    added = {"initial_weights": True, "initialization": True}
+    old = plain.model_dump(mode="json", exclude={**added, "optimizer": {*OptimizerConfig.ADDED}})
     assert plain.key == content_key(old)
     assert given.key != plain.key
 
@@ -253,11 +252,16 @@ def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepar
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
-@pytest.mark.parametrize("step", [1, 6, 13])
+@pytest.mark.parametrize(
+    ("step", "optimizer"),
+    [(1, "AdamW"), (6, "AdamW"), (13, "AdamW"), (6, "Muon")],
+)
 def test_an_interrupted_run_ends_with_the_same_bytes(
-    prepared: Prepared, model: dict[str, Any], step: int
+    prepared: Prepared, model: dict[str, Any], step: int, optimizer: Literal["AdamW", "Muon"]
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, model=model)
+    momentum = 0.95 if optimizer == "Muon" else 0.0
+    config = OptimizerConfig(name=optimizer, momentum=momentum, warmup_tokens=512)
+    task = train_task(prepared.manifest, prepared.uri, model=model, optimizer=config)
     straight = run(task)
     wanted = trajectory(task)
     forget(prepared, task)

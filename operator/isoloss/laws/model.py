@@ -51,6 +51,8 @@ class Run:
     """Names the tokenizer; losses per token of two tokenizers are not comparable."""
     loss_kind: str | None = None
     """For example raw, averaged, annealed: losses of two kinds are not comparable."""
+    optimizer: str | None = None
+    """For example AdamW or Muon: the best settings of two optimizers are no one law."""
 
 
 class RefusalReason(StrEnum):
@@ -71,6 +73,7 @@ class RefusalReason(StrEnum):
     MIXED_TOKENIZERS = "MixedTokenizers"
     MIXED_SEQUENCE_LENGTHS = "MixedSequenceLengths"
     MIXED_LOSS_KINDS = "MixedLossKinds"
+    MIXED_OPTIMIZERS = "MixedOptimizers"
     DUPLICATED_RUN = "DuplicatedRun"
     LAW_REFUSED = "LawRefused"
 

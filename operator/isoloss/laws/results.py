@@ -257,6 +257,7 @@ class Laws:
     options: FitOptions
     tokenizer: str | None = None
     loss_kind: str | None = None
+    optimizer: str | None = None
 
     @property
     def default_route(self) -> Route:

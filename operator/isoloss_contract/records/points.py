@@ -34,12 +34,18 @@ WARMUP_MULTIPLE = 2
 
 
 class OptimizerConfig(Record):
-    """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
+    """AdamW or Muon with a constant learning rate after a linear warm-up counted in tokens."""
 
-    ADDED: ClassVar[tuple[str, ...]] = ("second_moment_tokens", "weight_decay_tokens", "z_loss")
+    ADDED: ClassVar[tuple[str, ...]] = (
+        "second_moment_tokens",
+        "weight_decay_tokens",
+        "z_loss",
+        "momentum",
+    )
     """Fields that keys made before they existed do not have: at their defaults, keys leave them out."""
 
-    name: Literal["AdamW"] = "AdamW"
+    name: Literal["AdamW", "Muon"] = "AdamW"
+    """Muon moves the matrices of the layers; AdamW moves what else there is even then."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
@@ -53,6 +59,8 @@ class OptimizerConfig(Record):
     """Time constant of the weight decay in tokens, from which it then follows; 0: `weight_decay`."""
     z_loss: float = Field(default=0.0, ge=0, le=1)
     """Weight of the squared log of the softmax's denominator in the gradient; not part of any loss."""
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Muon's: what its momentum keeps of itself at each step. AdamW has none."""
 
 
 class EvaluationConfig(Record):
@@ -87,6 +95,9 @@ class PointConfig(Record):
     seed: int = Field(default=0, ge=0, lt=2**31)
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: Literal["bf16", "float32"] = "bf16"
+    initialization: Literal["Default", "DepthScaled"] = "Default"
+    """Of random weights: as transformers does it, or with outputs into the residual stream divided by
+    sqrt(2 * layers)."""
     initial_weights: Uri | None = None
     """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
 
@@ -97,6 +108,8 @@ class PointConfig(Record):
         # What is at its default keeps the keys of points made before the field existed.
         if self.initial_weights is None:
             del content["initial_weights"]
+        if self.initialization == "Default":
+            del content["initialization"]
         for name in OptimizerConfig.ADDED:
             if not getattr(self.optimizer, name):
                 del content["optimizer"][name]
@@ -194,6 +207,8 @@ class TimeConstants(Report):
     second_moment_tokens: PositiveFinite | None = None
     weight_decay_tokens: PositiveFinite | None = None
     """Of the weights, at the peak learning rate."""
+    momentum_tokens: PositiveFinite | None = None
+    """Of Muon's momentum."""
 
 
 class PointProgress(Report):

@@ -29,8 +29,13 @@ MAX_POINTS = 10_000
 
 
 class Optimizer(ApiType):
-    """AdamW."""
+    """AdamW, or Muon with AdamW for what is no matrix of a layer."""
 
+    algorithm: Literal["AdamW", "Muon"] = "AdamW"
+    """AdamW, or Muon: matrices of the layers move by their orthogonalised momentum, embeddings, head, norms
+    and biases by AdamW, at one learning rate. Laws hold for the algorithm that they were fitted with."""
+    momentum: Fraction = "0.95"
+    """Decay rate of Muon's momentum. AdamW does not use it."""
     beta1: Fraction = "0.9"
     """Decay rate of the first moment."""
     beta2: Fraction = "0.999"
@@ -85,6 +90,9 @@ class Training(ApiType):
     """Precision of the matrix products. Weights and moments are always float32. Immutable."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
     """Seed of initialisation and data order. Immutable."""
+    initialization: Annotated[Literal["Default", "DepthScaled"], IDENTITY] = "Default"
+    """Random weights at the start: as transformers initialises the family, or with the output projections
+    of attention and feed-forward layers divided by sqrt(2 * layers). Immutable."""
     additional_seeds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)
     ] = ()

@@ -154,6 +154,10 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Raw and averaged losses, or other kinds, are mixed.",
         "Give one kind of loss.",
     ),
+    Refused.MIXED_OPTIMIZERS: (
+        "Runs of several optimizers have best settings of their own.",
+        "Fit one optimizer at a time.",
+    ),
     Refused.DUPLICATED_RUN: (
         "Two runs of one configuration disagree in a way that seeds do not explain.",
         "Remove one of the two that the message names.",

@@ -218,6 +218,7 @@ def _base_config(
             sequences_per_domain=spec.data.validation.sequences_per_domain,
             averaging_tokens=evaluation.averaging_tokens,
         ),
+        initialization=spec.training.initialization,
         precision=PRECISIONS[spec.training.precision],
     )
 

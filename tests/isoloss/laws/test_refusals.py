@@ -53,6 +53,7 @@ def test_no_runs():
         ({"bytes_per_token": 3.1}, RefusalReason.MIXED_TOKENIZERS),
         ({"sequence_length": 4096}, RefusalReason.MIXED_SEQUENCE_LENGTHS),
         ({"loss_kind": "annealed"}, RefusalReason.MIXED_LOSS_KINDS),
+        ({"optimizer": "Muon"}, RefusalReason.MIXED_OPTIMIZERS),
     ],
 )
 def test_losses_that_can_not_be_compared(change, reason):

@@ -41,8 +41,8 @@ def spec_errors(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
     return {}
 
 
-def with_model(config: dict[str, Any], tokens: int = 1_000_000) -> dict[str, Any]:
-    proxy = {"name": "own", "model": {"config": config}, "tokens": tokens}
+def with_model(config: dict[str, Any], **options: Any) -> dict[str, Any]:
+    proxy = {"name": "own", "model": {"config": config, **options}, "tokens": 1_000_000}
     return sweep_spec(proxies=[proxy])
 
 
@@ -86,6 +86,8 @@ def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> No
         {"optimizer": {"weightDecay": "0.1"}},
         {"training": {"seed": 1}},
         {"training": {"precision": "Float32"}},
+        {"training": {"initialization": "DepthScaled"}},
+        {"optimizer": {"algorithm": "Muon"}},
         {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
     ],
 )
@@ -244,6 +246,16 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             "use one",
         ),
         (
+            with_model({**OWN, "model_type": "qwen3"}, qkNorm=True),
+            "spec.proxies[0].model.qkNorm",
+            "qwen3 has QK-norm of its own: leave qkNorm out",
+        ),
+        (
+            with_model({**OWN, "model_type": "mistral"}, qkNorm=True),
+            "spec.proxies[0].model.qkNorm",
+            "is possible for llama only, not for mistral",
+        ),
+        (
             with_model({k: v for k, v in OWN.items() if k != "max_position_embeddings"}),
             "spec.proxies[0].model.config.max_position_embeddings",
             "must be set",
@@ -328,6 +340,14 @@ def test_no_warm_up_and_a_given_one_stay_what_they_are() -> None:
     assert set(warmups(optimizer={"warmupTokens": 700}).values()) == {700}
     given = points(sweep_spec(optimizer={"warmupTokens": 4_999}))
     assert [p.key for p in given] == [p.key for p in points()]
+
+
+def test_the_momentum_is_muons_alone() -> None:
+    """With AdamW it changes nothing, and thus no key."""
+    plain, given = points(), points(sweep_spec(optimizer={"momentum": "0.9"}))
+    assert [p.key for p in given] == [p.key for p in plain]
+    muon = points(sweep_spec(optimizer={"algorithm": "Muon"}))[0].config.optimizer
+    assert (muon.name, muon.momentum) == ("Muon", 0.95)
 
 
 def test_the_template_digest_covers_template_and_secret() -> None:
