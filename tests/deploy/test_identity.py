@@ -99,6 +99,7 @@ EDITABLE: dict[str, Any] = {
     "training.deterministic": True,
     "training.releaseCheckpoints": True,
     "fit.weights": "Raw",
+    "fit.flops": "WithAttention",
     "fit.irreducibleLoss": "1.7",
     "fit.form": "LinearInLogCompute",
     "parallelism": 9,

@@ -33,7 +33,7 @@ def test_what_writes_into_the_residual_stream_is_divided_and_nothing_else(
     changed: dict[str, float] = {}
     for (name, before), after in zip(plain.named_parameters(), scaled.parameters(), strict=True):
         if not torch.equal(before, after):
-            changed[name] = float(before.norm() / after.norm())
+            changed[name] = float((before.norm() / after.norm()).detach())
     assert {name.split(".")[2] for name in changed} == {str(layer) for layer in range(LAYERS)}
     assert all("o_proj" in name or "down_proj" in name for name in changed)
     assert sum("o_proj" in name for name in changed) == LAYERS

@@ -79,7 +79,7 @@ def test_experts_and_their_two_projections_are_matrices_of_their_own() -> None:
     network = build_network(QWEN3_MOE, seed=0)
     flat = FlatParameters(network, torch.float32, World())
     stacks = {s.start: s for s in matrix_stacks(network, flat.offsets)}
-    (name,) = [name for name in flat.offsets if name.endswith("gate_up_proj")]
+    name = next(name for name in flat.offsets if name.endswith("gate_up_proj"))
     experts, both, hidden = dict(network.named_parameters())[name].shape
     found = stacks[flat.offsets[name]]
     assert (found.count, found.rows, found.columns) == (2 * experts, both // 2, hidden)

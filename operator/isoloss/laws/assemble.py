@@ -62,6 +62,7 @@ def assemble(
         tokenizer=runs[0].tokenizer,
         loss_kind=runs[0].loss_kind,
         optimizer=runs[0].optimizer,
+        flops_convention=runs[0].flops_convention,
     )
 
 

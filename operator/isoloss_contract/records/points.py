@@ -170,6 +170,33 @@ class ParameterCounts(Report):
         return self.body_active + self.head
 
 
+class AttentionShape(Report):
+    """What attention scores cost: per layer, all heads' query and value widths together."""
+
+    layers: int = Field(ge=1)
+    query_width: int = Field(ge=1)
+    """heads * width of a query head."""
+    value_width: int = Field(ge=1)
+    window: int | None = Field(default=None, ge=1)
+    """Tokens a query looks back, itself included; None: all."""
+
+    @property
+    def pair_flops(self) -> float:
+        """Training FLOPs of one pair of query and key in all layers.
+
+        2 * (query width + value width) per layer forward, twice that backward.
+        """
+        return 6.0 * self.layers * (self.query_width + self.value_width)
+
+    def flops_per_token(self, sequence_length: int) -> float:
+        """Training FLOPs of the scores and their product with the values, under the causal mask: mean over the
+        tokens of a sequence, of which the last sees the most."""
+        window = min(self.window or sequence_length, sequence_length)
+        ramp = window * (window + 1) / 2
+        mean_context = (ramp + (sequence_length - window) * window) / sequence_length
+        return self.pair_flops * mean_context
+
+
 class DomainLoss(Report):
     """Validation loss of one domain, nats per token."""
 
@@ -235,6 +262,8 @@ class PointResult(Report):
     wanted_tokens: Tokens
     steps: int = Field(ge=0)
     parameters: ParameterCounts
+    attention: AttentionShape | None = None
+    """None: an older trainer did not state it, or the family's attention is not known."""
     bytes_per_token: PositiveFinite
     """UTF-8 bytes per token of the mixture-weighted validation text."""
     diverged_at_tokens: Tokens | None = None

@@ -120,6 +120,10 @@ class Fit(ApiType):
     """Which loss is fitted: that of the averaged or of the raw weights."""
     irreducible_loss: IrreducibleLoss | None = None
     """Irreducible loss L0 in nats per token. Fitted when absent."""
+    flops: Literal["SixND", "WithAttention"] = "SixND"
+    """How the laws count compute: 6 * active parameters * tokens, or that and the scores of attention under
+    the causal mask, as executed. Predictions count a budget in the same way. Plans, budgets and spent
+    FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
     """Form of the hyperparameter laws."""
 

@@ -27,6 +27,7 @@ from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome, FitPoint
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
+from isoloss_operator.planning.parameters import attention_shape
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
 
@@ -121,6 +122,9 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
             finished=True,
+            # Results of older trainers do not state it.
+            attention=result.attention or attention_shape(point.config.model),
+            flops=job.request.flops,
             tokenizer=job.tokenizer,
         )
     except NotFound as error:
@@ -194,6 +198,7 @@ def _facts(job: FitJob, runs: list[Run]) -> dict[str, str]:
     return {
         "Points": str(len(runs)),
         "Weights": job.request.weights,
+        "FLOPs": job.request.flops,
         "Ledger": f"SHA-256 {job.request.ledger_sha256}",
         "Laws": _laws_uri(job),
     }
