@@ -57,8 +57,10 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
         refusals.append(
             Refusal(
                 RefusalReason.TARGET_FLOPS_UNKNOWN,
-                "The laws count attention in their FLOPs, which takes another share in every model: give the "
-                "target's FLOPs per token, counted alike.",
+                "The laws count attention in their FLOPs, which takes another share in every model "
+                f"({laws.surface.flops_per_token_per_param:.3g} FLOPs per token and parameter in the proxies, 6 "
+                "without): give the target's FLOPs per token, counted alike.",
+                {"proxies_flops_per_token_per_param": laws.surface.flops_per_token_per_param},
             )
         )
     curve = laws.loss_compute
