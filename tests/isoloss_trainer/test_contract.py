@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from isoloss.runs import training_flops_per_token
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Outcome,
@@ -20,7 +19,6 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store, parse_record_lines
-from isoloss_operator.planning.flops import Convention, token_flops
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
 
@@ -66,19 +64,6 @@ def test_a_finished_point_has_a_result_that_agrees_with_its_trajectory(trained: 
     assert (result.loss, result.averaged_loss) == (rows[-1].loss, rows[-1].averaged_loss)
     assert result.attempts == trained.claimant.attempt
     assert result.versions
-
-
-def test_a_result_states_what_its_attention_costs(trained: TrainTask) -> None:
-    """As the operator counts it from the configuration."""
-    result = Store(trained.store_uri).read_record(
-        layout.point_result(trained.point.key), PointResult
-    )
-    assert result.attention is not None
-    length = trained.point.sequence_length
-    counted = token_flops(trained.point.model, length)
-    assert training_flops_per_token(result.parameters) == counted.total(Convention.SIX_ND)
-    with_attention = training_flops_per_token(result.parameters, result.attention, length)
-    assert with_attention == counted.total(Convention.EXACT)
 
 
 def test_evaluations_come_at_the_counts_of_the_contract(trained: TrainTask) -> None:

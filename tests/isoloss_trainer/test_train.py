@@ -17,6 +17,7 @@ import torch
 
 import isoloss_trainer.checkpoint as checkpoint_module
 import isoloss_trainer.run as run_module
+from isoloss.runs import training_flops_per_token
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
@@ -31,6 +32,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
+from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
@@ -230,6 +232,19 @@ def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path
     model = LanguageModel(network, SEQUENCE_LENGTH)
     loss, _ = ValidationSet(data, MIXTURE, 8).evaluate(model.token_losses, ALONE, 8)
     assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
+def test_a_result_states_what_its_attention_costs(
+    prepared: Prepared, model: dict[str, Any]
+) -> None:
+    """As the operator counts it from the configuration."""
+    result = run(train_task(prepared.manifest, prepared.uri, model=model, tokens=512))
+    assert result.attention is not None
+    counted = token_flops(model, SEQUENCE_LENGTH)
+    found = training_flops_per_token(result.parameters, result.attention, SEQUENCE_LENGTH)
+    assert found == pytest.approx(counted.total(Convention.EXACT), rel=1e-12)
+    assert training_flops_per_token(result.parameters) == counted.total(Convention.SIX_ND)
 
 
 def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
