@@ -14,7 +14,7 @@ from isoloss.laws import Laws, Run, fit_laws
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
-from isoloss_contract.records import PointResult
+from isoloss_contract.records import AttentionShape, PointResult
 from isoloss_contract.store import (
     BadRecord,
     Circuit,
@@ -122,8 +122,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
             finished=True,
-            # Results of older trainers do not state it.
-            attention=result.attention or attention_shape(point.config.model),
+            attention=_attention(job, point, result),
             flops=job.request.flops,
             tokenizer=job.tokenizer,
         )
@@ -131,6 +130,13 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
         return Unreadable(point.key, str(error), missing=True)
     except (BadRecord, BadTrajectory) as error:
         return Unreadable(point.key, str(error))
+
+
+def _attention(job: FitJob, point: FitPoint, result: PointResult) -> AttentionShape | None:
+    if job.request.flops == "SixND":
+        return None
+    # Results of older trainers do not state it.
+    return result.attention or attention_shape(point.config.model)
 
 
 def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
