@@ -299,9 +299,14 @@ def published_law(name: str) -> PublishedLaw:
 
 
 def published_opinions(
-    *, total_flops: float, params: float | None
+    *, total_flops: float | None, params: float | None
 ) -> tuple[tuple[PublishedOptimum, ...], tuple[str, ...]]:
-    """The optimum of every published law that applies, and a sentence for each that does not."""
+    """The optimum of every published law that applies, and a sentence for each that does not.
+
+    `total_flops` is counted as 6 N D; None: it is known only with attention, and no law applies.
+    """
+    if total_flops is None:
+        return (), ("published laws: the total is counted with attention, they count without",)
     opinions: list[PublishedOptimum] = []
     silent: list[str] = []
     for law in PUBLISHED.values():

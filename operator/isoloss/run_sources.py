@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isoloss.errors import BadInput
-from isoloss.laws import Run
+from isoloss.laws import FlopsConvention, Run
 from isoloss.runs import Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
 from isoloss.tables import is_table, read_tables
@@ -25,11 +25,13 @@ class RunSet:
         return not all(run.finished for run in self.runs)
 
 
-def read_runs(*sources: str, weights: Weights = "averaged") -> RunSet:
+def read_runs(
+    *sources: str, weights: Weights = "averaged", flops: FlopsConvention = "SixND"
+) -> RunSet:
     """Runs of tables (.csv, .csv.gz, .parquet, .pq) and of sweeps in the store (s3://, gs://, file://).
 
-    `weights` chooses between the losses of averaged and of raw weights in a sweep; a table has only
-    one kind. Raises BadInput naming the source, and the row and column of a table.
+    `weights` chooses between the losses of averaged and of raw weights in a sweep, `flops` how their
+    compute is counted; a table has only one kind of either. Raises BadInput naming the source, and the row and column of a table.
     """
     table = read_tables([source for source in sources if is_table(source)])
     runs, warnings = list(table.runs), list(table.warnings)
@@ -45,7 +47,7 @@ def read_runs(*sources: str, weights: Weights = "averaged") -> RunSet:
         corpora.setdefault(sweep.ledger.data_digest, source)
         if len(corpora) > 1:
             raise BadInput(f"{' and '.join(corpora.values())} were trained on different corpora")
-        found = sweep_runs(sweep, weights)
+        found = sweep_runs(sweep, weights, flops)
         runs += found.runs
         warnings += found.warnings
     _check_names(runs)

@@ -11,8 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-from isoloss.laws import Run
-from isoloss_contract.records import WARMUP_MULTIPLE, ParameterCounts, PointConfig, TrajectoryRow
+from isoloss.laws import FlopsConvention, Run
+from isoloss_contract.records import (
+    WARMUP_MULTIPLE,
+    AttentionShape,
+    ParameterCounts,
+    PointConfig,
+    TrajectoryRow,
+)
 
 Weights = Literal["averaged", "raw"]
 
@@ -31,15 +37,16 @@ def run_from_point(
     bytes_per_token: float | None,
     diverged: bool,
     finished: bool,
-    flops_per_token: float | None = None,
+    attention: AttentionShape | None = None,
+    flops: FlopsConvention = "SixND",
     tokenizer: str | None = None,
 ) -> Run:
     """The law engine's view of one point: N active matrix parameters, B in sequences, loss over tokens.
 
     Evaluations during warm-up (tokens <= 2 x warm-up tokens) and those without a finite loss of the
-    chosen weights are left out; raw losses never replace averaged ones. `flops_per_token` None means
-    6 N; `tokenizer` is a digest, if known. Raises BadTrajectory if tokens do not increase or a loss is
-    not positive.
+    chosen weights are left out; raw losses never replace averaged ones. `tokenizer` is a digest, if known.
+    Raises BadTrajectory if tokens do not increase, a loss is not positive, or FLOPs shall be counted
+    with attention and its shape is not known.
     """
     _check(name, trajectory)
     start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
@@ -64,13 +71,40 @@ def run_from_point(
         losses=np.array([loss for _, loss, _ in counted], dtype=np.float64),
         # All or none: errors known in part would weight some evaluations and not others.
         loss_standard_errors=np.array(known) if known and len(known) == len(errors) else None,
-        flops_per_token=flops_per_token,
+        flops_per_token=_flops_per_token(name, config, parameters, attention, flops),
+        flops_convention=flops,
         bytes_per_token=bytes_per_token,
         diverged=diverged,
         finished=finished,
         tokenizer=tokenizer,
         loss_kind=weights,
+        optimizer=config.optimizer.name,
     )
+
+
+def _flops_per_token(
+    name: str,
+    config: PointConfig,
+    parameters: ParameterCounts,
+    attention: AttentionShape | None,
+    flops: FlopsConvention,
+) -> float:
+    if flops == "SixND":
+        return training_flops_per_token(parameters)
+    if attention is None:
+        raise BadTrajectory(
+            f"{name}: its result does not state the shape of its attention: an older trainer wrote it. Count "
+            "FLOPs as SixND, or train the point again"
+        )
+    return training_flops_per_token(parameters, attention, config.sequence_length)
+
+
+def training_flops_per_token(
+    parameters: ParameterCounts, attention: AttentionShape | None = None, sequence_length: int = 0
+) -> float:
+    """6 N, and with `attention` what the scores take in sequences of that many tokens."""
+    scores = attention.flops_per_token(sequence_length) if attention is not None else 0.0
+    return 6.0 * parameters.active + scores
 
 
 def _loss(row: TrajectoryRow, weights: Weights) -> tuple[float | None, float | None]:

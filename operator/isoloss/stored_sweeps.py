@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isoloss.errors import BadInput
-from isoloss.laws import Run
+from isoloss.laws import FlopsConvention, Run
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
@@ -111,14 +111,16 @@ def laws_document(sweep: StoredSweep) -> str:
         raise BadSweep(f"{sweep.uri}: laws.json: {error}") from error
 
 
-def sweep_runs(sweep: StoredSweep, weights: Weights = "averaged") -> SweepRuns:
+def sweep_runs(
+    sweep: StoredSweep, weights: Weights = "averaged", flops: FlopsConvention = "SixND"
+) -> SweepRuns:
     """Every point with a trajectory as a run, finished or not. Raises BadSweep."""
     counts = _known_counts(sweep)
     tokenizer = _tokenizer(sweep)
     runs: list[Run] = []
     warnings: list[str] = []
     for point in sweep.ledger.points:
-        answer = _point_run(sweep, point, counts, tokenizer, weights)
+        answer = _point_run(sweep, point, counts, tokenizer, weights, flops)
         if isinstance(answer, Run):
             runs.append(answer)
         else:
@@ -162,6 +164,7 @@ def _point_run(
     known: Mapping[str, PointResult],
     tokenizer: str | None,
     weights: Weights,
+    flops: FlopsConvention,
 ) -> Run | str:
     """The point's run, or why it has none."""
     result = known.get(point.key)
@@ -182,6 +185,8 @@ def _point_run(
             bytes_per_token=same_size.bytes_per_token,
             diverged=point.state is PointState.DIVERGED,
             finished=result is not None,
+            attention=same_size.attention,
+            flops=flops,
             tokenizer=tokenizer,
         )
     except NotFound:

@@ -53,6 +53,8 @@ class SizePlan:
     params: int
     """Active parameters in matrix products, head included."""
     total_params: int
+    warmup_tokens: int
+    """Of each point."""
     tokens: float
     """Of all points."""
     flops: float
@@ -168,6 +170,7 @@ def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> Size
         points=len(points),
         params=counts.active,
         total_params=counts.body_total + counts.head + counts.embedding + counts.other,
+        warmup_tokens=proxy.warmup_tokens,
         tokens=tokens,
         flops=sum(point.flops for point in points),
         executed_flops=per_token.total(Convention.EXACT) * tokens,
@@ -217,6 +220,7 @@ def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> di
                 "points": size.points,
                 "params": size.params,
                 "total_params": size.total_params,
+                "warmup_tokens": size.warmup_tokens,
                 "tokens": size.tokens,
                 "flops": size.flops,
                 "executed_flops": size.executed_flops,
@@ -277,6 +281,7 @@ def _print_plan(
     )
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
+    terminal.print(_warmup_sentence(sizes))
     _print_evaluation(spec)
     if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
         terminal.print(
@@ -291,6 +296,14 @@ def _print_plan(
         terminal.print(
             "--target-params and --target-tokens tell the saving against a direct grid."
         )
+
+
+def _warmup_sentence(sizes: list[SizePlan]) -> str:
+    lengths = {size.warmup_tokens for size in sizes}
+    if len(lengths) == 1:
+        return f"Every run warms up over {formatting.count(lengths.pop())} tokens."
+    each = ", ".join(f"{size.name} {formatting.count(size.warmup_tokens)}" for size in sizes)
+    return f"Tokens of the warm-up: {each}."
 
 
 def _print_evaluation(spec: ScalingSweepSpec) -> None:

@@ -53,13 +53,14 @@ def test_the_api_server_fills_in_the_defaults_of_the_types(isoloss_api: client.A
     spec = dry_run(isoloss_api, manifest)["spec"]
     assert spec["optimizer"]["beta2"] == "0.95"
     assert spec["optimizer"]["epsilon"] == "1e-8"
+    assert "warmupTokens" not in spec["optimizer"]  # each size has its own
     assert spec["failurePolicy"] == {
         "retriesPerPoint": 3,
         "maxFailedPoints": 2,
         "stallSeconds": 3600,
     }
     assert spec["jobs"] == {"ttlSecondsAfterFinished": {"succeeded": 600, "failed": 86_400}}
-    assert spec["fit"] == {"weights": "Averaged", "form": "PowerLawOfLoss"}
+    assert spec["fit"] == {"weights": "Averaged", "flops": "SixND", "form": "PowerLawOfLoss"}
     assert spec["evaluation"] == {"firstTokens": 10_000, "perDecade": 24, "averagingTokens": 0}
 
 

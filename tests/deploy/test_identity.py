@@ -57,8 +57,11 @@ IMMUTABLE: dict[str, Any] = {
     "data.validation.sequencesPerDomain": 65,
     "proxies.0.model.preset": "dense-small",
     "proxies.1.model.config.model_type": "mistral",
+    "proxies.1.model.qkNorm": True,
     "proxies.2.model.like.checkpoint": "s3://bucket/other",
     "proxies.2.model.like.parameters": 200_000_000,
+    "optimizer.algorithm": "Muon",
+    "optimizer.momentum": "0.9",
     "optimizer.beta1": "0.8",
     "optimizer.beta2": "0.95",
     "optimizer.epsilon": "1e-9",
@@ -73,6 +76,7 @@ IMMUTABLE: dict[str, Any] = {
     "evaluation.averagingTokens": 5000,
     "training.precision": "Float32",
     "training.seed": 1,
+    "training.initialization": "DepthScaled",
 }
 EDITABLE: dict[str, Any] = {
     "suspend": True,
@@ -95,6 +99,7 @@ EDITABLE: dict[str, Any] = {
     "training.deterministic": True,
     "training.releaseCheckpoints": True,
     "fit.weights": "Raw",
+    "fit.flops": "WithAttention",
     "fit.irreducibleLoss": "1.7",
     "fit.form": "LinearInLogCompute",
     "parallelism": 9,

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from isoloss.runs import BadTrajectory, Weights, run_from_point
-from isoloss_contract.records import OptimizerConfig, ParameterCounts, PointConfig, TrajectoryRow
+from isoloss_contract.records import (
+    AttentionShape,
+    OptimizerConfig,
+    ParameterCounts,
+    PointConfig,
+    TrajectoryRow,
+)
 
 COUNTS = ParameterCounts(body_active=700, body_total=2_000, head=300, embedding=500)
 
@@ -60,6 +66,40 @@ def test_losses_and_errors_come_from_the_chosen_weights(
     assert run.losses.tolist() == [loss, loss]
     assert run.loss_standard_errors is not None
     assert run.loss_standard_errors.tolist() == [error, error]
+
+
+def test_compute_is_counted_with_attention_when_asked_for() -> None:
+    """Two layers, query and value 8 wide, 128 tokens: a query sees 64.5 on average."""
+    shape = AttentionShape(layers=2, query_width=8, value_width=8)
+    given = {"bytes_per_token": None, "diverged": False, "finished": True, "attention": shape}
+    plain, counted = (
+        run_from_point("a", config(), COUNTS, [row(10)], flops=flops, **given)
+        for flops in ("SixND", "WithAttention")
+    )
+    assert (plain.flops_per_token, plain.flops_convention) == (6000.0, "SixND")
+    assert counted.flops_per_token == 6000 + 6 * 2 * 16 * 64.5
+    assert counted.flops_convention == "WithAttention"
+
+
+def test_attention_that_no_result_states_is_not_left_out_silently() -> None:
+    with pytest.raises(BadTrajectory, match="Count FLOPs as SixND, or train the point again"):
+        run_from_point(
+            "a",
+            config(),
+            COUNTS,
+            [row(10)],
+            flops="WithAttention",
+            bytes_per_token=None,
+            diverged=False,
+            finished=True,
+        )
+
+
+def test_the_optimizer_of_a_run_is_known() -> None:
+    run = run_from_point(
+        "a", config(), COUNTS, [row(10)], bytes_per_token=None, diverged=False, finished=True
+    )
+    assert run.optimizer == "AdamW"
 
 
 def test_evaluations_up_to_twice_the_warm_up_do_not_count() -> None:

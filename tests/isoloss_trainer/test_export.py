@@ -11,6 +11,7 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, ExitCode, PointResult
 from isoloss_contract.store import Store
+from isoloss_operator.planning.qk_norm import with_qk_norm
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.interruption import Interruption
@@ -72,6 +73,28 @@ def test_an_exported_point_has_its_loss_and_generates(
     written = network.generate(prompt, max_new_tokens=8, min_new_tokens=8, do_sample=False)
     assert written.shape[1] == prompt.shape[1] + 8
     assert tokenizer.decode(written[0].tolist()).startswith("Bada")
+
+
+def test_a_point_with_qk_norm_and_scaled_initial_weights_is_exported_as_what_it_is(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    """A Qwen3, which transformers knows."""
+    model = with_qk_norm(LLAMA)
+    result = trained(prepared, tmp_path, model=model, initialization="DepthScaled")
+    exported(prepared, corpus, result, tmp_path / "model", "raw")
+
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert network.config.model_type == "qwen3"
+    assert network.model.layers[0].self_attn.q_norm.weight.numel() == LLAMA["head_dim"]
+    task = evaluate_task(
+        prepared.manifest, prepared.uri, uri(tmp_path / "model"), sequences_per_domain=8
+    )
+    evaluate(task, tmp_path, Interruption(), quiet())
+    path = layout.evaluation_result(task.config.key)
+    measured = Store(prepared.uri).read_record(path, EvaluationResult)
+    assert measured.loss == pytest.approx(result.loss, abs=1e-5)
 
 
 def test_half_precision_points_are_exported_from_their_master_weights(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
@@ -46,6 +46,28 @@ def test_built_families_have_the_counted_parameters(config: dict[str, Any], tied
     with torch.device("meta"):
         network = build_network(config)
     assert count_parameters(network) == parameter_counts(config)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *FAMILIES,
+        *(preset_config(name) for name in PRESETS),
+        {**MISTRAL, "sliding_window": 16},
+        {name: value for name, value in MISTRAL.items() if name != "sliding_window"},
+        {**DEEPSEEK, "v_head_dim": 24},
+    ],
+    ids=family,
+)
+def test_attention_has_the_counted_shape(config: dict[str, Any]) -> None:
+    """Also where transformers fills in what the configuration leaves out."""
+    assert attention.attention_shape(model_config(config)) == attention_shape(config)
+
+
+def test_attention_of_another_family_or_of_mixed_layers_is_unknown() -> None:
+    mixed = {**QWEN3, "num_hidden_layers": 2, "use_sliding_window": True, "max_window_layers": 1}
+    assert attention.attention_shape(model_config(mixed)) is None
+    assert attention.attention_shape(model_config({"model_type": "gpt2"})) is None
 
 
 @pytest.mark.parametrize("config", FAMILIES, ids=family)

@@ -10,13 +10,14 @@ import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 import isoloss_trainer.checkpoint as checkpoint_module
 import isoloss_trainer.run as run_module
+from isoloss.runs import training_flops_per_token
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
@@ -31,6 +32,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
+from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
@@ -232,6 +234,19 @@ def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path
     assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
 
 
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
+def test_a_result_states_what_its_attention_costs(
+    prepared: Prepared, model: dict[str, Any]
+) -> None:
+    """As the operator counts it from the configuration."""
+    result = run(train_task(prepared.manifest, prepared.uri, model=model, tokens=512))
+    assert result.attention is not None
+    counted = token_flops(model, SEQUENCE_LENGTH)
+    found = training_flops_per_token(result.parameters, result.attention, SEQUENCE_LENGTH)
+    assert found == pytest.approx(counted.total(Convention.EXACT), rel=1e-12)
+    assert training_flops_per_token(result.parameters) == counted.total(Convention.SIX_ND)
+
+
 def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
     build_network({**LLAMA, "hidden_size": 64}, seed=7).save_pretrained(tmp_path / "model")
     with pytest.raises(BadData) as caught:
@@ -242,9 +257,8 @@ def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path
 def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepared) -> None:
     plain = train_task(prepared.manifest, prepared.uri).point
     given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point
-    old = plain.model_dump(
-        mode="json", exclude={"initial_weights": True, "optimizer": {*OptimizerConfig.ADDED}}
-    )
+    added = {"initial_weights": True, "initialization": True}
+    old = plain.model_dump(mode="json", exclude={**added, "optimizer": {*OptimizerConfig.ADDED}})
     assert plain.key == content_key(old)
     assert given.key != plain.key
 
@@ -253,11 +267,16 @@ def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepar
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
-@pytest.mark.parametrize("step", [1, 6, 13])
+@pytest.mark.parametrize(
+    ("step", "optimizer"),
+    [(1, "AdamW"), (6, "AdamW"), (13, "AdamW"), (6, "Muon")],
+)
 def test_an_interrupted_run_ends_with_the_same_bytes(
-    prepared: Prepared, model: dict[str, Any], step: int
+    prepared: Prepared, model: dict[str, Any], step: int, optimizer: Literal["AdamW", "Muon"]
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, model=model)
+    momentum = 0.95 if optimizer == "Muon" else 0.0
+    config = OptimizerConfig(name=optimizer, momentum=momentum, warmup_tokens=512)
+    task = train_task(prepared.manifest, prepared.uri, model=model, optimizer=config)
     straight = run(task)
     wanted = trajectory(task)
     forget(prepared, task)

@@ -117,7 +117,7 @@ def canonical_key(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-ADDED_TO_THE_OPTIMIZER = ("second_moment_tokens", "weight_decay_tokens", "z_loss")
+ADDED_TO_THE_OPTIMIZER = ("second_moment_tokens", "weight_decay_tokens", "z_loss", "momentum")
 """contract.OptimizerConfig.ADDED."""
 
 
@@ -126,6 +126,8 @@ def point_key(point: Json) -> str:
     content = dict(point)
     if content.get("initial_weights") is None:
         content.pop("initial_weights", None)
+    if content.get("initialization") == "Default":
+        content.pop("initialization")
     content["optimizer"] = {
         name: value
         for name, value in point["optimizer"].items()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from isoloss_contract.records import AttentionShape
 from isoloss_trainer.world import World
 
 NAME = "isoloss_causal"
@@ -58,6 +59,29 @@ def preferred_kernels(world: World, *, deterministic: bool = False) -> AbstractC
     if deterministic:
         order = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
+
+
+def attention_shape(config: Any) -> AttentionShape | None:
+    """What the scores of a transformers config cost; None for a family or a mixture of layers not known here.
+
+    Counted from the configuration that transformers completed; the operator counts the same from the one
+    that it was given.
+    """
+    kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
+    windowed = config.model_type in ("mistral", "mixtral")
+    if config.model_type not in FAMILIES or (kinds != {"full_attention"} and not windowed):
+        return None
+    heads = config.num_attention_heads
+    if config.model_type == "deepseek_v3":
+        query, value = config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
+    else:
+        query = value = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return AttentionShape(
+        layers=config.num_hidden_layers,
+        query_width=heads * query,
+        value_width=heads * value,
+        window=getattr(config, "sliding_window", None) if windowed else None,
+    )
 
 
 def is_plainly_causal(config: Any, sequence_length: int) -> bool:

@@ -20,7 +20,7 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
-from isoloss_trainer.attention import preferred_kernels
+from isoloss_trainer.attention import attention_shape, preferred_kernels
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
     FIELD,
@@ -124,6 +124,7 @@ def measure(
         nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
         evaluated_tokens=text.validation.tokens,
         parameters=count_parameters(network),
+        attention=attention_shape(network.config),
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,

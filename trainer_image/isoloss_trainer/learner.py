@@ -15,6 +15,7 @@ from isoloss_contract.records import PointConfig
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
+from isoloss_trainer.muon import Muon, matrix_stacks
 from isoloss_trainer.named_tensors import Parts, Tensors, check_layout
 from isoloss_trainer.optimizer import OptimizerState, take_into_average
 from isoloss_trainer.parameters import FlatParameters
@@ -47,6 +48,7 @@ class Learner:
         compute = torch.bfloat16 if point.precision == "bf16" else torch.float32
         self._flat = FlatParameters(network, compute, world)
         self._state = OptimizerState.of(self._flat.master)
+        self._muon = self._muon_of(network, compute)
         self.balance = ExpertBalance(network, point.sequence_length)
         guess = first_guess(network, point, world, halvings)
         self.micro_batch, self.recompute = guess.sequences, False
@@ -56,6 +58,13 @@ class Learner:
             self.model.compile_body()
         if guess.recompute:
             self.start_recomputing()
+
+    def _muon_of(self, network: Any, precision: torch.dtype) -> Muon | None:
+        if self._point.optimizer.name != "Muon":
+            return None
+        stacks = matrix_stacks(network, self._flat.offsets)
+        part = self.world.part(self._flat.size)
+        return Muon(stacks, part, self._flat.join_gradient, precision)
 
     def step(self, batch: torch.Tensor, tokens: int) -> StepFacts:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`.
@@ -71,7 +80,9 @@ class Learner:
         for summed in (means, *self.balance.counts):
             self.world.sum(summed)
         gradient = self._flat.summed_gradient()
-        norm = self._state.step(gradient, self._point, tokens, batch_tokens, self.world)
+        norm = self._state.step(
+            gradient, self._point, tokens, batch_tokens, self.world, self._muon
+        )
         self.balance.finish_step()
         limit = self._point.evaluation.averaging_tokens
         for average, bias in self.balance.averages_and_biases():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isoloss_contract.records import DomainLoss, Outcome, PointResult, TrajectoryRow
+from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Loss, bytes_per_token
 from isoloss_trainer.optimizer import time_constants
 from isoloss_trainer.training_state import TrainingState
@@ -76,6 +77,7 @@ def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: byt
         wanted_tokens=run.attempt.task.tokens,
         steps=run.state.step,
         parameters=run.parameters,
+        attention=attention_shape(run.learner.model.config),
         bytes_per_token=bytes_per_token(run.attempt.data, run.point.mixture),
         diverged_at_tokens=run.ending.diverged_at_tokens,
         loss=rows[-1].loss if rows else None,

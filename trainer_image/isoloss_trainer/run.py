@@ -14,6 +14,7 @@ from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
 from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.foreign_model import load_weights
+from isoloss_trainer.initialization import initialize
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.micro_batch import CPU_TOKENS
@@ -83,6 +84,7 @@ class PointRun:
         """Model, learner and data. Raises BadConfiguration and BadData where they do not fit together."""
         point, data, world = self.point, self.attempt.data, self.attempt.world
         network = build_network(point.model, seed=point.seed)
+        initialize(network, point)
         if point.initial_weights is not None:
             load_weights(network, point.initial_weights, self.attempt.scratch, world)
         check_fits(

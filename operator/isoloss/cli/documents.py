@@ -66,6 +66,8 @@ def fit(laws: Laws, warnings: Sequence[str] = ()) -> Document:
         "frontier": [optimum(item) for item in laws.frontier],
         "excluded": [{"run": item.run, "reason": item.reason} for item in laws.excluded],
         "interval": laws.options.interval,
+        "optimizer": laws.optimizer,
+        "flops_convention": laws.flops_convention,
         "warnings": [*warnings, *laws.warnings],
     }
 

@@ -43,6 +43,13 @@ class Form(StrEnum):
     LINEAR = "LinearInLogCompute"
 
 
+class Flops(StrEnum):
+    """How compute is counted, in the words of a sweep's `fit.flops`."""
+
+    SIX_ND = "SixND"
+    WITH_ATTENTION = "WithAttention"
+
+
 @command
 def fit(
     runs: Annotated[
@@ -55,6 +62,13 @@ def fit(
         Weights,
         typer.Option(case_sensitive=False, help="Weights whose loss is fitted (sweeps only)."),
     ] = Weights.AVERAGED,
+    flops: Annotated[
+        Flops,
+        typer.Option(
+            case_sensitive=False,
+            help="How compute is counted (sweeps only): 6 N D, or with the scores of attention.",
+        ),
+    ] = Flops.SIX_ND,
     irreducible_loss: Annotated[
         float | None,
         typer.Option(help="Fix L0, in nats per token. Fitted by default."),
@@ -89,7 +103,9 @@ def fit(
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
-    given = read_runs(*runs, weights="raw" if weights is Weights.RAW else "averaged")
+    given = read_runs(
+        *runs, weights="raw" if weights is Weights.RAW else "averaged", flops=flops.value
+    )
     options = FitOptions(
         irreducible_loss=irreducible_loss,
         form=form.value,

@@ -48,6 +48,7 @@ def predict(
     cpt_tokens: querying.CptTokens = None,
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
+    flops_per_token: querying.FlopsPerToken = None,
     pretraining_tokens: querying.PretrainingTokens = None,
     composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
@@ -62,6 +63,7 @@ def predict(
         cpt_tokens=cpt_tokens,
         total_flops=total_flops,
         params=params,
+        flops_per_token=flops_per_token,
         pretraining_tokens=pretraining_tokens,
         composition_error=composition_error,
         round_to=round_to,
@@ -85,7 +87,7 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
     if isinstance(answer, Refused):
         return _refused(answer.refusals, answer.warnings, as_json)
     opinions, silent = published_opinions(
-        total_flops=answer.total_flops.value, params=asked.params
+        total_flops=answer.as_six_nd(answer.total_flops.value), params=asked.params
     )
     length = asked.sequence_length or laws.sequence_length
     if as_json:

@@ -28,6 +28,12 @@ Params = Annotated[
     float | None,
     typer.Option(help="Active parameters of the target in matrix products, output head included."),
 ]
+FlopsPerToken = Annotated[
+    float | None,
+    typer.Option(
+        help="Training FLOPs per token of the target, for laws that count attention; needs --params."
+    ),
+]
 PretrainingTokens = Annotated[
     float | None,
     typer.Option(help="Tokens the checkpoint was trained on, for variant B; needs --params."),
@@ -58,6 +64,7 @@ class Asked:
     cpt_tokens: float | None = None
     total_flops: float | None = None
     params: float | None = None
+    flops_per_token: float | None = None
     pretraining_tokens: float | None = None
     composition_error: tuple[float, float] | None = None
     round_to: int = 1
@@ -67,7 +74,7 @@ class Asked:
         """Raise BadInput for impossible numbers."""
         for option in (
             *("initial_loss", "cpt_flops", "cpt_tokens", "total_flops", "params"),
-            "pretraining_tokens",
+            *("pretraining_tokens", "flops_per_token"),
         ):
             positive(f"--{option.replace('_', '-')}", getattr(self, option))
         error = self.initial_loss_standard_error
@@ -100,6 +107,10 @@ class Asked:
             raise BadInput("--cpt-tokens needs --params, to convert tokens to FLOPs")
         if self.pretraining_tokens is not None and self.params is None:
             raise BadInput("--pretraining-tokens needs --params, to convert tokens to FLOPs")
+        if self.flops_per_token is not None and self.params is None:
+            raise BadInput(
+                "--flops-per-token needs --params, to know the part that is not attention"
+            )
         return PredictionQuery(
             initial_loss=self.initial_loss,
             initial_loss_standard_error=self.initial_loss_standard_error,
@@ -107,6 +118,7 @@ class Asked:
             cpt_tokens=self.cpt_tokens,
             total_flops=self.total_flops,
             params=self.params,
+            flops_per_token=self.flops_per_token,
             pretraining_tokens=self.pretraining_tokens,
             composition_error=self.composition_error,
             round_to=self.round_to,

@@ -64,6 +64,7 @@ def report(
     cpt_tokens: querying.CptTokens = None,
     total_flops: querying.TotalFlops = None,
     params: querying.Params = None,
+    flops_per_token: querying.FlopsPerToken = None,
     pretraining_tokens: querying.PretrainingTokens = None,
     composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
@@ -77,6 +78,7 @@ def report(
         cpt_tokens=cpt_tokens,
         total_flops=total_flops,
         params=params,
+        flops_per_token=flops_per_token,
         pretraining_tokens=pretraining_tokens,
         composition_error=composition_error,
         round_to=round_to,
@@ -151,7 +153,8 @@ def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
     if runs is None and not is_sweep_uri(laws):
         return RunSet(())
     weights: Weights = "raw" if fitted.loss_kind == "raw" else "averaged"
-    return read_runs(*(runs or [laws]), weights=weights)
+    flops = fitted.flops_convention or "SixND"
+    return read_runs(*(runs or [laws]), weights=weights, flops=flops)
 
 
 def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:
@@ -173,7 +176,8 @@ def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str,
 def _opinions(prediction: Prediction | None, params: float | None) -> tuple[PublishedOptimum, ...]:
     if prediction is None:
         return ()
-    return published_opinions(total_flops=prediction.total_flops.value, params=params)[0]
+    total = prediction.as_six_nd(prediction.total_flops.value)
+    return published_opinions(total_flops=total, params=params)[0]
 
 
 def _saving(runs: tuple[Run, ...], direct_grid_flops: float | None) -> SearchCost | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from isoloss.laws.fit import fit_laws
     from isoloss.laws.model import (
         FitOptions,
+        FlopsConvention,
         Interval,
         InvalidRunError,
         LawForm,
@@ -64,6 +65,7 @@ _HOMES = {
         "FitOptions",
         "Interval",
         "InvalidRunError",
+        "FlopsConvention",
         "LawForm",
         "Refusal",
         "RefusalReason",
@@ -98,6 +100,7 @@ __all__ = [
     "Exclusion",
     "Extrapolation",
     "FitOptions",
+    "FlopsConvention",
     "HeldOutScore",
     "HyperparameterCurve",
     "HyperparameterLaw",

@@ -61,6 +61,8 @@ def assemble(
         options=options,
         tokenizer=runs[0].tokenizer,
         loss_kind=runs[0].loss_kind,
+        optimizer=runs[0].optimizer,
+        flops_convention=runs[0].flops_convention,
     )
 
 

@@ -14,6 +14,8 @@ from isoloss.laws.arrays import Array, Real
 
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
+FlopsConvention = Literal["SixND", "WithAttention"]
+"""6 N D, or with the scores of attention under the causal mask."""
 Route = Literal["iso-loss", "surface"]
 
 
@@ -51,6 +53,10 @@ class Run:
     """Names the tokenizer; losses per token of two tokenizers are not comparable."""
     loss_kind: str | None = None
     """For example raw, averaged, annealed: losses of two kinds are not comparable."""
+    optimizer: str | None = None
+    """For example AdamW or Muon: the best settings of two optimizers are no one law."""
+    flops_convention: FlopsConvention | None = None
+    """How `flops_per_token` is counted; None: unknown, but alike in all runs."""
 
 
 class RefusalReason(StrEnum):
@@ -71,6 +77,9 @@ class RefusalReason(StrEnum):
     MIXED_TOKENIZERS = "MixedTokenizers"
     MIXED_SEQUENCE_LENGTHS = "MixedSequenceLengths"
     MIXED_LOSS_KINDS = "MixedLossKinds"
+    MIXED_OPTIMIZERS = "MixedOptimizers"
+    MIXED_FLOPS_CONVENTIONS = "MixedFlopsConventions"
+    TARGET_FLOPS_UNKNOWN = "TargetFlopsUnknown"
     DUPLICATED_RUN = "DuplicatedRun"
     LAW_REFUSED = "LawRefused"
 

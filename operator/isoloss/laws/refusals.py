@@ -17,6 +17,15 @@ from isoloss.laws.results import (
     SurfaceLaw,
 )
 
+_NOT_COMPARABLE = "Their losses per token cannot be compared"
+_NOT_ONE_LAW = {
+    RefusalReason.MIXED_TOKENIZERS: _NOT_COMPARABLE,
+    RefusalReason.MIXED_SEQUENCE_LENGTHS: _NOT_COMPARABLE,
+    RefusalReason.MIXED_LOSS_KINDS: _NOT_COMPARABLE,
+    RefusalReason.MIXED_OPTIMIZERS: "The best learning rate and batch size depend on it",
+    RefusalReason.MIXED_FLOPS_CONVENTIONS: "Their compute cannot be compared",
+}
+
 
 def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
     """Losses that cannot be compared, or nothing to compare."""
@@ -26,6 +35,8 @@ def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
         ("tokenizer", RefusalReason.MIXED_TOKENIZERS, "tokenizers"),
         ("sequence_length", RefusalReason.MIXED_SEQUENCE_LENGTHS, "sequence lengths"),
         ("loss_kind", RefusalReason.MIXED_LOSS_KINDS, "kinds of loss"),
+        ("optimizer", RefusalReason.MIXED_OPTIMIZERS, "optimizers"),
+        ("flops_convention", RefusalReason.MIXED_FLOPS_CONVENTIONS, "conventions of FLOPs"),
     ):
         counts = Counter(getattr(run, attribute) for run in runs)
         if len(counts) > 1:
@@ -34,8 +45,7 @@ def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
             )
             return Refusal(
                 reason,
-                f"The runs have different {words}: {listed}. Their losses per token cannot be "
-                "compared. Fit them separately.",
+                f"The runs have different {words}: {listed}. {_NOT_ONE_LAW[reason]}. Fit them separately.",
                 {str(value): n for value, n in counts.items()},
             )
     return _mixed_text_per_token(runs)
@@ -80,4 +90,6 @@ def refused_laws(
         options=options,
         tokenizer=first.tokenizer if first else None,
         loss_kind=first.loss_kind if first else None,
+        optimizer=first.optimizer if first else None,
+        flops_convention=first.flops_convention if first else None,
     )

@@ -12,7 +12,15 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Real
 from isoloss.laws.curves import HyperparameterCurve, LossCurve, OptimumPlanes, Quantity
-from isoloss.laws.model import FitOptions, Interval, LawForm, Refusal, Route, Status
+from isoloss.laws.model import (
+    FitOptions,
+    FlopsConvention,
+    Interval,
+    LawForm,
+    Refusal,
+    Route,
+    Status,
+)
 
 
 @dataclass(frozen=True)
@@ -257,6 +265,8 @@ class Laws:
     options: FitOptions
     tokenizer: str | None = None
     loss_kind: str | None = None
+    optimizer: str | None = None
+    flops_convention: FlopsConvention | None = None
 
     @property
     def default_route(self) -> Route:

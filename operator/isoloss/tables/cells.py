@@ -23,12 +23,14 @@ class Numbers:
     names: Sequence[str]
     values: Mapping[str, Array]
     diverged: NDArray[np.bool_]
+    optimizers: Sequence[str] | None = None
+    """None: the table does not say."""
     warnings: list[str] = field(default_factory=list)
 
 
 def numbers_of(table: Table) -> Numbers:
     """All columns in use as numbers, names and flags checked. Raises BadTable."""
-    names = [_name(table, index, cell) for index, cell in enumerate(table.columns["run"])]
+    names = _texts(table, "run")
     diverged = np.zeros(len(names), dtype=bool)
     if "diverged" in table.columns:
         cells = enumerate(table.columns["diverged"])
@@ -41,7 +43,8 @@ def numbers_of(table: Table) -> Numbers:
     known = REQUIRED + OPTIONAL
     ignored = [column for column in table.columns if column not in known]
     warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
-    return _without_untrained(Numbers(table, names, values, diverged, warnings))
+    optimizers = _texts(table, "optimizer") if "optimizer" in table.columns else None
+    return _without_untrained(Numbers(table, names, values, diverged, optimizers, warnings))
 
 
 def _without_untrained(numbers: Numbers) -> Numbers:
@@ -59,17 +62,23 @@ def _without_untrained(numbers: Numbers) -> Numbers:
         [numbers.names[i] for i in kept],
         {column: values[kept] for column, values in numbers.values.items()},
         numbers.diverged[kept],
+        None if numbers.optimizers is None else [numbers.optimizers[i] for i in kept],
         [*numbers.warnings, note],
     )
 
 
-def _name(table: Table, index: int, cell: Any) -> str:
+def _texts(table: Table, column: str) -> list[str]:
+    """A column of names."""
+    return [_name(table, column, index, cell) for index, cell in enumerate(table.columns[column])]
+
+
+def _name(table: Table, column: str, index: int, cell: Any) -> str:
     name = "" if cell is None else str(cell).strip()
     if not name:
-        raise table.bad(index, "run", "no name")
+        raise table.bad(index, column, "no name")
     if len(name) > MAX_NAME or not name.isprintable():
         raise table.bad(
-            index, "run", f"a name has at most {MAX_NAME} characters, all of them printable"
+            index, column, f"a name has at most {MAX_NAME} characters, all of them printable"
         )
     return name
 

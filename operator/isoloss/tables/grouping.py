@@ -26,6 +26,7 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
     for name, rows in rows_of.items():
         for column in CONSTANT:
             _check_constant(numbers, name, rows, column)
+        _check_one_optimizer(numbers, name, rows)
         rows.sort(key=lambda index: (tokens[index], index))
         for before, after in pairwise(rows):
             if tokens[before] == tokens[after]:
@@ -48,6 +49,18 @@ def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: st
                 index,
                 column,
                 f"run {name!r} has {values[index]:g} here and {values[rows[0]]:g} in row "
+                f"{numbers.table.rows[rows[0]]}: one value per run is expected",
+            )
+
+
+def _check_one_optimizer(numbers: Numbers, name: str, rows: Sequence[int]) -> None:
+    given = numbers.optimizers
+    for index in rows[1:]:
+        if given is not None and given[index] != given[rows[0]]:
+            raise numbers.table.bad(
+                index,
+                "optimizer",
+                f"run {name!r} has {given[index]!r} here and {given[rows[0]]!r} in row "
                 f"{numbers.table.rows[rows[0]]}: one value per run is expected",
             )
 
@@ -121,6 +134,7 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
         flops_per_token=last["flops"] / last["tokens"] if "flops" in last else None,
         bytes_per_token=last["bytes"] / last["tokens"] if "bytes" in last else None,
         diverged=bool(numbers.diverged[list(rows)].any()),
+        optimizer=None if numbers.optimizers is None else numbers.optimizers[rows[0]],
     )
 
 

@@ -23,6 +23,7 @@ from isoloss_contract.records.base import (
 from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.records.points import (
     WARMUP_MULTIPLE,
+    AttentionShape,
     Claimant,
     DomainLoss,
     EvaluationConfig,
@@ -65,6 +66,7 @@ __all__ = [
     "TASK_VARIABLE",
     "TERMINATION_VARIABLE",
     "WARMUP_MULTIPLE",
+    "AttentionShape",
     "Claimant",
     "DataManifest",
     "Digest",

@@ -17,7 +17,7 @@ from isoloss_contract.records.base import (
     Uri,
     content_key,
 )
-from isoloss_contract.records.points import DomainLoss, ParameterCounts
+from isoloss_contract.records.points import AttentionShape, DomainLoss, ParameterCounts
 
 
 class EvaluateConfig(Record):
@@ -60,6 +60,8 @@ class EvaluationResult(Report):
     nats_per_byte: Finite
     evaluated_tokens: Tokens
     parameters: ParameterCounts
+    attention: AttentionShape | None = None
+    """None: an older trainer did not state it, or the family's attention is not known."""
     model_type: str = Field(max_length=64)
     tokenizer_digest: Digest | None
     """None if the checkpoint has no tokenizer."""

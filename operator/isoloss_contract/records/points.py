@@ -34,12 +34,18 @@ WARMUP_MULTIPLE = 2
 
 
 class OptimizerConfig(Record):
-    """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
+    """AdamW or Muon with a constant learning rate after a linear warm-up counted in tokens."""
 
-    ADDED: ClassVar[tuple[str, ...]] = ("second_moment_tokens", "weight_decay_tokens", "z_loss")
+    ADDED: ClassVar[tuple[str, ...]] = (
+        "second_moment_tokens",
+        "weight_decay_tokens",
+        "z_loss",
+        "momentum",
+    )
     """Fields that keys made before they existed do not have: at their defaults, keys leave them out."""
 
-    name: Literal["AdamW"] = "AdamW"
+    name: Literal["AdamW", "Muon"] = "AdamW"
+    """Muon moves the matrices of the layers; AdamW moves what else there is even then."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
@@ -53,6 +59,8 @@ class OptimizerConfig(Record):
     """Time constant of the weight decay in tokens, from which it then follows; 0: `weight_decay`."""
     z_loss: float = Field(default=0.0, ge=0, le=1)
     """Weight of the squared log of the softmax's denominator in the gradient; not part of any loss."""
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Muon's: what its momentum keeps of itself at each step. AdamW has none."""
 
 
 class EvaluationConfig(Record):
@@ -87,6 +95,9 @@ class PointConfig(Record):
     seed: int = Field(default=0, ge=0, lt=2**31)
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: Literal["bf16", "float32"] = "bf16"
+    initialization: Literal["Default", "DepthScaled"] = "Default"
+    """Of random weights: as transformers does it, or with outputs into the residual stream divided by
+    sqrt(2 * layers)."""
     initial_weights: Uri | None = None
     """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
 
@@ -97,6 +108,8 @@ class PointConfig(Record):
         # What is at its default keeps the keys of points made before the field existed.
         if self.initial_weights is None:
             del content["initial_weights"]
+        if self.initialization == "Default":
+            del content["initialization"]
         for name in OptimizerConfig.ADDED:
             if not getattr(self.optimizer, name):
                 del content["optimizer"][name]
@@ -157,6 +170,33 @@ class ParameterCounts(Report):
         return self.body_active + self.head
 
 
+class AttentionShape(Report):
+    """What attention scores cost: per layer, all heads' query and value widths together."""
+
+    layers: int = Field(ge=1)
+    query_width: int = Field(ge=1)
+    """heads * width of a query head."""
+    value_width: int = Field(ge=1)
+    window: int | None = Field(default=None, ge=1)
+    """Tokens a query looks back, itself included; None: all."""
+
+    @property
+    def pair_flops(self) -> float:
+        """Training FLOPs of one pair of query and key in all layers.
+
+        2 * (query width + value width) per layer forward, twice that backward.
+        """
+        return 6.0 * self.layers * (self.query_width + self.value_width)
+
+    def flops_per_token(self, sequence_length: int) -> float:
+        """Training FLOPs of the scores and their product with the values, under the causal mask: mean over the
+        tokens of a sequence, of which the last sees the most."""
+        window = min(self.window or sequence_length, sequence_length)
+        ramp = window * (window + 1) / 2
+        mean_context = (ramp + (sequence_length - window) * window) / sequence_length
+        return self.pair_flops * mean_context
+
+
 class DomainLoss(Report):
     """Validation loss of one domain, nats per token."""
 
@@ -194,6 +234,8 @@ class TimeConstants(Report):
     second_moment_tokens: PositiveFinite | None = None
     weight_decay_tokens: PositiveFinite | None = None
     """Of the weights, at the peak learning rate."""
+    momentum_tokens: PositiveFinite | None = None
+    """Of Muon's momentum."""
 
 
 class PointProgress(Report):
@@ -220,6 +262,8 @@ class PointResult(Report):
     wanted_tokens: Tokens
     steps: int = Field(ge=0)
     parameters: ParameterCounts
+    attention: AttentionShape | None = None
+    """None: an older trainer did not state it, or the family's attention is not known."""
     bytes_per_token: PositiveFinite
     """UTF-8 bytes per token of the mixture-weighted validation text."""
     diverged_at_tokens: Tokens | None = None

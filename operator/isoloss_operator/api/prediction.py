@@ -50,7 +50,8 @@ class PredictionBudget(ApiType):
     )
 
     flops: Decimal | None = None
-    """Planned compute of the continued pre-training, counted as 6 * active parameters * tokens."""
+    """Planned compute of the continued pre-training, counted as 6 * active parameters * tokens, or with
+    attention where the sweep's fit.flops says so."""
     tokens: PositiveTokens | None = None
     """Planned tokens, converted to FLOPs with the target's active parameters."""
 

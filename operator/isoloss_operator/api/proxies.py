@@ -88,6 +88,9 @@ class Model(ApiType):
     like: Like | None = None
     """A proxy derived from a checkpoint: the same family, head sizes, aspect ratio, vocabulary and
     expert layout, smaller in width and depth. `isoloss plan` prints its size."""
+    qk_norm: bool = False
+    """Normalise the queries and keys of every head. For llama: the model is then a Qwen3 of the same
+    shape. Qwen3 has it anyway, and other families do not have it."""
 
 
 def _ascends(values: Sequence[float]) -> bool:

@@ -29,8 +29,13 @@ MAX_POINTS = 10_000
 
 
 class Optimizer(ApiType):
-    """AdamW."""
+    """AdamW, or Muon with AdamW for what is no matrix of a layer."""
 
+    algorithm: Literal["AdamW", "Muon"] = "AdamW"
+    """AdamW, or Muon: matrices of the layers move by their orthogonalised momentum, embeddings, head, norms
+    and biases by AdamW, at one learning rate. Laws hold for the algorithm that they were fitted with."""
+    momentum: Fraction = "0.95"
+    """Decay rate of Muon's momentum. AdamW does not use it."""
     beta1: Fraction = "0.9"
     """Decay rate of the first moment."""
     beta2: Fraction = "0.999"
@@ -41,8 +46,10 @@ class Optimizer(ApiType):
     """Decoupled weight decay."""
     gradient_clip: Decimal = "1.0"
     """Maximum norm of the gradient."""
-    warmup_tokens: NonNegativeTokens = 0
-    """Length of the linear learning-rate warm-up in tokens, the same for every batch size."""
+    warmup_tokens: NonNegativeTokens | None = None
+    """Length of the linear learning-rate warm-up in tokens, the same for every batch size. When absent, each
+    size warms up over as many tokens as it has active parameters, at most just under half of
+    evaluation.firstTokens, so that every evaluation is fitted: `isoloss plan` prints the number. 0: none."""
     second_moment_tokens: NonNegativeTokens = 0
     """Time constant of the second moment in tokens, in place of beta2, so that it is the same at every
     batch size. 0 means beta2 applies."""
@@ -83,6 +90,9 @@ class Training(ApiType):
     """Precision of the matrix products. Weights and moments are always float32. Immutable."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
     """Seed of initialisation and data order. Immutable."""
+    initialization: Annotated[Literal["Default", "DepthScaled"], IDENTITY] = "Default"
+    """Random weights at the start: as transformers initialises the family, or with the output projections
+    of attention and feed-forward layers divided by sqrt(2 * layers). Immutable."""
     additional_seeds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)
     ] = ()
@@ -110,6 +120,10 @@ class Fit(ApiType):
     """Which loss is fitted: that of the averaged or of the raw weights."""
     irreducible_loss: IrreducibleLoss | None = None
     """Irreducible loss L0 in nats per token. Fitted when absent."""
+    flops: Literal["SixND", "WithAttention"] = "SixND"
+    """How the laws count compute: 6 * active parameters * tokens, or that and the scores of attention under
+    the causal mask, as executed. Predictions count a budget in the same way. Plans, budgets and spent
+    FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
     """Form of the hyperparameter laws."""
 
@@ -212,9 +226,10 @@ class ScalingSweepSpec(ApiType):
             ),
         ),
         Rule(
-            "self.proxies.all(p, self.optimizer.warmupTokens < p.tokens)",
+            "!has(self.optimizer.warmupTokens)"
+            " || self.proxies.all(p, self.optimizer.warmupTokens < p.tokens)",
             "optimizer.warmupTokens must be less than every proxy's tokens",
-            lambda spec: all(spec.optimizer.warmup_tokens < p.tokens for p in spec.proxies),
+            lambda spec: all((spec.optimizer.warmup_tokens or 0) < p.tokens for p in spec.proxies),
         ),
         Rule(
             "self.proxies.all(p, self.evaluation.firstTokens < p.tokens)",

@@ -17,6 +17,7 @@ from isoloss.laws import (
     Route,
     predict,
 )
+from isoloss.runs import training_flops_per_token
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
@@ -34,7 +35,7 @@ def predicted(
 ) -> Prediction | Finding:
     """The answer, or why there is none. `result` is the measured loss, None where the spec states it."""
     try:
-        outcome = predict(laws, _query(spec, sweep, result))
+        outcome = predict(laws, _query(laws, spec, sweep, result))
     except ValueError as error:
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
@@ -47,7 +48,10 @@ def predicted(
 
 
 def _query(
-    spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec, result: EvaluationResult | None
+    laws: Laws,
+    spec: HyperparamPredictionSpec,
+    sweep: ScalingSweepSpec,
+    result: EvaluationResult | None,
 ) -> PredictionQuery:
     budget = spec.budget
     return PredictionQuery(
@@ -56,12 +60,27 @@ def _query(
         cpt_flops=float(budget.flops) if budget.flops else None,
         cpt_tokens=float(budget.tokens) if budget.tokens else None,
         params=target_parameters(spec, result),
+        flops_per_token=_target_flops(laws, spec, sweep, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
         # For another sequence length the batch size is rounded once it is in the target's sequences.
         round_to=spec.batch_size_multiple_of if _same_length(spec, sweep) else 1,
         max_extrapolation=float(spec.max_extrapolation),
         sequence_length=sweep.data.sequence_length,
     )
+
+
+def _target_flops(
+    laws: Laws,
+    spec: HyperparamPredictionSpec,
+    sweep: ScalingSweepSpec,
+    result: EvaluationResult | None,
+) -> float | None:
+    """FLOPs per token of the target as the laws count them; None where they follow from its parameters, or
+    its attention is not known."""
+    if laws.flops_convention != "WithAttention" or result is None or result.attention is None:
+        return None
+    length = target_length(spec, sweep)
+    return training_flops_per_token(result.parameters, result.attention, length)
 
 
 def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> int:

@@ -40,7 +40,11 @@ def fit_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord], *, final:
         [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back]
         for r in done_records(records)
     ]
-    return content_key([done, spec.fit.model_dump(mode="json"), final])
+    fit = spec.fit.model_dump(mode="json")
+    if spec.fit.flops == "SixND":
+        # As before the field existed: fits that are there need not be made again.
+        del fit["flops"]
+    return content_key([done, fit, final])
 
 
 def fit_request(
@@ -66,6 +70,7 @@ def fit_request(
         points=tuple(_fit_point(record, points[record.key]) for record in done),
         options=fit_options(spec),
         weights=_weights(spec),
+        flops=spec.fit.flops,
         provisional=not final,
         ledger_sha256=ledger.digest,
         laws_path=layout.sweep_laws(observed.name, observed.uid),
@@ -81,7 +86,8 @@ def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, fin
     """
     if running.inputs == inputs:
         return False
-    is_as_asked = (running.options, running.weights) == (fit_options(spec), _weights(spec))
+    asked = (fit_options(spec), _weights(spec), spec.fit.flops)
+    is_as_asked = (running.options, running.weights, running.flops) == asked
     return final or not running.provisional or not is_as_asked
 
 

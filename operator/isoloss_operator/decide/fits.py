@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from isoloss_contract.records import PointConfig
 
 if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
-    from isoloss.laws import FitOptions, Laws
+    from isoloss.laws import FitOptions, FlopsConvention, Laws
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class FitRequest:
     laws_path: str
     report_path: str
     missing: tuple[MissingPoint, ...] = ()
+    flops: FlopsConvention = "SixND"
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,9 @@ def answered(
         learning_rate=interval_status(prediction.learning_rate, learning_rate),
         batch_size=interval_status(prediction.batch_size, batch_size),
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
-        search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
+        search_cost=search_cost_status(
+            sweep, reference.status, prediction.as_six_nd(prediction.cpt_flops)
+        ),
         extrapolation=ExtrapolationStatus(
             compute_factor=precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
@@ -165,7 +167,7 @@ def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
 def search_cost_status(
     spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
 ) -> SearchCostStatus | None:
-    """The sweep beside a search on the target with the planned budget; None: one is unknown."""
+    """The sweep beside a search on the target with the planned budget, both as 6 N D; None: one is unknown."""
     try:
         cost = search_cost(
             sweep_flops=float(status.get("plannedFlops", "")),
@@ -191,7 +193,8 @@ def second_opinions(
         for name, point in sorted(prediction.routes.items())
         if name != prediction.route
     ]
-    published, _ = published_opinions(total_flops=prediction.total_flops.value, params=params)
+    total = prediction.as_six_nd(prediction.total_flops.value)
+    published, _ = published_opinions(total_flops=total, params=params)
     opinions += [
         VariantStatus(
             name=opinion.name,

@@ -14,7 +14,7 @@ from isoloss.laws import Laws, Run, fit_laws
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
-from isoloss_contract.records import PointResult
+from isoloss_contract.records import AttentionShape, PointResult
 from isoloss_contract.store import (
     BadRecord,
     Circuit,
@@ -27,6 +27,7 @@ from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome, FitPoint
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
+from isoloss_operator.planning.parameters import attention_shape
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
 
@@ -121,12 +122,21 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
             finished=True,
+            attention=_attention(job, point, result),
+            flops=job.request.flops,
             tokenizer=job.tokenizer,
         )
     except NotFound as error:
         return Unreadable(point.key, str(error), missing=True)
     except (BadRecord, BadTrajectory) as error:
         return Unreadable(point.key, str(error))
+
+
+def _attention(job: FitJob, point: FitPoint, result: PointResult) -> AttentionShape | None:
+    if job.request.flops == "SixND":
+        return None
+    # Results of older trainers do not state it.
+    return result.attention or attention_shape(point.config.model)
 
 
 def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
@@ -194,6 +204,7 @@ def _facts(job: FitJob, runs: list[Run]) -> dict[str, str]:
     return {
         "Points": str(len(runs)),
         "Weights": job.request.weights,
+        "FLOPs": job.request.flops,
         "Ledger": f"SHA-256 {job.request.ledger_sha256}",
         "Laws": _laws_uri(job),
     }

@@ -154,6 +154,18 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Raw and averaged losses, or other kinds, are mixed.",
         "Give one kind of loss.",
     ),
+    Refused.MIXED_OPTIMIZERS: (
+        "Runs of several optimizers have best settings of their own.",
+        "Fit one optimizer at a time.",
+    ),
+    Refused.MIXED_FLOPS_CONVENTIONS: (
+        "Compute is counted with attention in some runs and without in others.",
+        "Count all runs alike.",
+    ),
+    Refused.TARGET_FLOPS_UNKNOWN: (
+        "The laws count attention, and what attention takes in the target is unknown.",
+        "Give a `checkpoint`, leave out `targetParameters` and give `budget.flops`, or fit with `fit.flops: SixND`.",
+    ),
     Refused.DUPLICATED_RUN: (
         "Two runs of one configuration disagree in a way that seeds do not explain.",
         "Remove one of the two that the message names.",

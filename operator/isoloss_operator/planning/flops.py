@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from isoloss_contract.records import ParameterCounts
-from isoloss_operator.planning.parameters import AttentionShape, attention_shape, parameter_counts
+from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 
 
 class Convention(StrEnum):
@@ -50,24 +50,15 @@ class TokenFlops:
 def token_flops(config: Mapping[str, Any], sequence_length: int) -> TokenFlops:
     """Training FLOPs per token of the model behind a transformers config.
 
-    A matrix parameter costs 2 FLOPs forward and 4 backward; a pair of query and key costs
-    2 * (query width + value width) per layer forward and twice that backward. Raises UnsupportedModel.
+    A matrix parameter costs 2 FLOPs forward and 4 backward. Raises UnsupportedModel.
     """
     counts, shape = parameter_counts(config), attention_shape(config)
-    pair = 6.0 * shape.layers * (shape.query_width + shape.value_width)
     return TokenFlops(
         body=6.0 * counts.body_active,
         head=6.0 * counts.head,
-        attention_causal=pair * _mean_context(shape, sequence_length),
-        attention_full=pair * sequence_length,
+        attention_causal=shape.flops_per_token(sequence_length),
+        attention_full=shape.pair_flops * sequence_length,
     )
-
-
-def _mean_context(shape: AttentionShape, sequence_length: int) -> float:
-    """Mean number of tokens that a query sees, itself included."""
-    window = min(shape.window or sequence_length, sequence_length)
-    ramp = window * (window + 1) / 2
-    return (ramp + (sequence_length - window) * window) / sequence_length
 
 
 def six_nd(parameters: ParameterCounts, tokens: float) -> float:

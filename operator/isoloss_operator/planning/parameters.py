@@ -10,20 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoloss_contract.records import ParameterCounts
+from isoloss_contract.records import AttentionShape, ParameterCounts
 from isoloss_operator.planning.architectures import ConfigReader, UnsupportedModel, model_type
-
-
-@dataclass(frozen=True)
-class AttentionShape:
-    """What attention scores cost: per layer, all heads' query and value widths together."""
-
-    layers: int
-    query_width: int
-    """heads * width of a query head."""
-    value_width: int
-    window: int | None = None
-    """Tokens a query looks back, itself included; None: all."""
 
 
 def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
@@ -57,10 +45,21 @@ def attention_shape(config: Mapping[str, Any]) -> AttentionShape:
     layers, heads = shape.count("num_hidden_layers"), shape.count("num_attention_heads")
     if kind == "deepseek_v3":
         query = shape.count("qk_nope_head_dim") + shape.count("qk_rope_head_dim")
-        return AttentionShape(layers, heads * query, heads * shape.count("v_head_dim"))
+        value = shape.count("v_head_dim")
+        return AttentionShape(layers=layers, query_width=heads * query, value_width=heads * value)
     width = heads * _head_dim(shape, kind)
-    window = config.get("sliding_window") if kind in ("mistral", "mixtral") else None
-    return AttentionShape(layers, width, width, window if isinstance(window, int) else None)
+    window = config.get("sliding_window", _DEFAULT_WINDOW.get(kind)) if kind in _WINDOWED else None
+    return AttentionShape(
+        layers=layers,
+        query_width=width,
+        value_width=width,
+        window=window if isinstance(window, int) else None,
+    )
+
+
+_WINDOWED = ("mistral", "mixtral")
+_DEFAULT_WINDOW = {"mistral": 4096}
+"""transformers' sliding_window where a config leaves it out; null means none."""
 
 
 @dataclass(frozen=True)

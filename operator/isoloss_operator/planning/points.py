@@ -17,6 +17,7 @@ from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import (
     DataManifest,
     EvaluationConfig,
+    OptimizerConfig,
     ParameterCounts,
     PointConfig,
     content_key,
@@ -25,6 +26,7 @@ from isoloss_operator.api import Grid, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
+from isoloss_operator.planning.warmup import warmup_tokens
 
 MAX_JOB_NAME = 63
 """A Job's name is also a label of its pods, of at most 63 characters."""
@@ -41,6 +43,7 @@ class PlannedProxy:
     """Wanted per point, as in the spec."""
     model: dict[str, Any]
     parameters: ParameterCounts
+    warmup_tokens: int
     base: PointConfig | None
     """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
@@ -160,13 +163,18 @@ def _planned_proxy(
 ) -> PlannedProxy:
     proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
+    parameters = parameter_counts(model)
+    optimizer = optimizer_config(spec.optimizer, warmup_tokens(spec, parameters))
     return PlannedProxy(
         index=index,
         name=proxy.name,
         tokens=proxy.tokens,
         model=model,
-        parameters=parameter_counts(model),
-        base=_base_config(spec, spec.grid_of(proxy), model, manifest) if manifest else None,
+        parameters=parameters,
+        warmup_tokens=optimizer.warmup_tokens,
+        base=_base_config(spec, spec.grid_of(proxy), model, optimizer, manifest)
+        if manifest
+        else None,
         pod_template=proxy.pod_template,
         template_digest=template_digest(spec, proxy.pod_template),
     )
@@ -188,14 +196,18 @@ PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Flo
 
 
 def _base_config(
-    spec: ScalingSweepSpec, grid: Grid, model: dict[str, Any], manifest: DataManifest
+    spec: ScalingSweepSpec,
+    grid: Grid,
+    model: dict[str, Any],
+    optimizer: OptimizerConfig,
+    manifest: DataManifest,
 ) -> PointConfig:
     evaluation = spec.evaluation
     return PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
         model=model,
-        optimizer=optimizer_config(spec.optimizer),
+        optimizer=optimizer,
         learning_rate=float(grid.learning_rates[0]),
         batch_size=grid.batch_sizes[0],
         sequence_length=spec.data.sequence_length,
@@ -206,6 +218,7 @@ def _base_config(
             sequences_per_domain=spec.data.validation.sequences_per_domain,
             averaging_tokens=evaluation.averaging_tokens,
         ),
+        initialization=spec.training.initialization,
         precision=PRECISIONS[spec.training.precision],
     )
 

@@ -28,6 +28,7 @@ from isoloss_operator.planning.architectures import UnsupportedModel, unknown_ke
 from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
+from isoloss_operator.planning.qk_norm import with_qk_norm
 
 MAX_ERRORS = 10
 """Errors in one message."""
@@ -119,8 +120,10 @@ def with_derived_proxies(
             proxies.append(proxy)
             continue
         try:
-            model = Model(config=_derived_config(like, configs.get(like.checkpoint)))
+            config = _derived_config(like, configs.get(like.checkpoint))
+            model = Model(config=config, qk_norm=proxy.model.qk_norm)
             proxies.append(proxy.model_copy(update={"model": model}))
+            errors += _qk_norm_errors(model, f"spec.proxies[{index}].model")
         except NoDerivedProxy as error:
             field = f"spec.proxies[{index}].model.like.{error.field}"
             errors.append(SpecError(field, error.message))
@@ -159,16 +162,21 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
     )
 
 
-def optimizer_config(optimizer: Optimizer) -> OptimizerConfig:
-    """The trainer's optimizer settings. Raises InvalidSpec where a value is out of range."""
+def optimizer_config(optimizer: Optimizer, warmup_tokens: int) -> OptimizerConfig:
+    """The trainer's optimizer settings with a size's warm-up (warmup.py).
+
+    Raises InvalidSpec where a value is out of range.
+    """
     try:
         return OptimizerConfig(
+            name=optimizer.algorithm,
+            momentum=float(optimizer.momentum) if optimizer.algorithm == "Muon" else 0.0,
             beta1=float(optimizer.beta1),
             beta2=float(optimizer.beta2),
             epsilon=float(optimizer.epsilon),
             weight_decay=float(optimizer.weight_decay),
             gradient_clip=float(optimizer.gradient_clip),
-            warmup_tokens=optimizer.warmup_tokens,
+            warmup_tokens=warmup_tokens,
             schedule=optimizer.schedule,
             second_moment_tokens=optimizer.second_moment_tokens,
             weight_decay_tokens=optimizer.weight_decay_tokens,
@@ -186,6 +194,13 @@ def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[
 
     Raises UnsupportedModel.
     """
+    config = _config_without_options(model, tokenizer_vocabulary)
+    return with_qk_norm(config) if model.qk_norm else config
+
+
+def _config_without_options(
+    model: Model, tokenizer_vocabulary: int | None = None
+) -> dict[str, Any]:
     if model.preset is not None:
         return preset_config(model.preset, tokenizer_vocabulary)
     if model.config is None:
@@ -256,7 +271,7 @@ def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
 def _model_errors(model: Model, field: str) -> list[SpecError]:
     part = f"{field}.config" if model.config is not None else field
     try:
-        config = model_config(model)
+        config = _config_without_options(model)
         errors = [SpecError(f"{part}.{key}", text) for key, text in unknown_keys(config).items()]
         parameter_counts(config)
     except UnsupportedModel as error:
@@ -266,7 +281,16 @@ def _model_errors(model: Model, field: str) -> list[SpecError]:
         errors.append(
             SpecError(f"{part}.max_position_embeddings", "must be set, a positive integer")
         )
-    return errors
+    return errors or _qk_norm_errors(model, field)
+
+
+def _qk_norm_errors(model: Model, field: str) -> list[SpecError]:
+    """Of a model whose config is sound without its options."""
+    try:
+        model_config(model)
+    except UnsupportedModel as error:
+        return [SpecError(f"{field}.{error.field}", error.message)]
+    return []
 
 
 def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
@@ -287,13 +311,14 @@ def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
 
 
 def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
-    if proxy.tokens > WARMUP_MULTIPLE * spec.optimizer.warmup_tokens:
+    given = spec.optimizer.warmup_tokens
+    if given is None or proxy.tokens > WARMUP_MULTIPLE * given:
         return []
     return [
         SpecError(
             f"{field}.tokens",
             f"must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens "
-            f"({spec.optimizer.warmup_tokens}): "
+            f"({given}): "
             "earlier evaluations are not fitted",
         )
     ]
@@ -301,7 +326,7 @@ def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[Spe
 
 def _optimizer_errors(optimizer: Optimizer) -> tuple[SpecError, ...]:
     try:
-        optimizer_config(optimizer)
+        optimizer_config(optimizer, optimizer.warmup_tokens or 0)
     except InvalidSpec as error:
         return error.errors
     return ()

@@ -61,6 +61,17 @@ def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path:
     assert "--runs" in ended.document["error"]["message"]
 
 
+def test_a_plan_says_how_long_each_size_warms_up(isoloss: Isoloss, tmp_path: Path) -> None:
+    """Given: one number; absent: a number of each size, here the early first evaluation's."""
+    assert "warms up over 500M tokens" in isoloss("plan", EXAMPLE).out
+    derived = EXAMPLE.read_text().replace(
+        "optimizer:\n    warmupTokens: 500000000", "evaluation:\n    firstTokens: 600000000"
+    )
+    path = tmp_path / "sweep.yaml"
+    path.write_text(derived)
+    assert "dense-100m 187M, dense-500m 300M" in isoloss("plan", path).out
+
+
 def test_a_plan_counts_points_tokens_flops_and_hours(isoloss: Isoloss) -> None:
     """Two sizes of nine points each, 20 and 40 billion tokens a point."""
     ended = isoloss("plan", EXAMPLE, "--json")
@@ -70,6 +81,7 @@ def test_a_plan_counts_points_tokens_flops_and_hours(isoloss: Isoloss) -> None:
     assert document["tokens"] == pytest.approx(9 * (20e9 + 40e9), rel=1e-3)
     for size in document["sizes"]:
         assert size["flops"] == pytest.approx(6 * size["params"] * size["tokens"])
+        assert size["warmup_tokens"] == 500_000_000  # as the manifest says
         assert size["executed_flops"] > size["flops"]
     assert document["flops_convention"] == "6ND"
     assert document["saving"] is None

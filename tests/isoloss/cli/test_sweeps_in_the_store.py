@@ -10,6 +10,7 @@ import pytest
 from isoloss.laws import fit_laws, laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
+from isoloss_contract.records import AttentionShape, PointResult
 from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_runs
@@ -43,6 +44,24 @@ def test_raw_weights_are_read_when_asked_for(store: Store) -> None:
     write_sweep(store)
     run = sweep_runs(open_sweep(store.uri), "raw").runs[0]
     assert run.losses.tolist() == pytest.approx((planted_runs()[0].losses + 0.01).tolist())
+
+
+def test_compute_is_counted_with_attention_where_results_state_it(
+    isoloss: Isoloss, store: Store
+) -> None:
+    """Those of older trainers do not, and are named."""
+    write_sweep(store)
+    ended = isoloss("fit", store.uri, "--flops", "WithAttention")
+    assert ended.code == 2
+    assert "does not state the shape of its attention" in ended.err
+    for path in (Path(store.uri.removeprefix("file://")) / "points").glob("*/result.json"):
+        result = PointResult.model_validate_json(path.read_text())
+        shape = AttentionShape(layers=4, query_width=256, value_width=256)
+        path.write_text(result.model_copy(update={"attention": shape}).model_dump_json())
+    document = isoloss("fit", store.uri, "--flops", "WithAttention", "--json").document
+    assert (document["flops_convention"], document["optimizer"]) == ("WithAttention", "AdamW")
+    plain = isoloss("fit", store.uri, "--json").document
+    assert document["optima"][0]["flops"] > plain["optima"][0]["flops"]
 
 
 def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, store: Store) -> None:

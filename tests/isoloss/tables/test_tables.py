@@ -45,6 +45,23 @@ def test_a_good_table_gives_its_runs() -> None:
     assert table.warnings == ()
 
 
+def test_the_optimizer_of_each_run_is_read() -> None:
+    cells = ["AdamW"] * 3 + ["Muon"] * (len(good_rows()) - 3)
+    table = parse_table(with_column("optimizer", cells), "runs.csv")
+    assert [run.optimizer for run in table.runs] == ["AdamW", "Muon"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"), [("Muon", "has 'Muon' here and 'AdamW' in row"), ("", "no name")]
+)
+def test_a_run_has_one_optimizer(cell: str, says: str) -> None:
+    cells = ["AdamW"] * len(good_rows())
+    cells[1] = cell
+    with pytest.raises(BadTable, match=says) as refusal:
+        parse_table(with_column("optimizer", cells), "runs.csv")
+    assert refusal.value.column == "optimizer"
+
+
 def test_rows_may_come_in_any_order() -> None:
     rows = good_rows()
     table = parse_table(as_csv(rows[::-1]), "runs.csv")

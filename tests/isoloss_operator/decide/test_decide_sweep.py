@@ -14,7 +14,7 @@ import pytest
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger, PointState
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
-from isoloss_contract.records import ExitCode, Outcome
+from isoloss_contract.records import ExitCode, Outcome, content_key
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
@@ -78,6 +78,19 @@ def all_done(**changes: Any) -> ObservedSweep:
     """Every point has its result in the ledger."""
     world = observed(results={p.key: result(p) for p in POINTS})
     return known(world, results={}, **changes)
+
+
+def test_fits_from_before_the_convention_of_flops_are_not_made_again() -> None:
+    """At its default the field is no part of what a fit depends on; otherwise it is."""
+    world = all_done()
+    assert isinstance(world.ledger, Ledger)
+    spec, records = spec_of(world), world.ledger.points
+    done = [[r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back] for r in records]
+    fit = spec.fit.model_dump(mode="json", exclude={"flops"})
+    assert fit_inputs(spec, records, final=True) == content_key([done, fit, True])
+    counted = spec.fit.model_copy(update={"flops": "WithAttention"})
+    other = fit_inputs(spec.model_copy(update={"fit": counted}), records, final=True)
+    assert other != fit_inputs(spec, records, final=True)
 
 
 def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:

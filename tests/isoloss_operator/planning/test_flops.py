@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isoloss_operator.planning.flops import Convention, six_nd, token_flops, whole_steps
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.presets import preset_config
 
 
@@ -34,6 +34,13 @@ def test_a_sliding_window_bounds_what_a_query_sees() -> None:
     config = {**preset_config("dense-tiny"), "model_type": "mistral", "sliding_window": 2}
     flops = token_flops(config, 4)
     assert flops.attention_causal / flops.attention_full == pytest.approx(7 / 16)
+
+
+def test_a_mistral_has_the_window_that_transformers_gives_it() -> None:
+    """4096 where the configuration leaves it out; null means none."""
+    config = {**preset_config("dense-tiny"), "model_type": "mistral"}
+    assert attention_shape(config).window == 4096
+    assert attention_shape({**config, "sliding_window": None}).window is None
 
 
 def test_six_nd_counts_the_head_and_not_the_look_up() -> None:

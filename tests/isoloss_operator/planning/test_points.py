@@ -41,8 +41,8 @@ def spec_errors(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
     return {}
 
 
-def with_model(config: dict[str, Any], tokens: int = 1_000_000) -> dict[str, Any]:
-    proxy = {"name": "own", "model": {"config": config}, "tokens": tokens}
+def with_model(config: dict[str, Any], **options: Any) -> dict[str, Any]:
+    proxy = {"name": "own", "model": {"config": config, **options}, "tokens": 1_000_000}
     return sweep_spec(proxies=[proxy])
 
 
@@ -86,6 +86,8 @@ def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> No
         {"optimizer": {"weightDecay": "0.1"}},
         {"training": {"seed": 1}},
         {"training": {"precision": "Float32"}},
+        {"training": {"initialization": "DepthScaled"}},
+        {"optimizer": {"algorithm": "Muon"}},
         {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
     ],
 )
@@ -244,6 +246,16 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             "use one",
         ),
         (
+            with_model({**OWN, "model_type": "qwen3"}, qkNorm=True),
+            "spec.proxies[0].model.qkNorm",
+            "qwen3 has QK-norm of its own: leave qkNorm out",
+        ),
+        (
+            with_model({**OWN, "model_type": "mistral"}, qkNorm=True),
+            "spec.proxies[0].model.qkNorm",
+            "is possible for llama only, not for mistral",
+        ),
+        (
             with_model({k: v for k, v in OWN.items() if k != "max_position_embeddings"}),
             "spec.proxies[0].model.config.max_position_embeddings",
             "must be set",
@@ -301,6 +313,41 @@ def test_repetition_of_the_corpus_is_known() -> None:
 def test_warm_up_is_left_out_as_the_runs_leave_it_out() -> None:
     """One number, stated where it is needed without the law engine."""
     assert WARMUP_MULTIPLE == runs.WARMUP_MULTIPLE
+
+
+def warmups(**changes: Any) -> dict[str, int]:
+    """Warm-up of each size of the toy sweep, as its points' configurations have it."""
+    return {p.proxy.name: p.config.optimizer.warmup_tokens for p in points(sweep_spec(**changes))}
+
+
+def test_without_a_warm_up_each_size_gets_its_parameters_in_tokens() -> None:
+    """Where its first evaluation is late enough."""
+    found = warmups(evaluation={"firstTokens": 900_000})
+    parameters = {p.proxy.name: p.proxy.parameters.active for p in points()}
+    assert found["tiny"] == parameters["tiny"]
+    assert found == {name: min(count, 449_999) for name, count in parameters.items()}
+
+
+def test_the_default_warm_up_leaves_every_evaluation_fitted() -> None:
+    """Evaluations count beyond twice the warm-up, and the first may be exactly at firstTokens."""
+    assert warmups() == {"tiny": 4_999, "small": 4_999}
+    assert WARMUP_MULTIPLE * 4_999 < 10_000
+
+
+def test_no_warm_up_and_a_given_one_stay_what_they_are() -> None:
+    """0 is a number like any other."""
+    assert set(warmups(optimizer={"warmupTokens": 0}).values()) == {0}
+    assert set(warmups(optimizer={"warmupTokens": 700}).values()) == {700}
+    given = points(sweep_spec(optimizer={"warmupTokens": 4_999}))
+    assert [p.key for p in given] == [p.key for p in points()]
+
+
+def test_the_momentum_is_muons_alone() -> None:
+    """With AdamW it changes nothing, and thus no key."""
+    plain, given = points(), points(sweep_spec(optimizer={"momentum": "0.9"}))
+    assert [p.key for p in given] == [p.key for p in plain]
+    muon = points(sweep_spec(optimizer={"algorithm": "Muon"}))[0].config.optimizer
+    assert (muon.name, muon.momentum) == ("Muon", 0.95)
 
 
 def test_the_template_digest_covers_template_and_secret() -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
@@ -33,6 +34,8 @@ from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit, read_runs
 from isoloss_operator.fitting.fitter import run_in_process
+from isoloss_operator.planning.parameters import attention_shape
+from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.laws_check import LawsCheck
@@ -216,6 +219,28 @@ def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
     assert outcome.laws is not None
     assert len(found.laws.contours) == len(outcome.laws.contours) > 0
     assert hashlib.sha256((tmp_path / LAWS).read_bytes()).hexdigest() == outcome.laws_sha256
+
+
+def test_a_fit_counts_attention_where_it_is_asked_to(tmp_path: Path) -> None:
+    """Of results that do not state its shape, from the points' configurations."""
+    plain = job(tmp_path)
+    model = preset_config("dense-tiny")
+    points = tuple(
+        replace(point, config=point.config.model_copy(update={"model": model}))
+        for point in plain.request.points
+    )
+    asked = replace(plain, request=replace(plain.request, points=points, flops="WithAttention"))
+    for before, run in zip(
+        read_runs(Store(plain.store_uri), plain),
+        read_runs(Store(plain.store_uri), asked),
+        strict=True,
+    ):
+        assert isinstance(before, Run)
+        assert isinstance(run, Run)
+        assert (before.flops_convention, run.flops_convention) == ("SixND", "WithAttention")
+        assert before.flops_per_token == 6 * before.params
+        scores = attention_shape(model).flops_per_token(run.sequence_length)
+        assert run.flops_per_token == pytest.approx(6 * run.params + scores)
 
 
 @pytest.mark.parametrize("file", ["laws.json", "fit.json"])

@@ -28,6 +28,7 @@ from isoloss.laws.answer.routes import (
     flops_per_token,
     loss_curve,
     route_answers,
+    six_nd_share,
     target_loss,
     target_of,
 )
@@ -159,6 +160,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         interval_level=level,
         provisional=laws.status == "provisional",
         warnings=warnings,
+        six_nd_share=six_nd_share(laws, query),
     )
 
 

@@ -21,7 +21,7 @@ class PredictionQuery:
     params: float | None = None
     """Active parameters of the target, counted as in the laws."""
     flops_per_token: float | None = None
-    """Of the target; None: as the laws' runs per parameter, 6 * params by default."""
+    """Of the target, counted as in the laws; None: as the laws' runs per parameter, 6 * params by default."""
     pretraining_tokens: float | None = None
     """For variant B."""
     composition_error: tuple[float, float] | None = None
@@ -86,6 +86,14 @@ class Prediction:
     interval_level: float
     provisional: bool
     warnings: tuple[str, ...] = ()
+    six_nd_share: float | None = 1.0
+    """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
+
+    def as_six_nd(self, flops: float | None) -> float | None:
+        """FLOPs of the target as 6 N D, for comparisons with what is counted so; None: unknown."""
+        if flops is None or self.six_nd_share is None:
+            return None
+        return flops * self.six_nd_share
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,16 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
                 {"checkpoint": str(query.tokenizer), "laws": str(laws.tokenizer)},
             )
         )
+    if _needs_target_flops(laws, query):
+        refusals.append(
+            Refusal(
+                RefusalReason.TARGET_FLOPS_UNKNOWN,
+                "The laws count attention in their FLOPs, which takes another share in every model "
+                f"({laws.surface.flops_per_token_per_param:.3g} FLOPs per token and parameter in the proxies, 6 "
+                "without): give the target's FLOPs per token, counted alike.",
+                {"proxies_flops_per_token_per_param": laws.surface.flops_per_token_per_param},
+            )
+        )
     curve = laws.loss_compute
     if query.total_flops is None and curve.refusal is not None:
         refusals.append(
@@ -75,6 +85,13 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
             )
         )
     return refusals
+
+
+def _needs_target_flops(laws: Laws, query: PredictionQuery) -> bool:
+    """Whether tokens of the target would be turned into FLOPs, or back, by the proxies' ratio."""
+    if laws.flops_convention != "WithAttention" or query.flops_per_token is not None:
+        return False
+    return query.params is not None or query.cpt_tokens is not None
 
 
 def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:

@@ -28,6 +28,15 @@ def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
     return laws.surface.flops_per_token_per_param * query.params
 
 
+def six_nd_share(laws: Laws, query: PredictionQuery) -> float | None:
+    """6ND of the target over its FLOPs as the laws count them; None: unknown."""
+    if laws.flops_convention != "WithAttention":
+        return 1.0
+    if query.params is None or query.flops_per_token is None:
+        return None
+    return 6.0 * query.params / query.flops_per_token
+
+
 def draw_count(laws: Laws) -> int:
     """How many draws every part of the laws has."""
     draws = laws.draws
