@@ -72,7 +72,7 @@ class Reason(StrEnum):
     SEARCHING = "Searching"
     """Every chosen point came as far as it was to; the search decides which train next, and how far."""
     SEARCH_STEP = "SearchStep"
-    """The search chose points to train, pruned some or added some; the message says which and why."""
+    """The search chose points to train, pruned or added some, or is over; the message says which and why."""
     FITTING = "Fitting"
     """All points are done and the laws are being fitted."""
     FINISHED = "Finished"

@@ -42,7 +42,12 @@ from isoloss_operator.decide.sweep_conditions import (
     stated,
     suspension,
 )
-from isoloss_operator.decide.sweep_status import SweepFacts, failed_in_words, numbers_of
+from isoloss_operator.decide.sweep_status import (
+    SweepFacts,
+    failed_in_words,
+    numbers_of,
+    previous_status,
+)
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
 from isoloss_operator.decide.sweep_warnings import warnings_of
 from isoloss_operator.planning.specs import InvalidSpec
@@ -152,12 +157,18 @@ def _with_points(view: PointsView) -> SweepPlan:
         ),
         events=(
             *attempt_events(view.sweep.stored_ledger, view.ledger),
-            *search_events(ledger, step),
+            *search_events(ledger, step, _search_ended(observed)),
             *news,
         ),
         # Jobs of what a step has chosen start once that is in the ledger.
         requeue_after=requeue_after(view) if ledger is recorded else 0.0,
     )
+
+
+def _search_ended(observed: ObservedSweep) -> str:
+    """Why the search was over when the status was last written; empty: it was not."""
+    search = previous_status(observed.status).search
+    return "" if search is None else search.ended
 
 
 def _bad_configuration(view: PointsView) -> Finding | None:

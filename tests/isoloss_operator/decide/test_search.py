@@ -174,6 +174,11 @@ def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
     assert float(search.saved_flops) == pytest.approx(whole - spent, rel=1e-3)
     assert not plan.create
     assert plan.fit is None
+    told = [event.message for event in plan.events if event.reason == "SearchStep"]
+    assert len(told) == 1
+    assert "PrecisionReached" in told[0]
+    world = answered(at_first_rung(), ended="PrecisionReached")
+    assert not decide_sweep(after(world, plan)).events, "it is told once"
 
 
 def test_an_answer_to_another_question_changes_nothing() -> None:

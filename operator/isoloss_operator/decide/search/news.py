@@ -27,10 +27,15 @@ def ended_in_words(step: SearchStep) -> str:
     return f"The search is over ({step.ended}): {ENDINGS.get(step.ended, step.ended)}."
 
 
-def search_events(ledger: Ledger, step: SearchStep | None) -> tuple[Event, ...]:
-    """One event about a step that goes into the ledger; its points are named as there."""
-    if step is None or not step.decisions:
+def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[Event, ...]:
+    """One event about a step: its points, named as in the ledger, or that the search is over.
+
+    `told` is why it ended by the status as observed.
+    """
+    if step is None or (step.ended and step.ended == told):
         return ()
+    if step.ended:
+        return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step)),)
     names = {(r.proxy, r.batch_size, r.learning_rate): r.name for r in ledger.points}
     parts = (
         _part([d for d in step.decisions if kind(d)], words, names)
