@@ -136,7 +136,7 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
     request = job.request
     try:
         step = _search(request, runs)
-        if not runs:  # of a search that begins
+        if step is not None and not runs:  # the search begins
             return replace(failed(request, ""), step=step)
         goes_on = step is not None and not step.ended
         laws = fit_laws(runs, request.options, provisional=request.provisional or goes_on)
