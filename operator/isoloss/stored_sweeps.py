@@ -184,7 +184,7 @@ def _point_run(
             weights=weights,
             bytes_per_token=same_size.bytes_per_token,
             diverged=point.state is PointState.DIVERGED,
-            finished=result is not None,
+            finished=result is not None and not _is_stopped(point),
             attention=same_size.attention,
             flops=flops,
             tokenizer=tokenizer,
@@ -195,6 +195,12 @@ def _point_run(
         return "not started"
     except (StoreError, BadTrajectory) as error:
         raise BadSweep(str(error)) from error
+
+
+def _is_stopped(point: PointRecord) -> bool:
+    """Whether a search stopped it on the way: only a search names tokens."""
+    is_short = point.intent.tokens > 0 and point.trained_for < point.wanted_tokens
+    return is_short and point.state is not PointState.DIVERGED
 
 
 def _trajectory(

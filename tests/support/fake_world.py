@@ -14,13 +14,14 @@ from typing import Any
 
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
-from isoloss_contract.records import ExitCode, PointResult
+from isoloss_contract.records import ExitCode, PointResult, TrainTask
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import sweep_reads
+from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import (
     NOW,
@@ -79,6 +80,7 @@ class FakeWorld:
 
     def __post_init__(self) -> None:
         self.points: dict[str, PlannedPoint] = {point.key: point for point in points(self.spec)}
+        self.tasks: dict[str, TrainTask] = {}
 
     # ----------------------------------------------------------------------------- the operator
 
@@ -153,10 +155,13 @@ class FakeWorld:
             raise Killed
 
     def _create(self, request: JobRequest) -> None:
-        point = self.points[request.labels["isoloss.dev/key"]]
+        point, task = self.points[request.labels["isoloss.dev/key"]], request.task
         assert request.name not in self.jobs, f"{request.name} is there already"
+        assert isinstance(task, TrainTask)
+        self.tasks[request.name] = task
         found = self.results.get(point.key)
-        assert not isinstance(found, PointResult), f"{point.name} is done and starts again"
+        is_done = isinstance(found, PointResult) and found.wanted_tokens >= task.tokens
+        assert not is_done, f"{point.name} is done and starts again"
         busy = [j.key for j in self.jobs.values() if j.holds_a_slot] + self.orphaned
         assert point.key not in busy, f"{point.name} has two pods at work"
         self.jobs[request.name] = job(
@@ -218,11 +223,15 @@ class FakeWorld:
         if self.chance.random() < self.damage:
             self.damaged.add(observed.key)
             self.damages[observed.key] += 1
-        self.results[observed.key] = result(self.points[observed.key])
+        self.results[observed.key] = self._result(self.points[observed.key], self.tasks[name])
         if self.chance.random() < 0.1:  # preempted between result and exit
             self._finish(name, failed=True, pod=_POD["preempted"])
         else:
             self._finish(name, complete=True, pod=None)
+
+    def _result(self, point: PlannedPoint, task: TrainTask) -> PointResult:
+        tokens = whole_steps(task.tokens, point.batch_size, task.point.sequence_length)
+        return result(point, tokens=tokens, wanted_tokens=task.tokens)
 
     def _finish(self, name: str, **changes: Any) -> None:
         lingering = int(self.chance.random() < 0.3)  # a pod that still terminates

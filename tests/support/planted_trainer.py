@@ -243,7 +243,7 @@ def counts(model: Json) -> Json:
 
 
 def train(task: Json) -> None:
-    """Walk through the trajectory in STEPS steps, resuming where an earlier attempt stopped."""
+    """Walk through the trajectory in STEPS steps, resuming where an earlier attempt stopped or ended."""
     point, store = task["point"], Store(task["store_uri"])
     key = point_key(point)
     folder = f"points/{key}"
@@ -251,20 +251,24 @@ def train(task: Json) -> None:
     result = store.get(f"{folder}/result.json")
     if result is not None and json.loads(result)["wanted_tokens"] >= wanted:
         return
-    start = json.loads(store.get(f"{folder}/checkpoints/latest.json") or b'{"step": 0}')["step"]
+    start = json.loads(store.get(f"{folder}/checkpoints/latest.json") or b'{"tokens": 0}')[
+        "tokens"
+    ]
     about = {"key": key, "from": start, **task["claimant"]}
     leave_trace("start", about)
     pause = float(os.environ.get("PLANTED_SECONDS", "0.02")) / STEPS
-    for step in range(start, STEPS):
+    for step in range(STEPS):
+        tokens = wanted * step // STEPS
+        if tokens < start:
+            continue
         if interrupted:
-            checkpoint = json.dumps({"step": step}).encode()
-            store.put(f"{folder}/checkpoints/latest.json", checkpoint)
-            leave_trace("interrupted", about)
+            save_checkpoint(store, folder, tokens)
+            leave_trace("interrupted", {**about, "tokens": tokens})
             end(INTERRUPTED, "Interrupted", "asked to stop")
         progress = {
             "key": key,
             "claimant": task["claimant"],
-            "tokens": wanted * step // STEPS,
+            "tokens": tokens,
             "wanted_tokens": wanted,
             "loss": 3.0,
             "tokens_per_second": 1e6,
@@ -273,8 +277,15 @@ def train(task: Json) -> None:
         if pause > 0.01:
             store.put(f"{folder}/progress.json", json.dumps(progress).encode())
         time.sleep(pause)
+    if not task["release_checkpoints_when_done"]:
+        save_checkpoint(store, folder, max(wanted, start))
     write_result(store, folder, key, task, wanted)
-    leave_trace("end", about)
+    leave_trace("end", {**about, "tokens": max(wanted, start)})
+
+
+def save_checkpoint(store: Store, folder: str, tokens: int) -> None:
+    """A later attempt continues from these tokens."""
+    store.put(f"{folder}/checkpoints/latest.json", json.dumps({"tokens": tokens}).encode())
 
 
 def finish(task: Json, *, diverged: bool = False) -> bool:

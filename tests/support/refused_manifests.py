@@ -204,6 +204,16 @@ GRIDS = (
         "must differ from each other and from seed",
     ),
     _sweep(
+        "a search over several seeds",
+        {"search": {"strategy": "Sequential"}, "training": {"additionalSeeds": [1]}},
+        "trains every point with one seed",
+    ),
+    _sweep(
+        "a precision that no interval can have",
+        {"search": {"precision": {"learningRate": "1.0"}}},
+        "must be a number above 1",
+    ),
+    _sweep(
         "a proxy's own grid in the wrong order",
         {"proxies.1.grid": {"batchSizes": [8, 4], "learningRates": ["1e-3", "2e-3"]}},
         "must ascend",
@@ -498,6 +508,9 @@ ACCEPTED = {
     "the smallest grid": sweep({"grid": grid(2, 2)}),
     "10,000 points": sweep(
         {**_FIRST, "proxies": sweep()["spec"]["proxies"][:1], "grid": grid(100, 100)}
+    ),
+    "a sequential search": sweep(
+        {"search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 0}}}
     ),
     "further seeds": sweep({"training": {"additionalSeeds": [1, 2]}}),
     "a corpus prepared by several pods": sweep({"data.parallelism": 16}),

@@ -17,7 +17,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.published import published_law, size_exponents
+from isoloss.published import NotApplicable, published_law, size_exponents
 from isoloss.search.lattice import LEAST_STEP, distance, grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
 
@@ -57,8 +57,8 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | No
     if not runs:
         return None
     largest = max(runs, key=lambda run: run.params)
-    exponents = size_exponents(TREND, largest.params, float(largest.tokens[-1]))
-    laws = fit_laws(runs, replace(options, size_trend=SizeTrend(TREND, *exponents)))
+    trend = _size_trend(largest.params, float(largest.tokens[-1]))
+    laws = fit_laws(runs, replace(options, size_trend=trend))
     query = PredictionQuery(
         total_flops=size.point_flops, params=size.params, flops_per_token=size.flops_per_token
     )
@@ -68,6 +68,14 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | No
     batch = replace(found.batch_size, value=found.batch_size_raw)
     regret = _expected_regret(laws, found.learning_rate, batch)
     return Located(found.learning_rate, batch, laws.surface.residual_rms, regret)
+
+
+def _size_trend(params: float, tokens: float) -> SizeTrend | None:
+    """None for sizes so small that the published law does not apply: one of them alone aims no other."""
+    try:
+        return SizeTrend(TREND, *size_exponents(TREND, params, tokens))
+    except NotApplicable:
+        return None
 
 
 def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:
@@ -108,11 +116,18 @@ def _inside(point: Point, located: Located) -> bool:
 
 
 def moved_by_trend(leader: Point, here: Size, there: Size) -> tuple[float, float]:
-    """(ln LR, ln B) of one size's leader carried to another by the published law's ratio."""
+    """(ln LR, ln B) of one size's leader carried to another by the published law's ratio.
+
+    Where that law does not apply, the leader's own: neighbours that are missing are tried from there.
+    """
     law = published_law(TREND)
-    a, b = (
-        law.evaluate(total_flops=6.0 * s.params * s.tokens, params=s.params) for s in (here, there)
-    )
+    try:
+        a, b = (
+            law.evaluate(total_flops=6.0 * s.params * s.tokens, params=s.params)
+            for s in (here, there)
+        )
+    except NotApplicable:
+        return math.log(leader.learning_rate), math.log(leader.batch_size)
     return (
         math.log(leader.learning_rate * b.learning_rate / a.learning_rate),
         math.log(leader.batch_size * b.batch_size_tokens / a.batch_size_tokens),

@@ -30,6 +30,7 @@ from isoloss_operator.api.statuses import (
     PointCounts,
     ScalingSweepStatus,
     SearchCostStatus,
+    SearchStatus,
     VariantStatus,
 )
 from isoloss_operator.api.sweep import (
@@ -41,6 +42,7 @@ from isoloss_operator.api.sweep import (
     Optimizer,
     Queue,
     ScalingSweepSpec,
+    Search,
     SweepBudget,
     Training,
     TtlSecondsAfterFinished,
@@ -84,7 +86,9 @@ __all__ = [
     "Queue",
     "ScalingSweepSpec",
     "ScalingSweepStatus",
+    "Search",
     "SearchCostStatus",
+    "SearchStatus",
     "Storage",
     "SweepBudget",
     "SweepReference",

@@ -163,6 +163,14 @@ NonNegativeDecimal = Annotated[
     DecimalText,
     decimal("double(self) >= 0.0", lambda x: x >= 0, 'a number of 0 or more such as "0.1"'),
 ]
+Factor = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) > 1.0 && double(self) <= 100.0",
+        lambda x: 1 < x <= 100,
+        'a number above 1, up to 100, such as "1.3"',
+    ),
+]
 AtLeastOne = Annotated[
     DecimalText,
     decimal("double(self) >= 1.0", lambda x: x >= 1, 'a number of 1 or more such as "1000"'),

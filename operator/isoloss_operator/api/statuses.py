@@ -142,6 +142,27 @@ class LedgerReference(StatusType):
     """Digest of the ledger that the status was computed from, as its head has it."""
 
 
+class SearchStatus(StatusType):
+    """What a sequential search has decided so far. Reasons and bounds of each point are in the ledger."""
+
+    ended: StatusText = ""
+    """Why it ended: PrecisionReached, RegretNegligible, NothingLeft or BudgetExhausted. Empty while it goes
+    on."""
+    finished: int = 0
+    """Number of points that were trained to their proxy's tokens, or diverged."""
+    paused: int = 0
+    """Number of points that stopped on the way with a checkpoint and may go on."""
+    pruned: int = 0
+    """Number of points that were stopped because they cannot end lowest."""
+    not_chosen: int = 0
+    """Number of points of the grid that were not trained at all."""
+    added: int = 0
+    """Number of points that were added beyond the edges of the grids."""
+    saved_flops: StatusText = ""
+    """FLOPs of the whole grid, each point trained to its end, less those of all points as far as they are
+    trained or wanted. Negative where added points cost more than was saved."""
+
+
 class ScalingSweepStatus(StatusType):
     """Observed state of the sweep. Details of every point are in the ledger."""
 
@@ -181,6 +202,8 @@ class ScalingSweepStatus(StatusType):
     """Digest of the tokenised corpus."""
     ledger: LedgerReference | None = None
     """Ledger with the details of every point."""
+    search: SearchStatus | None = None
+    """The sequential search, where spec.search.strategy asks for one."""
     laws_uri: StatusText = ""
     """URI of laws.json."""
     laws_sha256: StatusText = ""

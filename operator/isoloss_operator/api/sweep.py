@@ -13,6 +13,7 @@ from isoloss_operator.api.fields import (
     ApiType,
     Decimal,
     DnsLabel,
+    Factor,
     Fraction,
     IrreducibleLoss,
     NonNegativeDecimal,
@@ -128,6 +129,36 @@ class Fit(ApiType):
     """Form of the hyperparameter laws."""
 
 
+class ExtendGrid(ApiType):
+    """Points that the search may add beyond the edges of the grids."""
+
+    max_points: int = Field(default=6, ge=0, le=1000)
+    """Maximum number of added points, over all sizes."""
+
+
+class SearchPrecision(ApiType):
+    """How narrow the 80 % interval of the optimum at the largest size must be for the search to end."""
+
+    learning_rate: Factor = "1.3"
+    """Factor between the answer and either end of the interval of the learning rate."""
+    batch_size: Factor = "1.5"
+    """Factor between the answer and either end of the interval of the batch size."""
+
+
+class Search(ApiType):
+    """Which points of the grid are trained, and how far."""
+
+    strategy: Literal["Exhaustive", "Sequential"] = "Exhaustive"
+    """Exhaustive trains every point to its end. Sequential trains the smallest size first, stops points
+    at 30 and 60 % of their tokens, prunes those that cannot end lowest, aims the larger sizes by the laws
+    of the smaller, and ends once the optimum is known to `precision`. Changing it keeps all that was
+    trained: Exhaustive finishes what Sequential left out."""
+    extend_grid: ExtendGrid = ExtendGrid()
+    """Points that Sequential may add where an optimum is on the edge of a grid."""
+    precision: SearchPrecision = SearchPrecision()
+    """When Sequential ends before every point near the optima is trained."""
+
+
 class SweepBudget(ApiType):
     """Limits on what the sweep may spend. A point that does not fit is not started; once a limit is
     exceeded, running points are stopped with a checkpoint, and go on when the limit is raised."""
@@ -236,6 +267,11 @@ class ScalingSweepSpec(ApiType):
             "evaluation.firstTokens (100000000 unless set) must be less than every proxy's tokens",
             lambda spec: all(spec.evaluation.first_tokens < p.tokens for p in spec.proxies),
         ),
+        Rule(
+            "self.search.strategy != 'Sequential' || self.training.additionalSeeds.size() == 0",
+            "search.strategy Sequential trains every point with one seed: remove training.additionalSeeds",
+            lambda spec: not spec.searches or not spec.training.additional_seeds,
+        ),
     )
 
     suspend: bool = False
@@ -262,6 +298,8 @@ class ScalingSweepSpec(ApiType):
     """How the laws are fitted."""
     parallelism: int = Field(default=4, ge=1, le=1000)
     """Maximum number of Jobs at a time. Lowering it stops no running Job."""
+    search: Search = Search()
+    """Which points of the grid are trained, and how far."""
     budget: SweepBudget | None = None
     """Limits on compute. None when absent."""
     failure_policy: FailurePolicy = FailurePolicy()
@@ -280,6 +318,11 @@ class ScalingSweepSpec(ApiType):
         if grid is None:
             raise ValueError(f"proxy {proxy.name} has no grid")
         return grid
+
+    @property
+    def searches(self) -> bool:
+        """Whether points are chosen one after the other."""
+        return self.search.strategy == "Sequential"
 
     @property
     def points(self) -> int:

@@ -70,7 +70,7 @@ def admit(
         and records[point.key].intent.action is IntentAction.RUN
         and point.key not in busy
     ]
-    pending.sort(key=lambda point: point.flops)  # stable: planned order among equals
+    pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
     committed = sum(
         remaining_flops(point, records[point.key], own_progress(observed, point.key))
         for point in points

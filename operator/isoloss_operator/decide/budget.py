@@ -23,6 +23,8 @@ from isoloss_operator.planning.points import PlannedPoint
 
 BUDGET_SPENT: Final = "BudgetExhausted"
 """Intent.reason of a point that is stopped or not started because the budget is spent."""
+BUDGET_RAISED: Final = "BudgetRaised"
+"""Of one that goes on to where a search wanted it before that."""
 ROUNDING: Final = 1e-6
 
 
@@ -83,7 +85,7 @@ def remaining_flops(
         return 0.0
     tokens = max(record.tokens, progress.tokens if progress is not None else 0)
     behind = max(six_nd(point.proxy.parameters, tokens), record.unfinished_flops)
-    return max(0.0, point.flops - behind)
+    return max(0.0, point.wanted_flops - behind)
 
 
 def affordable(
@@ -126,6 +128,12 @@ def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     return ""
 
 
+def flops_left(budget: SweepBudget | None, spent: Spending) -> float | None:
+    """FLOPs of the budget that are not spent; None where it does not limit them."""
+    flops, _ = _left(budget, spent)
+    return None if math.isinf(flops) else flops
+
+
 def _left(budget: SweepBudget | None, spent: Spending) -> tuple[float, float]:
     """FLOPs and accelerator seconds."""
     flops = float(budget.flops) if budget and budget.flops else math.inf
@@ -143,13 +151,19 @@ def with_budget_intents(ledger: Ledger, *, is_spent: bool) -> Ledger:
     def intended(record: PointRecord) -> PointRecord:
         is_paused = record.intent.reason == BUDGET_SPENT
         if is_spent and record.intent.action is IntentAction.RUN and _may_run(record):
-            return replace(record, intent=Intent(IntentAction.PAUSE, reason=BUDGET_SPENT))
+            tokens = record.intent.tokens
+            return replace(record, intent=Intent(IntentAction.PAUSE, tokens, BUDGET_SPENT))
         if is_paused and not (is_spent and _may_run(record)):
-            return replace(record, intent=Intent())
+            return replace(record, intent=_resumed(record.intent.tokens))
         return record
 
     points = tuple(intended(record) for record in ledger.points)
     return ledger if points == ledger.points else ledger.replace(points=points)
+
+
+def _resumed(tokens: int) -> Intent:
+    """To the tokens that a search wanted before the budget was spent; without any, as the spec asks."""
+    return Intent(IntentAction.RUN, tokens, BUDGET_RAISED) if tokens else Intent()
 
 
 def _may_run(record: PointRecord) -> bool:

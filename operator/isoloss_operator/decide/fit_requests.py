@@ -7,12 +7,14 @@ from typing import Literal
 
 from isoloss.laws import FitOptions
 from isoloss_contract import layout
-from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, MissingPoint
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.points.transitions import done_records
+from isoloss_operator.decide.points.transitions import fitted_records, is_fitted_record
+from isoloss_operator.decide.search.requests import search_inputs
+from isoloss_operator.decide.search_steps import SearchRequest
 from isoloss_operator.planning.points import PlannedPoint
 
 FEWEST_FOR_PROVISIONAL = 4
@@ -34,17 +36,22 @@ def _weights(spec: ScalingSweepSpec) -> Literal["averaged", "raw"]:
     return "averaged" if spec.fit.weights == "Averaged" else "raw"
 
 
-def fit_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord], *, final: bool) -> str:
-    """Hash of all that a fit depends on."""
-    done = [
+def fit_inputs(
+    spec: ScalingSweepSpec, records: Sequence[PointRecord], *, final: bool, search: bool = False
+) -> str:
+    """Hash of all that a fit depends on, with a step of the search if `search`."""
+    fitted = [
         [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back]
-        for r in done_records(records)
+        for r in fitted_records(records)
     ]
     fit = spec.fit.model_dump(mode="json")
     if spec.fit.flops == "SixND":
         # As before the field existed: fits that are there need not be made again.
         del fit["flops"]
-    return content_key([done, fit, final])
+    content: list[object] = [fitted, fit, final]
+    # Only a search stops short of a proxy's tokens: sweeps without one keep their fits.
+    content += [[_is_finished(r) for r in fitted_records(records)]] if spec.searches else []
+    return content_key([*content, *(search_inputs(spec, records) if search else ())])
 
 
 def fit_request(
@@ -54,20 +61,24 @@ def fit_request(
     points: Mapping[str, PlannedPoint],
     *,
     final: bool,
+    search: SearchRequest | None = None,
 ) -> FitRequest | None:
-    """The fit to run now, in place of one that runs; None: no fit is needed, or one is running."""
-    done = done_records(ledger.points)
-    inputs = fit_inputs(spec, ledger.points, final=final)
-    if not done or is_fitted(observed.fit, inputs):
+    """The fit to run now, in place of one that runs; None: no fit is needed, or one is running.
+
+    A step of the search is part of a final fit: both wait until everything that runs has ended.
+    """
+    fitted = fitted_records(ledger.points)
+    inputs = fit_inputs(spec, ledger.points, final=final, search=search is not None)
+    if not (fitted or search) or is_fitted(observed.fit, inputs):
         return None
     running = observed.fit_running
     if running is not None and not _supersedes(running, spec, inputs, final=final):
         return None
-    if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(done))):
+    if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):
         return None
     return FitRequest(
         inputs=inputs,
-        points=tuple(_fit_point(record, points[record.key]) for record in done),
+        points=tuple(_fit_point(record, points[record.key]) for record in fitted),
         options=fit_options(spec),
         weights=_weights(spec),
         flops=spec.fit.flops,
@@ -75,7 +86,8 @@ def fit_request(
         ledger_sha256=ledger.digest,
         laws_path=layout.sweep_laws(observed.name, observed.uid),
         report_path=layout.sweep_report(observed.name, observed.uid),
-        missing=tuple(_missing_point(r) for r in ledger.points if r.state not in DONE),
+        missing=tuple(_missing_point(r) for r in ledger.points if not is_fitted_record(r)),
+        search=search,
     )
 
 
@@ -109,7 +121,13 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
         config=point.config,
         trajectory_sha256=record.trajectory_sha256,
         diverged=record.state is PointState.DIVERGED,
+        finished=_is_finished(record),
     )
+
+
+def _is_finished(record: PointRecord) -> bool:
+    """Whether nothing follows its trajectory."""
+    return record.state is PointState.DIVERGED or record.trained_for >= record.wanted_tokens
 
 
 def _missing_point(record: PointRecord) -> MissingPoint:

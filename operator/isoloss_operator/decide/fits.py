@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from isoloss_contract.records import PointConfig
+from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 
 if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
     from isoloss.laws import FitOptions, FlopsConvention, Laws
@@ -20,6 +21,8 @@ class FitPoint:
     config: PointConfig
     trajectory_sha256: str
     diverged: bool
+    finished: bool = True
+    """It came to its proxy's tokens, or diverged."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class FitRequest:
     report_path: str
     missing: tuple[MissingPoint, ...] = ()
     flops: FlopsConvention = "SixND"
+    search: SearchRequest | None = None
+    """Decide the next step of the search as well; unless it ends with that, the laws are provisional."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +77,5 @@ class FitOutcome:
     digest. Those points are trained again."""
     error: str = ""
     """Why the fit itself failed, in a sentence."""
+    step: SearchStep | None = None
+    """Of the search, where one was asked for."""

@@ -25,6 +25,10 @@ from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
+from isoloss_operator.decide.search.intents import stepped
+from isoloss_operator.decide.search.news import ended_in_words, search_events
+from isoloss_operator.decide.search.status import search_status
+from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.sweep_actions import (
     creations,
     deletions,
@@ -38,10 +42,14 @@ from isoloss_operator.decide.sweep_conditions import (
     stated,
     suspension,
 )
-from isoloss_operator.decide.sweep_status import SweepFacts, failed_in_words, numbers_of
+from isoloss_operator.decide.sweep_status import (
+    SweepFacts,
+    failed_in_words,
+    numbers_of,
+    previous_status,
+)
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
 from isoloss_operator.decide.sweep_warnings import warnings_of
-from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -58,8 +66,7 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         view = SweepView.of(observed, spec)
         if view.manifest is None:
             return decide_preparation(view)  # preparation.py: no points before the corpus
-        additions = known_ledger(observed).ledger.additions
-        planned = plan_points(view.spec, view.manifest, additions)
+        planned = planned_points(view.spec, view.manifest, known_ledger(observed).ledger)
         points = {point.key: point for point in planned}
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
@@ -123,7 +130,9 @@ def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
 def _with_points(view: PointsView) -> SweepPlan:
     observed, spec = view.observed, view.spec
     delete, stopped = deletions(view)
-    ledger = record_stopped_points(view.ledger, stopped, observed, view.points)
+    recorded = record_stopped_points(view.ledger, stopped, observed, view.points)
+    step = view.step
+    ledger = stepped(recorded, step, spec, view.manifest) if step else recorded
     facts = SweepFacts(
         store_uri=view.sweep.store_uri,
         points=tuple(view.points.values()),
@@ -133,6 +142,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         fit_is_final=view.final_laws is not None,
         warnings=warnings_of(view),
         spending=view.spending,
+        search=search_status(spec, ledger, view.points.values(), step) if spec.searches else None,
     )
     status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
     return SweepPlan(
@@ -142,10 +152,23 @@ def _with_points(view: PointsView) -> SweepPlan:
         delete=delete,
         expire=expiries(spec, recorded_jobs(view)),
         create=creations(view),
-        fit=fit_request(observed, spec, ledger, view.points, final=view.is_over),
-        events=(*attempt_events(view.sweep.stored_ledger, view.ledger), *news),
-        requeue_after=requeue_after(view),
+        fit=fit_request(
+            observed, spec, recorded, view.points, final=view.is_quiet, search=view.search
+        ),
+        events=(
+            *attempt_events(view.sweep.stored_ledger, view.ledger),
+            *search_events(ledger, step, _search_ended(observed)),
+            *news,
+        ),
+        # Jobs of what a step has chosen start once that is in the ledger.
+        requeue_after=requeue_after(view) if ledger is recorded else 0.0,
     )
+
+
+def _search_ended(observed: ObservedSweep) -> str:
+    """Why the search was over when the status was last written; empty: it was not."""
+    search = previous_status(observed.status).search
+    return "" if search is None else search.ended
 
 
 def _bad_configuration(view: PointsView) -> Finding | None:
@@ -218,6 +241,18 @@ def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
     return Finding.false(Reason.WAITING_TO_RETRY, message)
 
 
+def _searching(view: PointsView) -> Finding | None:
+    """Every point came as far as it was to: the search decides in the process of a fit, the next pass follows it."""
+    if view.search is None:
+        return None
+    fit = view.observed.fit
+    if fit is not None and view.step is None and view.is_fitted(final=True):
+        message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
+        return Finding.false(Reason.FIT_FAILED, message)
+    message = f"{_done(view)}; the search decides which train next."
+    return Finding.false(Reason.SEARCHING, message)
+
+
 def _training(view: PointsView) -> Finding | None:
     jobs, waits = _unfinished(view), _waits(view)
     queued = sum(wait.reason is Reason.QUEUED for wait in waits)
@@ -245,6 +280,7 @@ STATES: Final[Sequence[Check]] = (
     _job_refused,
     _all_jobs_wait,
     _all_points_wait_to_retry,
+    _searching,
     _training,
 )
 
@@ -294,6 +330,8 @@ def _budget_exhausted(view: PointsView) -> Finding | None:
 def _finished(view: PointsView) -> Finding | None:
     if not view.is_over:
         return None
+    if view.step is not None:
+        return Finding.false(Reason.FINISHED, ended_in_words(view.step))
     return Finding.false(Reason.FINISHED, "Every point has its outcome.")
 
 
@@ -306,7 +344,7 @@ def _fit(view: PointsView) -> Finding:
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)
     if final and not view.is_fitted(final=True):
         return Finding.false(Reason.FITTING, f"The laws are being fitted to {done} points.")
-    if fit is None:
+    if fit is None or (fit.laws is None and not fit.points and not fit.error):
         message = f"{done} points are done: too few for a first fit."
         return Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:

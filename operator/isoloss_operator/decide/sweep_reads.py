@@ -13,8 +13,9 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.transitions import is_done
+from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.sweep_view import SweepView
-from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config, sources
 
 NEW_SECONDS = 30.0
@@ -46,8 +47,8 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
             return SweepReads()
         view = SweepView.of(observed, observed.spec)
         known = known_ledger(observed)
-        additions = known.ledger.additions
-        points = plan_points(view.spec, view.manifest, additions) if view.manifest else ()
+        manifest = view.manifest
+        points = planned_points(view.spec, manifest, known.ledger) if manifest else ()
     except InvalidSpec:
         return SweepReads()
     records = known.by_key

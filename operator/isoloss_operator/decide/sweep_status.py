@@ -21,6 +21,7 @@ from isoloss_operator.api import (
     OptimumStatus,
     PointCounts,
     ScalingSweepStatus,
+    SearchStatus,
 )
 from isoloss_operator.decide.budget import Spending, remaining_flops
 from isoloss_operator.decide.conditions import shortened, timestamp
@@ -60,6 +61,7 @@ class Numbers:
     warnings: tuple[str, ...]
     data_digest: str
     ledger: LedgerReference | None
+    search: SearchStatus | None
     laws_uri: str
     laws_sha256: str
     report_uri: str
@@ -101,6 +103,7 @@ class SweepFacts:
     warnings: Sequence[str] = ()
     spending: Spending | None = None
     """None: what the ledger's attempts that ended cost."""
+    search: SearchStatus | None = None
 
 
 def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
@@ -134,6 +137,7 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
         warnings=texts([*facts.warnings, *(laws.warnings if laws else ())]),
         data_digest=facts.ledger.data_digest,
         ledger=LedgerReference(uri=ledger_uri, sha256=facts.ledger.digest),
+        search=facts.search,
         laws_uri=laws_uri if laws else "",
         laws_sha256=fit.laws_sha256 if fit and laws else "",
         report_uri=report_uri if fit and laws and fit.report_written else "",

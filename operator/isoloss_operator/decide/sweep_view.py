@@ -33,6 +33,7 @@ from isoloss_operator.decide.admission import Admission, admit
 from isoloss_operator.decide.budget import (
     Spending,
     exceeded,
+    flops_left,
     spending,
     with_budget_intents,
 )
@@ -45,6 +46,9 @@ from isoloss_operator.decide.points.recording import (
     record_stalled_points,
     take_back_unreadable,
 )
+from isoloss_operator.decide.search.intents import with_search_intents
+from isoloss_operator.decide.search.requests import search_request
+from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
 
@@ -190,6 +194,7 @@ class PointsView:
             ledger = record_stalled_points(
                 ledger, self.stalled, self.observed, self.points, policy
             )
+        ledger = with_search_intents(ledger, searches=self.spec.searches)
         ledger = with_budget_intents(ledger, is_spent=bool(self.budget_spent))
         return Recorded(ledger, recorded.set_aside)
 
@@ -220,9 +225,10 @@ class PointsView:
         if fit is None or not fit.unreadable:
             return recorded
         # An outcome of other points may complain of a trajectory that has been written again since.
-        inputs = (
-            fit_inputs(view.spec, recorded.ledger.points, final=final) for final in (True, False)
-        )
+        records = recorded.ledger.points
+        inputs = [fit_inputs(view.spec, records, final=final) for final in (True, False)]
+        if view.spec.searches:
+            inputs.append(fit_inputs(view.spec, records, final=True, search=True))
         if fit.inputs not in inputs:
             return recorded
         retries = view.spec.failure_policy.retries_per_point
@@ -293,14 +299,37 @@ class PointsView:
         return tuple(job for job in running if job.kind == "train" and job.key in self.points)
 
     @cached_property
-    def is_over(self) -> bool:
-        """Whether no point is running and none will, as things are."""
+    def is_quiet(self) -> bool:
+        """Whether no point is running and none will, unless a search now chooses some."""
         if self.is_blocked or self.active or self.observed.orphaned_pods:
             return False
         if self.admission.starts or self.admission.waiting or self.unanswered:
             return False
         running = sum(r.state is PointState.PENDING for r in self.ledger.points if _runs(r))
         return running == len(self.admission.unaffordable)
+
+    @cached_property
+    def search(self) -> SearchRequest | None:
+        """The step of the search that is due: every point has come as far as it was to, and the budget has room."""
+        if not self.spec.searches or not self.is_quiet:
+            return None
+        if self.budget_spent or self.admission.unaffordable:
+            return None
+        left = flops_left(self.spec.budget, self.spending)
+        return search_request(self.spec, self.ledger, self.points, left)
+
+    @cached_property
+    def step(self) -> SearchStep | None:
+        """What that step decided; None before it is known, and where none is due."""
+        fit = self.observed.fit
+        return fit.step if fit is not None and self.search and self.is_fitted(final=True) else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no point is running and none will, as things are."""
+        if self.search is None:
+            return self.is_quiet
+        return self.step is not None and bool(self.step.ended)
 
     @cached_property
     def unwanted(self) -> tuple[ObservedJob, ...]:
@@ -316,7 +345,9 @@ class PointsView:
     def final_laws(self) -> Laws | None:
         """The laws of all points, once they are fitted."""
         fit = self.observed.fit
-        return fit.laws if fit is not None and self.is_fitted(final=True) else None
+        if fit is None or not self.is_fitted(final=True) or (self.search and not self.is_over):
+            return None
+        return fit.laws
 
     @property
     def report_pending(self) -> bool:
@@ -326,7 +357,8 @@ class PointsView:
 
     def is_fitted(self, *, final: bool) -> bool:
         """Whether the newest fit is of just the points that are done now."""
-        inputs = fit_inputs(self.spec, self.ledger.points, final=final)
+        search = final and self.search is not None
+        inputs = fit_inputs(self.spec, self.ledger.points, final=final, search=search)
         return is_fitted(self.observed.fit, inputs)
 
 

@@ -47,7 +47,12 @@ def failed(request: FitRequest, error: str) -> FitOutcome:
 
 
 def fit_result(end: FitEnd) -> Literal["fitted", "refused", "failed"]:
-    """How a fit ended: with laws, with laws that the data do not support, or without any."""
-    if isinstance(end, NotFitted) or end.laws is None:
+    """How a fit ended: with laws, with laws that the data do not support, or without any.
+
+    That of a search which begins has no data yet.
+    """
+    if isinstance(end, NotFitted):
         return "failed"
+    if end.laws is None:
+        return "failed" if end.step is None else "refused"
     return "refused" if end.laws.status == "refused" else "fitted"

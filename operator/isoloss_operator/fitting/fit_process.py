@@ -24,9 +24,11 @@ from isoloss_contract.store import (
     parse_record,
 )
 from isoloss_contract.trajectories import read_finished
-from isoloss_operator.decide.fits import FitOutcome, FitPoint
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
+from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
+from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.parameters import attention_shape
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
 from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
@@ -121,7 +123,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             weights=job.request.weights,
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
-            finished=True,
+            finished=point.finished,
             attention=_attention(job, point, result),
             flops=job.request.flops,
             tokenizer=job.tokenizer,
@@ -143,7 +145,11 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
     """The outcome without its report; the laws, if there are any, are in the store."""
     request = job.request
     try:
-        laws = fit_laws(runs, request.options, provisional=request.provisional)
+        step = _search(request, runs)
+        if step is not None and not runs:  # the search begins
+            return replace(failed(request, ""), step=step)
+        goes_on = step is not None and not step.ended
+        laws = fit_laws(runs, request.options, provisional=request.provisional or goes_on)
     except (ValueError, ArithmeticError) as error:
         # Numbers that no law can be fitted to, or a bug: either is reported with the outcome.
         logger.exception("fit of %s failed", job.title)
@@ -156,7 +162,16 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
         laws_sha256=hashlib.sha256(document).hexdigest(),
         ledger_sha256=request.ledger_sha256,
         points=len(runs),
+        step=step,
     )
+
+
+def _search(request: FitRequest, runs: list[Run]) -> SearchStep | None:
+    """The next step of the search; None where none was asked for."""
+    if request.search is None:
+        return None
+    by_key = {point.key: run for point, run in zip(request.points, runs, strict=True)}
+    return search_step(request.search, by_key, request.options)
 
 
 def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> bool:

@@ -48,6 +48,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     "namespace may use.",
     Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Find out who else writes to the store.",
     Reason.TRAINING: NOTHING,
+    Reason.SEARCHING: NOTHING,
+    Reason.SEARCH_STEP: NOTHING,
     Reason.FITTING: NOTHING,
     Reason.FINISHED: NOTHING,
     Reason.WAITING_TO_RETRY: "Nothing, unless it recurs: then read the events of the sweep for what ends the "

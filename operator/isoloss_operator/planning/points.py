@@ -68,6 +68,22 @@ class PlannedPoint:
     """6 * active parameters * tokens."""
     seed: int = 0
     """Of initialisation and data order."""
+    target: int | None = None
+    """Tokens after which a search wants it to stop for now; None: it trains to its proxy's."""
+
+    @property
+    def wanted_tokens(self) -> int:
+        """To train for now, before they are rounded up to a whole step."""
+        return self.proxy.tokens if self.target is None else min(self.target, self.proxy.tokens)
+
+    @property
+    def wanted_flops(self) -> float:
+        """6 * active parameters * wanted tokens in whole steps."""
+        if self.target is None or self.proxy.base is None:
+            return self.flops
+        length = self.proxy.base.sequence_length
+        tokens = whole_steps(self.wanted_tokens, self.batch_size, length)
+        return six_nd(self.proxy.parameters, tokens)
 
     @property
     def config(self) -> PointConfig:

@@ -6,7 +6,8 @@ here. InvalidSpec is the only exception, so that a bad spec becomes a condition 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,6 +31,10 @@ from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.planning.qk_norm import with_qk_norm
 
+FIRST_JUDGED_SHARE = 0.3
+"""Of a proxy's tokens, at which a search compares points for the first time (isoloss.search)."""
+JUDGED_AFTER = 2.0
+"""Factor in tokens between the first evaluation that counts and that comparison."""
 MAX_ERRORS = 10
 """Errors in one message."""
 MAX_STORAGE_URI = 640
@@ -74,6 +79,7 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
         *_storage_errors(spec),
         *_proxy_errors(spec),
         *_optimizer_errors(spec.optimizer),
+        *_search_errors(spec),
     ]
     if errors:
         raise InvalidSpec(errors)
@@ -322,6 +328,23 @@ def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[Spe
             "earlier evaluations are not fitted",
         )
     ]
+
+
+def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
+    """Points are judged first at a share of their tokens, by several evaluations."""
+    if not spec.searches:
+        return
+    start = max(spec.evaluation.first_tokens, WARMUP_MULTIPLE * spec.optimizer.warmup_tokens)
+    fewest = math.ceil(JUDGED_AFTER * start / FIRST_JUDGED_SHARE)
+    for index, proxy in enumerate(spec.proxies):
+        if proxy.tokens < fewest:
+            message = (
+                f"must be at least {fewest} for search.strategy Sequential, which judges points at "
+                f"{FIRST_JUDGED_SHARE:.0%} of their tokens: lower evaluation.firstTokens "
+                f"({spec.evaluation.first_tokens}) or optimizer.warmupTokens "
+                f"({spec.optimizer.warmup_tokens}), or raise the tokens"
+            )
+            yield SpecError(f"spec.proxies[{index}].tokens", message)
 
 
 def _optimizer_errors(optimizer: Optimizer) -> tuple[SpecError, ...]:

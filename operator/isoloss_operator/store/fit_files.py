@@ -15,6 +15,7 @@ from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
 from isoloss_contract.records import Record
 from isoloss_contract.store import BadRecord, parse_record
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.search_steps import SearchStep
 
 FIT_FILE = "fit.json"
 
@@ -34,6 +35,8 @@ class FitRecord(Record):
     """Of laws.json; empty where there are none."""
     report_written: bool
     error: str = Field(max_length=2048)
+    step: SearchStep | None = None
+    """Of a search: the decisions that followed."""
 
 
 def fit_path(laws_path: str) -> str:
@@ -55,8 +58,10 @@ def fit_document(outcome: FitOutcome) -> bytes:
         laws_sha256=outcome.laws_sha256,
         report_written=outcome.report_written,
         error=outcome.error,
+        step=outcome.step,
     )
-    return record.model_dump_json(indent=1).encode()
+    left_out = {"step"} if record.step is None else None  # which older operators do not know
+    return record.model_dump_json(indent=1, exclude=left_out).encode()
 
 
 def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
@@ -77,6 +82,7 @@ def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
         ledger_sha256=record.ledger_sha256,
         points=record.points,
         error=record.error,
+        step=record.step,
     )
 
 

@@ -242,3 +242,10 @@ def test_a_precision_that_no_interval_has_is_refused(field):
 def test_fewer_than_no_added_points_are_refused():
     with pytest.raises(ValueError, match="max_added_points"):
         SearchOptions(max_added_points=-1)
+
+
+def test_sizes_beyond_the_published_laws_are_searched_without_them() -> None:
+    """At 0.1 M parameters the trend that aims a second size gives batches below one sequence."""
+    small, large = size("small", 1e5, 4e6), size("large", 5e5, 8e6)
+    steps, _ = search((small, large), OPTIONS)
+    assert steps[-1].stop is not None

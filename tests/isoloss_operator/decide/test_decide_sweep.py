@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
-from isoloss_contract.ledger import Attempts, Ledger, PointState
+from isoloss_contract.ledger import Attempts, IntentAction, Ledger, PointState
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome, content_key
 from isoloss_operator.api import ScalingSweepSpec
@@ -22,8 +22,10 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.labels import LABEL_KEY
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
+from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.support.builders import (
     NOW,
@@ -57,6 +59,7 @@ LIKE = {
     "model": {"like": {"checkpoint": CHECKPOINT, "parameters": 1_000_000}},
     "tokens": 1_000_000,
 }
+SEQUENTIAL = {"strategy": "Sequential"}
 PREPARE_KEY = prepare_config(parse_sweep_spec(sweep_spec())).key
 
 
@@ -104,6 +107,30 @@ def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
 def ready() -> ObservedSweep:
     """Its final laws are in the status."""
     return known(with_fit(all_done(), fitted_laws()))
+
+
+def search_answered(**outcome: Any) -> ObservedSweep:
+    """The first step of a search has its outcome."""
+    world = known(observed(spec_with(search=SEQUENTIAL)))
+    request = decide_sweep(world).fit
+    assert request is not None
+    return replace(world, fit=FitOutcome(inputs=request.inputs, laws=None, **outcome))
+
+
+def chosen(point: PlannedPoint) -> PointDecision:
+    """It is to run to the first rung."""
+    return PointDecision(
+        size=point.proxy.name,
+        batch_size=point.batch_size,
+        learning_rate=point.learning_rate,
+        action=IntentAction.RUN,
+        tokens=300_000,
+        reason="SmallestSize",
+        bound=None,
+        flops=1e12,
+        risk=0.0,
+        added=False,
+    )
 
 
 def queued(workload: ObservedWorkload) -> ObservedSweep:
@@ -460,6 +487,22 @@ ROWS: dict[str, Row] = {
         ("False", "WaitingToRetry"),
         fits=True,
         also={"Progressing": ("True", "WaitingToRetry")},
+    ),
+    "a search decides which points train before any does": Row(
+        lambda: known(observed(spec_with(search=SEQUENTIAL))),
+        ("False", "Searching"),
+        fits=True,
+        also={"FitReady": ("False", "NoResults")},
+    ),
+    "a search that cannot decide says why": Row(
+        lambda: search_answered(error="ValueError: a loss of -1"),
+        ("False", "FitFailed"),
+        says="a loss of -1",
+    ),
+    "points that a search has chosen train": Row(
+        lambda: known(search_answered(step=SearchStep((chosen(POINTS[1]),)))),
+        ("False", "Training"),
+        starts=("tiny-b8-lr2e-3",),
     ),
     "a prepared corpus starts the cheapest points up to the parallelism": Row(
         observed,

@@ -64,14 +64,16 @@ def train_request(
     """The Job that trains a point."""
     task = TrainTask(
         point=point.config,
-        tokens=point.proxy.tokens,
+        tokens=point.wanted_tokens,
         store_uri=store_uri(spec),
         data_uri=_data_uri(spec),
         claimant=Claimant(sweep_uid=observed.uid, attempt=attempt),
         micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
         deterministic=spec.training.deterministic,
         checkpoint_seconds=spec.training.checkpoint_seconds,
-        release_checkpoints_when_done=spec.training.release_checkpoints,
+        # One that stops early for now is to be continued.
+        release_checkpoints_when_done=spec.training.release_checkpoints
+        and point.wanted_tokens >= point.proxy.tokens,
     )
     templates = (spec.pod_template, point.proxy.pod_template)
     return _request(observed, spec, task, point.name, point.key, attempt, templates)

@@ -48,20 +48,25 @@ def is_enough(point: PlannedPoint, result: PointResult) -> bool:
     """Whether a result ends the point: diverged, or trained for at least the wanted tokens."""
     if result.outcome is Outcome.DIVERGED:
         return True
-    return result.outcome is Outcome.SUCCEEDED and result.wanted_tokens >= point.proxy.tokens
+    return result.outcome is Outcome.SUCCEEDED and result.wanted_tokens >= point.wanted_tokens
 
 
 def is_done(record: PointRecord, point: PlannedPoint) -> bool:
     """Whether a point needs no further training under the present spec."""
     # A diverged run has no state worth continuing; more tokens reopen a success only.
     return record.state is PointState.DIVERGED or (
-        record.state is PointState.SUCCEEDED and record.trained_for >= point.proxy.tokens
+        record.state is PointState.SUCCEEDED and record.trained_for >= point.wanted_tokens
     )
 
 
-def done_records(records: Sequence[PointRecord]) -> tuple[PointRecord, ...]:
-    """Points whose results the fit uses."""
-    return tuple(record for record in records if record.state in DONE)
+def is_fitted_record(record: PointRecord) -> bool:
+    """Whether a fit uses the point: it is done, or a search stopped it on the way and now wants more of it."""
+    return record.state in DONE or (record.intent.tokens > 0 and record.trained_for > 0)
+
+
+def fitted_records(records: Sequence[PointRecord]) -> tuple[PointRecord, ...]:
+    """Points whose trajectories the fit uses."""
+    return tuple(record for record in records if is_fitted_record(record))
 
 
 # ---------------------------------------------------------------------------------- transitions

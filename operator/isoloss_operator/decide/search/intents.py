@@ -1,0 +1,94 @@
+"""What a search changes in the ledger: which points wait, run on, are pruned or added, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from isoloss_contract.ledger import AddedPoint, Intent, IntentAction, Ledger, PointRecord
+from isoloss_contract.records import DataManifest
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.points.transitions import planned
+from isoloss_operator.decide.search_steps import PointDecision, SearchStep
+from isoloss_operator.planning.points import plan_points
+
+NOT_CHOSEN: Final = "NotChosenYet"
+"""Intent.reason of a point that the search has not asked for."""
+
+Place = tuple[str, int, float]
+"""Size, batch size and learning rate: what a point is to the search."""
+
+
+def with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
+    """The ledger in which a new point waits until the search chooses it; without a search all run to their ends."""
+
+    def intended(record: PointRecord) -> PointRecord:
+        if searches and record.intent == Intent():
+            return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
+        if not searches and _is_of_a_search(record.intent):
+            return replace(record, intent=Intent())
+        return record
+
+    points = tuple(intended(record) for record in ledger.points)
+    return ledger if points == ledger.points else ledger.replace(points=points)
+
+
+def _is_of_a_search(intent: Intent) -> bool:
+    """Nobody else names tokens."""
+    return intent.tokens > 0 or intent.reason == NOT_CHOSEN
+
+
+def stepped(
+    ledger: Ledger, step: SearchStep, spec: ScalingSweepSpec, manifest: DataManifest
+) -> Ledger:
+    """The ledger once a step's decisions are in it."""
+    decisions = {_place(decision): decision for decision in step.decisions}
+    points = tuple(
+        replace(record, intent=_intent(decision, record))
+        if (
+            decision := decisions.pop(
+                (record.proxy, record.batch_size, record.learning_rate), None
+            )
+        )
+        else record
+        for record in ledger.points
+    )
+    if points == ledger.points and not decisions:
+        return ledger
+    return _with_added(ledger.replace(points=points), decisions.values(), spec, manifest)
+
+
+def _place(decision: PointDecision) -> Place:
+    return decision.size, decision.batch_size, decision.learning_rate
+
+
+def _intent(decision: PointDecision, record: PointRecord) -> Intent:
+    is_pruned = decision.action is IntentAction.PRUNE
+    # A pruned point wants what it has: it is done, and the fit uses its trajectory.
+    tokens = record.trained_for if is_pruned else decision.tokens
+    return Intent(decision.action, tokens, decision.reason, decision.bound)
+
+
+def _with_added(
+    ledger: Ledger,
+    decisions: Iterable[PointDecision],
+    spec: ScalingSweepSpec,
+    manifest: DataManifest,
+) -> Ledger:
+    """The points of decisions that the ledger does not have, planned like any other from now on."""
+    wanted = {_place(decision): decision for decision in decisions if decision.added}
+    if not wanted:
+        return ledger
+    additions = tuple(AddedPoint(*place, reason=found.reason) for place, found in wanted.items())
+    additions = (*ledger.additions, *additions)
+    former = {record.key: record for record in ledger.former}
+    records = []
+    for point in plan_points(spec, manifest, additions):
+        place = (point.proxy.name, point.batch_size, point.learning_rate)
+        if decision := wanted.get(place):
+            record = planned(point, former.pop(point.key, None))
+            records.append(replace(record, intent=_intent(decision, record)))
+    return ledger.replace(
+        points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
+    )

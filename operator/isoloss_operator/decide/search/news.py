@@ -1,0 +1,69 @@
+"""What a search tells its users: events about each step, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from isoloss.formatting import flops as flops_in_words
+from isoloss_contract.ledger import IntentAction, Ledger
+from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.search_steps import PointDecision, SearchStep
+
+ENDINGS: Final = {
+    "PrecisionReached": "the optimum is known to search.precision",
+    "RegretNegligible": "what is still open about the optimum costs next to nothing",
+    "NothingLeft": "no point near the optima is left to train",
+    "BudgetExhausted": "no further point fits into spec.budget",
+}
+"""isoloss.search.StopReason in words."""
+
+
+def ended_in_words(step: SearchStep) -> str:
+    """Why the search is over."""
+    return f"The search is over ({step.ended}): {ENDINGS.get(step.ended, step.ended)}."
+
+
+def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[Event, ...]:
+    """One event about a step: its points, named as in the ledger, or that the search is over.
+
+    `told` is why it ended by the status as observed.
+    """
+    if step is None or (step.ended and step.ended == told):
+        return ()
+    if step.ended:
+        return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step)),)
+    names = {(r.proxy, r.batch_size, r.learning_rate): r.name for r in ledger.points}
+    parts = (
+        _part([d for d in step.decisions if kind(d)], words, names)
+        for words, kind in (
+            ("run on", lambda d: d.action is IntentAction.RUN and not d.added),
+            ("added", lambda d: d.added),
+            ("pruned", lambda d: d.action is IntentAction.PRUNE),
+        )
+    )
+    message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
+    return (Event("Normal", Reason.SEARCH_STEP, message),)
+
+
+def _part(
+    decisions: Sequence[PointDecision], words: str, names: dict[tuple[str, int, float], str]
+) -> str:
+    if not decisions:
+        return ""
+    flops = sum(decision.flops for decision in decisions)
+    verb = "saving" if words == "pruned" else "for"
+    more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
+    shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
+    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)}: {shown}{more}"
+
+
+def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:
+    place = decision.size, decision.batch_size, decision.learning_rate
+    facts: Iterable[str] = [decision.reason]
+    if decision.bound is not None:
+        facts = [decision.reason, f"by {decision.bound:.2g} nats", f"risk {decision.risk:.1e}"]
+    return f"{names.get(place, decision.size)} ({', '.join(facts)})"

@@ -1,0 +1,52 @@
+"""What a search has come to, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from isoloss_contract.ledger import IntentAction, Ledger, PointRecord, PointState
+from isoloss_operator.api import ScalingSweepSpec, SearchStatus
+from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.search_steps import SearchStep
+from isoloss_operator.planning.points import PlannedPoint
+
+
+def search_status(
+    spec: ScalingSweepSpec,
+    ledger: Ledger,
+    points: Iterable[PlannedPoint],
+    step: SearchStep | None,
+) -> SearchStatus:
+    """`points` are the planned ones, `step` the last decisions, where every point has come as far as it was to."""
+    records = ledger.points
+    pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
+    finished = [r for r in records if _is_finished(r)]
+    untouched = [r for r in records if not r.intent.tokens and not r.tokens]
+    grid = list(points)[: spec.points]
+    in_grid = {point.key for point in grid}
+    return SearchStatus(
+        ended=step.ended if step else "",
+        finished=len(finished),
+        paused=sum(_is_paused(r) for r in records),
+        pruned=len(pruned),
+        not_chosen=len(untouched),
+        added=sum(r.key not in in_grid for r in records),
+        saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
+    )
+
+
+def _is_finished(record: PointRecord) -> bool:
+    return record.state is PointState.DIVERGED or record.trained_for >= record.wanted_tokens
+
+
+def _is_paused(record: PointRecord) -> bool:
+    """Whether it has a result on the way, which is as far as is wanted."""
+    is_done = record.state is PointState.SUCCEEDED and record.intent.action is IntentAction.RUN
+    return is_done and not _is_finished(record)
+
+
+def _flops(record: PointRecord) -> float:
+    """Of a point as far as it is trained or wanted."""
+    wanted = min(record.intent.tokens, record.wanted_tokens)
+    tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
+    return record.flops_per_token * tokens

@@ -1,0 +1,85 @@
+"""A step of the search as it is asked for, and its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction
+from isoloss_contract.records import Finite, Name, PositiveFinite, Tokens
+
+
+@dataclass(frozen=True)
+class SearchedSize:
+    """One proxy with its grid."""
+
+    name: str
+    parameters: int
+    """Active ones in matrix products."""
+    tokens: int
+    batch_sizes: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SearchedPoint:
+    """A point as the ledger has it. Its trajectory is that of the fit's point of this key, if there is one."""
+
+    key: str
+    size: str
+    batch_size: int
+    learning_rate: float
+    wanted_tokens: int
+    """Of the last decision; 0: it was never chosen."""
+    pruned: bool
+    failed: bool
+    """For good."""
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Decide what to train next."""
+
+    sizes: tuple[SearchedSize, ...]
+    points: tuple[SearchedPoint, ...]
+    sequence_length: int
+    learning_rate_precision: float
+    batch_size_precision: float
+    max_added_points: int
+    flops_left: float | None
+    """Of the budget; None: there is none."""
+
+
+Text = Annotated[str, Field(max_length=64)]
+
+
+@dataclass(frozen=True)
+class PointDecision:
+    """What is newly wanted of one point."""
+
+    size: Name
+    batch_size: int
+    learning_rate: PositiveFinite
+    action: IntentAction
+    tokens: Tokens
+    """To train until; of a pruned point 0."""
+    reason: Text
+    """One of isoloss.search.Reason."""
+    bound: Finite | None
+    """Of a pruned point: nats by which it would end above the leader at the least."""
+    flops: Finite
+    """What following a decision to run costs; what one to prune saves."""
+    risk: Finite
+    """Of a pruned point: probability that it would have ended below the leader."""
+    added: bool
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """The decisions that follow from all points having come as far as they were to."""
+
+    decisions: Annotated[tuple[PointDecision, ...], Field(max_length=MAX_ADDITIONS)] = ()
+    ended: Text = ""
+    """One of isoloss.search.StopReason; empty: the search goes on, and there are decisions."""

@@ -1,0 +1,98 @@
+"""Runs in the process of a fit: what the search wants next, from the trajectories that the fit has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from isoloss.laws import FitOptions, Run
+from isoloss.search import (
+    Decision,
+    Point,
+    SearchOptions,
+    Seen,
+    Size,
+    StopReason,
+    next_step,
+)
+from isoloss_contract.ledger import IntentAction
+from isoloss_operator.decide.search_steps import (
+    PointDecision,
+    SearchedPoint,
+    SearchRequest,
+    SearchStep,
+)
+
+SHORT_OF_WANTED = 0.99
+"""Share of its wanted tokens below which a run that ended has not been evaluated as far as it was trained."""
+
+
+def search_step(
+    request: SearchRequest, runs: Mapping[str, Run], fit_options: FitOptions
+) -> SearchStep:
+    """What follows from the runs by point key. Raises ValueError where a run's numbers are impossible."""
+    sizes = {
+        s.name: Size(s.name, s.parameters, s.tokens, s.batch_sizes, s.learning_rates)
+        for s in request.sizes
+    }
+    seen = [_seen(point, runs.get(point.key)) for point in request.points if point.size in sizes]
+    options = SearchOptions(
+        learning_rate_precision=request.learning_rate_precision,
+        batch_size_precision=request.batch_size_precision,
+        max_added_points=request.max_added_points,
+        budget_flops=_budget(request.flops_left, sizes, seen),
+        fit=replace(fit_options, bootstrap_samples=SearchOptions().fit.bootstrap_samples),
+    )
+    step = next_step(tuple(sizes.values()), seen, options)
+    wanted = {s.point: s.wanted for s in seen}
+    decisions = tuple(
+        _decision(decision)
+        for decision in step.decisions
+        if _is_possible(decision, sizes[decision.point.size], request.sequence_length)
+        and _is_new(decision, wanted)
+    )
+    nothing = "" if decisions else StopReason.NOTHING_LEFT
+    return SearchStep(decisions, str(step.stop or nothing))
+
+
+def _seen(point: SearchedPoint, run: Run | None) -> Seen:
+    place = Point(point.size, point.batch_size, point.learning_rate)
+    seen = Seen(place, run, point.wanted_tokens, point.pruned, point.failed)
+    # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
+    is_short = seen.tokens < SHORT_OF_WANTED * point.wanted_tokens
+    return replace(seen, failed=True) if is_short else seen
+
+
+def _budget(left: float | None, sizes: Mapping[str, Size], seen: Iterable[Seen]) -> float | None:
+    """FLOPs for everything seen and still to come: the search counts what others trained as well."""
+    if left is None:
+        return None
+    spent = (sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens for s in seen)
+    return max(left, 0.0) + sum(spent)
+
+
+def _is_possible(decision: Decision, size: Size, sequence_length: int) -> bool:
+    """Whether a point has tokens for a step; the spec's own have."""
+    return decision.point.batch_size * sequence_length <= size.tokens
+
+
+def _is_new(decision: Decision, wanted: Mapping[Point, float]) -> bool:
+    """Whether it asks for more than is wanted already."""
+    is_run = decision.action is IntentAction.RUN
+    return not is_run or round(decision.tokens) > wanted.get(decision.point, 0.0)
+
+
+def _decision(decision: Decision) -> PointDecision:
+    point = decision.point
+    return PointDecision(
+        size=point.size,
+        batch_size=round(point.batch_size),
+        learning_rate=point.learning_rate,
+        action=decision.action,
+        tokens=round(decision.tokens) if decision.action is IntentAction.RUN else 0,
+        reason=str(decision.reason),
+        bound=decision.bound,
+        flops=decision.flops,
+        risk=decision.risk,
+        added=decision.added,
+    )

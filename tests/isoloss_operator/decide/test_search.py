@@ -1,0 +1,320 @@
+"""A sequential search in the operator: what it starts, stops, prunes and adds, and what survives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from isoloss.search import Reason as SearchReason
+from isoloss.search import StopReason
+from isoloss.search.state import FEWEST_SHARE
+from isoloss_contract.ledger import Intent, IntentAction, Ledger, PointRecord, PointState
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.search.news import ENDINGS
+from isoloss_operator.decide.search_steps import PointDecision, SearchStep
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec
+from tests.support.builders import (
+    after,
+    condition,
+    job,
+    observed,
+    parsed,
+    points,
+    result,
+    sweep_spec,
+)
+from tests.support.searched_world import SearchedWorld, searched_spec
+
+SEQUENTIAL = {"search": {"strategy": "Sequential"}}
+SPEC = sweep_spec(**SEQUENTIAL)
+POINTS = points(SPEC)
+FIRST, SECOND = POINTS[:2]
+RUNG = round(FEWEST_SHARE * FIRST.proxy.tokens)
+PASSES = 400
+
+
+def decision(point: PlannedPoint, **changes: Any) -> PointDecision:
+    """Run a point to the first rung."""
+    fields: dict[str, Any] = {
+        "size": point.proxy.name,
+        "batch_size": point.batch_size,
+        "learning_rate": point.learning_rate,
+        "action": IntentAction.RUN,
+        "tokens": RUNG,
+        "reason": "SmallestSize",
+        "bound": None,
+        "flops": 1e12,
+        "risk": 0.0,
+        "added": False,
+    }
+    return PointDecision(**{**fields, **changes})
+
+
+def next_pass(world: ObservedSweep, **changes: Any) -> ObservedSweep:
+    """The world once a pass's ledger and status are written."""
+    return after(world, decide_sweep(world), **changes)
+
+
+def asked(world: ObservedSweep) -> FitRequest:
+    request = decide_sweep(world).fit
+    assert request is not None
+    return request
+
+
+def answered(world: ObservedSweep, *decisions: PointDecision, ended: str = "") -> ObservedSweep:
+    """The world once the search has answered the step that is due."""
+    request = asked(world)
+    assert request.search is not None
+    step = SearchStep(decisions, ended)
+    return replace(world, fit=FitOutcome(request.inputs, laws=None, step=step))
+
+
+def begun(spec: Mapping[str, Any] = SPEC, **changes: Any) -> ObservedSweep:
+    """A sweep whose ledger knows its points."""
+    return next_pass(observed(spec), **changes)
+
+
+def at_first_rung() -> ObservedSweep:
+    """Two points came to the first rung."""
+    chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)), fit=None)
+    found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in (FIRST, SECOND)}
+    return next_pass(replace(chosen, results=found))
+
+
+def records(world: ObservedSweep) -> dict[str, PointRecord]:
+    assert isinstance(world.ledger, Ledger)
+    return {record.name: record for record in world.ledger.points}
+
+
+def started(plan: SweepPlan) -> dict[str, int]:
+    """Tokens that the Jobs being created are to train to, by point key."""
+    return {request.labels["isoloss.dev/key"]: request.task.tokens for request in plan.create}  # type: ignore[union-attr]
+
+
+def test_nothing_trains_before_the_search_has_chosen() -> None:
+    plan = decide_sweep(begun())
+    assert not plan.create
+    assert plan.fit is not None
+    assert plan.fit.search is not None
+    assert condition(plan, "Ready")[:2] == ("False", "Searching")
+    assert {r.intent.reason for r in records(begun()).values()} == {"NotChosenYet"}
+
+
+def test_chosen_points_train_to_their_rung_and_no_farther() -> None:
+    world = answered(begun(), decision(FIRST), decision(SECOND))
+    deciding = decide_sweep(world)
+    assert not deciding.create, "the ledger has it first"
+    assert deciding.requeue_after == 0.0
+    plan = decide_sweep(after(world, deciding))
+    assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
+    assert condition(plan, "Ready")[1] == "Training"
+    assert [event.reason for event in deciding.events if event.reason == "SearchStep"]
+
+
+def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
+    world = at_first_rung()
+    assert records(world)[FIRST.name].state is PointState.SUCCEEDED
+    assert not decide_sweep(world).create
+    more = answered(world, decision(FIRST, tokens=FIRST.proxy.tokens, reason="Leader"))
+    plan = decide_sweep(next_pass(more))
+    assert started(plan) == {FIRST.key: FIRST.proxy.tokens}
+    assert not plan.delete
+    fit = asked(next_pass(at_first_rung()))
+    assert [point.finished for point in fit.points] == [False, False]
+
+
+def test_a_pruned_point_keeps_its_trajectory_its_reason_and_its_bound() -> None:
+    pruned = decision(
+        SECOND, action=IntentAction.PRUNE, tokens=0, reason="AboveLeader", bound=0.03, risk=1e-5
+    )
+    world = answered(at_first_rung(), pruned)
+    plan = decide_sweep(world)
+    record = records(after(world, plan))[SECOND.name]
+    assert record.intent == Intent(IntentAction.PRUNE, RUNG, "AboveLeader", 0.03)
+    (event,) = [event for event in plan.events if event.reason == "SearchStep"]
+    assert SECOND.name in event.message
+    assert "0.03 nats" in event.message
+    assert plan.status.search is not None
+    assert plan.status.search.pruned == 1
+    later = decide_sweep(after(world, plan))
+    assert not later.create
+    assert later.fit is not None
+    assert SECOND.key in [point.key for point in later.fit.points]
+
+
+def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> None:
+    beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
+    world = next_pass(answered(at_first_rung(), beyond))
+    assert isinstance(world.ledger, Ledger)
+    (added,) = world.ledger.additions
+    assert (added.batch_size, added.reason) == (32, "BeyondEdge")
+    plan = decide_sweep(world)
+    assert list(started(plan).values()) == [RUNG]
+    assert plan.status.search is not None
+    assert (plan.status.search.added, plan.status.points.total) == (1, 9)
+
+
+def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
+    plan = decide_sweep(answered(at_first_rung(), ended="PrecisionReached"))
+    assert condition(plan, "Progressing")[:2] == ("False", "Finished")
+    assert "PrecisionReached" in condition(plan, "Progressing")[2]
+    search = plan.status.search
+    assert search is not None
+    assert (search.ended, search.paused, search.not_chosen) == ("PrecisionReached", 2, 6)
+    whole = sum(point.flops for point in POINTS)
+    spent = 6 * FIRST.proxy.parameters.active * 2 * RUNG
+    assert float(search.saved_flops) == pytest.approx(whole - spent, rel=1e-3)
+    assert not plan.create
+    assert plan.fit is None
+    told = [event.message for event in plan.events if event.reason == "SearchStep"]
+    assert len(told) == 1
+    assert "PrecisionReached" in told[0]
+    world = answered(at_first_rung(), ended="PrecisionReached")
+    assert not decide_sweep(after(world, plan)).events, "it is told once"
+
+
+def test_an_answer_to_another_question_changes_nothing() -> None:
+    """A process that was killed and another that asks again must not follow the same step twice."""
+    world = answered(begun(), decision(FIRST))
+    once = next_pass(world)
+    assert once.ledger != world.ledger
+    twice = next_pass(once)
+    assert twice.ledger == once.ledger
+
+
+def test_exhaustive_finishes_what_was_pruned_paused_or_never_chosen() -> None:
+    pruned = decision(
+        SECOND, action=IntentAction.PRUNE, tokens=0, reason="AboveLeader", bound=0.03
+    )
+    world = next_pass(answered(at_first_rung(), pruned))
+    spec = sweep_spec(parallelism=20)
+    switched = replace(world, spec=parsed(spec), generation=2)
+    plan = decide_sweep(switched)
+    assert started(plan) == {point.key: point.proxy.tokens for point in POINTS}
+    assert plan.status.search is None
+    assert all(r.intent == Intent() for r in records(after(switched, plan)).values())
+
+
+def test_a_switch_to_sequential_stops_what_runs_and_keeps_what_is_done() -> None:
+    first = next_pass(observed(results={FIRST.key: result(FIRST)}), results={})
+    running = replace(first, jobs=(job(SECOND),))
+    switched = replace(running, spec=parsed(SPEC), generation=2)
+    plan = decide_sweep(switched)
+    assert [deletion.name for deletion in plan.delete] == [job(SECOND).name]
+    known = records(after(switched, plan))
+    assert known[FIRST.name].trained_for == FIRST.proxy.tokens
+    assert asked(next_pass(after(switched, plan), jobs=())).search is not None
+
+
+def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> None:
+    chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)))
+    failed_dear = replace(chosen, status={})
+    record = records(failed_dear)[FIRST.name]
+    assert isinstance(failed_dear.ledger, Ledger)
+    dear = tuple(
+        replace(r, unfinished_flops=1e15) if r.key == record.key else r
+        for r in failed_dear.ledger.points
+    )
+    small = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    spent = replace(
+        failed_dear, ledger=failed_dear.ledger.replace(points=dear), spec=parsed(small)
+    )
+    paused = next_pass(spent)
+    assert records(paused)[SECOND.name].intent == Intent(
+        IntentAction.PAUSE, RUNG, "BudgetExhausted"
+    )
+    assert condition(decide_sweep(paused), "Progressing")[1] == "BudgetExhausted"
+    large = sweep_spec(**SEQUENTIAL, budget={"flops": "1e20"})
+    raised = replace(paused, spec=parsed(large), generation=2)
+    plan = decide_sweep(raised)
+    assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
+
+
+def test_a_search_that_cannot_decide_says_so() -> None:
+    world = begun()
+    broken = FitOutcome(asked(world).inputs, laws=None, error="ValueError: no such luck")
+    plan = decide_sweep(replace(world, fit=broken))
+    assert condition(plan, "Ready")[:2] == ("False", "FitFailed")
+    assert "no such luck" in condition(plan, "Ready")[2]
+    assert not plan.create
+
+
+def test_a_sweep_too_short_for_its_first_rung_is_refused_by_field() -> None:
+    """Points would be judged before their first evaluation that counts."""
+    answer = parsed(sweep_spec(**SEQUENTIAL, evaluation={"firstTokens": 200_000}))
+    assert isinstance(answer, InvalidSpec)
+    assert "spec.proxies[0].tokens: must be at least 1333334" in str(answer)
+    assert not isinstance(parsed(sweep_spec(evaluation={"firstTokens": 200_000})), InvalidSpec)
+
+
+def test_words_and_shares_are_those_of_the_search() -> None:
+    assert set(ENDINGS) == {str(reason) for reason in StopReason}
+    assert FIRST_JUDGED_SHARE == FEWEST_SHARE
+    assert "NotChosenYet" not in {str(reason) for reason in SearchReason}
+
+
+# --------------------------------------------------------------------------- whole sweeps in memory
+
+
+def ended(kills: float, seed: int, **changes: Any) -> SearchedWorld:
+    """A world after the last pass of its search."""
+    spec = searched_spec(**changes)
+    world = SearchedWorld(random.Random(seed), spec=spec, kills=kills, trouble=0.3)
+    for _ in range(PASSES):
+        plan = world.run_operator()
+        if plan is not None and plan.status.search is not None and plan.status.search.ended:
+            return world
+        world.let_time_pass(400.0)
+    raise AssertionError(f"not over after {PASSES} passes")
+
+
+def wants(world: SearchedWorld) -> dict[str, tuple[Intent, str]]:
+    assert world.ledger is not None
+    return {r.name: (r.intent, r.trajectory_sha256) for r in world.ledger.points}
+
+
+def test_it_prunes_saves_and_ends_the_same_wherever_the_operator_is_killed() -> None:
+    """Steps follow from the ledger and the trajectories alone; no point trains a token twice, which
+    FakeWorld asserts as Jobs start."""
+    calm = ended(kills=0.0, seed=1)
+    search = calm.status["search"]
+    assert search["pruned"] > 0
+    assert search["ended"] in ENDINGS
+    assert calm.ledger is not None
+    planned = float(calm.status["plannedFlops"])
+    assert float(search["savedFlops"]) > 0.2 * planned
+    for seed in (2, 3):
+        assert wants(ended(kills=0.2, seed=seed)) == wants(calm)
+
+
+def test_it_never_spends_more_than_its_budget() -> None:
+    spec = searched_spec()
+    whole = sum(point.flops for point in points(spec))
+    world = ended(kills=0.0, seed=1, budget={"flops": f"{0.08 * whole:.3e}".replace("+", "")})
+    assert world.status["search"]["ended"] == "BudgetExhausted"
+    assert float(world.status["spentFlops"]) <= 0.08 * whole * 1.001
+
+
+def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
+    world = ended(kills=0.0, seed=1)
+    before = dict(world.trained)
+    world.spec = {**world.spec, "search": {"strategy": "Exhaustive"}}
+    world.fit = None
+    for _ in range(PASSES):
+        world.run_operator()
+        assert world.ledger is not None
+        if all(r.trained_for >= r.wanted_tokens for r in world.ledger.points):
+            break
+        world.let_time_pass(400.0)
+    done = {r.key for r in world.ledger.points if r.state is PointState.SUCCEEDED}
+    assert len(done) == len(world.ledger.points)
+    again = {key for key, count in world.trained.items() if count > before.get(key, 0)}
+    assert len(again) < len(done), "what had come to its end trains no more"

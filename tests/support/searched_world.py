@@ -1,0 +1,91 @@
+"""A FakeWorld whose points train on the planted surface, and whose fits decide the steps of a search."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isoloss.laws import Run
+from isoloss_contract.records import PointResult, TrainTask
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.decide.plans import JobRequest
+from isoloss_operator.fitting.search_process import search_step
+from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.specs import parse_sweep_spec
+from tests.support.builders import manifest, sweep_spec
+from tests.support.fake_world import FakeWorld
+from tests.support.planted_trainer import planted_loss
+
+EVALUATIONS = 24
+
+
+def searched_spec(**changes: Any) -> dict[str, Any]:
+    """Two sizes with a grid of 5 x 5 each about the planted optimum, and a sequential search."""
+    spec = {
+        "proxies": [
+            {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
+            {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+        ],
+        "grid": {
+            "batchSizes": [4, 8, 16, 32, 64],
+            "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"],
+        },
+        "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}},
+        "parallelism": 30,
+        "evaluation": {"firstTokens": 100_000},
+        "failurePolicy": {"retriesPerPoint": 20, "maxFailedPoints": 0},
+    }
+    return sweep_spec(**{**spec, **changes})
+
+
+@dataclass
+class SearchedWorld(FakeWorld):
+    """Everything outside the operator."""
+
+    spec: dict[str, Any] = field(default_factory=searched_spec)
+    steps: int = 0
+    """Answers of the search."""
+
+    def _create(self, request: JobRequest) -> None:
+        assert self.ledger is not None
+        additions = self.ledger.additions
+        if len(additions) + 50 > len(self.points):
+            spec = parse_sweep_spec(self.spec)
+            planned = plan_points(spec, manifest(self.spec), additions)
+            self.points = {point.key: point for point in planned}
+        super()._create(request)
+
+    def _result(self, point: PlannedPoint, task: TrainTask) -> PointResult:
+        plain = super()._result(point, task)
+        sha256 = hashlib.sha256(f"{point.key} {plain.tokens}".encode()).hexdigest()
+        return plain.model_copy(update={"trajectory_sha256": sha256})
+
+    def _fitted(self, request: FitRequest) -> FitOutcome:
+        plain = super()._fitted(request)
+        if request.search is None or plain.unreadable:
+            return plain
+        self.steps += 1
+        runs = {point.key: self._run(point) for point in request.points}
+        step = search_step(request.search, runs, request.options)
+        return FitOutcome(request.inputs, laws=None, points=len(runs), step=step)
+
+    def _run(self, fitted: FitPoint) -> Run:
+        assert self.ledger is not None
+        record = next(r for r in self.ledger.points if r.key == fitted.key)
+        params = self.points[fitted.key].proxy.parameters.active
+        tokens = np.geomspace(1e5, record.tokens, EVALUATIONS)
+        batch, rate = record.batch_size, record.learning_rate
+        return Run(
+            name=fitted.name,
+            params=float(params),
+            batch_size=float(batch),
+            sequence_length=fitted.config.sequence_length,
+            learning_rate=rate,
+            tokens=tokens,
+            losses=np.array([planted_loss(params, float(t), batch, rate) for t in tokens]),
+            diverged=fitted.diverged,
+            finished=fitted.finished,
+        )
