@@ -150,6 +150,7 @@ class PointRun:
             self._saved_step = self.state.step
         self.recorders = Recorders(wanted_recorders(self.attempt, self.tokens), self.attempt.log)
         self._meter.start(self.tokens, self.stopwatch.seconds)
+        self.learner.reserve_staging()
         self.attempt.log.event(
             "resume" if text else "start",
             tokens=self.tokens,
@@ -299,14 +300,18 @@ class PointRun:
         raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
     def _save_if_due(self, checkpoints: Checkpoints) -> None:
+        """A checkpoint that is due while the one before is still being written is put off, so that a slow
+        store does not hold up the run."""
+        world = self.attempt.world
         lasting = self.ending.outcome is Outcome.SUCCEEDED and self.state.step < self.wanted_steps
         due = time.monotonic() - self._saved_at >= self.attempt.task.checkpoint_seconds
-        if lasting and self.attempt.world.any(due):
+        # Rank 0 decides: it alone writes, and its decision is every process's.
+        if lasting and world.any(world.is_first and due and not checkpoints.is_writing):
             self._save(checkpoints)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Start to write a checkpoint of where the run stands. All processes give rank 0 their part of it;
-        training stands still for that alone, or until the checkpoint before is written."""
+        training stands still for that alone: the end of a run also waits for the checkpoint before."""
         with self.stopwatch.timing("checkpoint"):
             self.state.accelerator_seconds = self.accelerator_seconds
             self.state.micro_batch = self._micro_batch()
