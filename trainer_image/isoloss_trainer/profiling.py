@@ -122,7 +122,7 @@ class MemorySnapshot(StepRecording):
 
     def _finish(self, file: Path) -> None:
         plain = file.with_suffix("")
-        torch.cuda.memory._dump_snapshot(str(plain))
+        torch.cuda.memory._dump_snapshot(str(plain))  # type: ignore[no-untyped-call]
         torch.cuda.memory._record_memory_history(enabled=None)
         file.write_bytes(gzip.compress(plain.read_bytes()))
         plain.unlink()

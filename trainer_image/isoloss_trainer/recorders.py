@@ -137,23 +137,23 @@ class TensorBoard:
         self._attempt = attempt
         self._folder = attempt.scratch / f"tensorboard-{attempt.task.point.key}"
         # Where an attempt that was killed went further than its last checkpoint, this one's values count.
-        self._writer = SummaryWriter(str(self._folder), purge_step=tokens)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(self._folder), purge_step=tokens)
         self._due = time.monotonic() + UPLOAD_SECONDS
 
     def record(self, tokens: int, values: Values) -> None:
         """As Recorder."""
         for name, value in values.items():
-            self._writer.add_scalar(name, value, tokens)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, tokens)
         if time.monotonic() >= self._due:
             self._upload()
 
     def close(self) -> None:
         """As Recorder."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
         self._upload()
 
     def _upload(self) -> None:
-        self._writer.flush()  # type: ignore[no-untyped-call]
+        self._writer.flush()
         began = time.monotonic()
         self._attempt.fence.check()
         for file in self._files():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
+from isoloss_trainer.compile_cache import CompileCache, facts_of_run
 from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.figures import Figures, Meter
 from isoloss_trainer.foreign_model import load_weights
@@ -112,6 +114,7 @@ class PointRun:
         self._meter = Meter(flops, peak_flops(world, point.precision), world)
         self.recorders = Recorders({}, self.attempt.log)
         self.recordings = Recordings(self.attempt)
+        self._compile_cache = CompileCache(self.attempt, self._compiled_for)
 
     def _schedule(self) -> None:
         """A run may be continued, so that its schedule depends on the wanted tokens alone."""
@@ -149,6 +152,7 @@ class PointRun:
             self._earlier_seconds = self.state.accelerator_seconds
             self._saved_step = self.state.step
         self.recorders = Recorders(wanted_recorders(self.attempt, self.tokens), self.attempt.log)
+        self._compile_cache.load()
         self._meter.start(self.tokens, self.stopwatch.seconds)
         self.learner.reserve_staging()
         self.attempt.log.event(
@@ -186,6 +190,15 @@ class PointRun:
             processes=world.size,
             accelerated=not world.on_cpu,
             recompute=self.learner.recompute,
+        )
+
+    def _compiled_for(self) -> dict[str, Any]:
+        return facts_of_run(
+            self.point,
+            micro_batch=self.learner.micro_batch,
+            recompute=self.learner.recompute,
+            processes=self.attempt.world.size,
+            deterministic=self.attempt.task.deterministic,
         )
 
     def train(self, checkpoints: Checkpoints, reporter: Reporter) -> None:
@@ -351,6 +364,7 @@ class PointRun:
         experts = {} if load is None else {"expert_load": load}
         self.attempt.log.event("evaluation", **facts, **self.stopwatch.shares(), **experts)
         self.recorders.record(self.tokens, curves_of_evaluation(row, experts))
+        self._compile_cache.save()
         return row
 
     def _log_progress(self) -> None:
@@ -358,7 +372,9 @@ class PointRun:
         if not log.is_due:
             return
         found = self._figures()
-        log.progress("train", self.tokens, found.wanted_tokens, found.words(), **found.facts())
+        log.progress_in_words(
+            "train", self.tokens, found.wanted_tokens, found.words(), found.facts()
+        )
         self.recorders.record(self.tokens, curves_of_training(found))
 
     def _figures(self) -> Figures:

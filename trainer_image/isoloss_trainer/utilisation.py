@@ -38,7 +38,7 @@ def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: i
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     query = getattr(config, "qk_head_dim", None) or size
     value = getattr(config, "v_head_dim", None) or size
-    return 6.0 * parameters.active + 6.0 * layers * heads * (query + value) * sequence_length
+    return 6.0 * parameters.active + 6.0 * int(layers * heads * (query + value)) * sequence_length
 
 
 def peak_flops(world: World, precision: Literal["bf16", "float32"]) -> float | None:
