@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,17 +15,11 @@ import torch
 import isoloss_trainer.launch as launch
 import isoloss_trainer.world as world
 from isoloss_contract import layout
-from isoloss_contract.records import (
-    EvaluationConfig,
-    ExitCode,
-    Outcome,
-    PointResult,
-    TrainTask,
-)
+from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_contract.store import Store
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import BadConfiguration
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
+from tests.isoloss_trainer.builders import DEEPSEEK, train_task
 from tests.isoloss_trainer.conftest import Prepared
 
 CHILD = """
@@ -147,60 +139,6 @@ def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
 
 
 # ------------------------------------------------------------------------------- real processes
-
-
-def start(task: TrainTask, processes: int, folder: Path) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        "ISOLOSS_TASK": task.model_dump_json(),
-        "ISOLOSS_SCRATCH": str(folder / "scratch"),
-        "ISOLOSS_PROCESSES": str(processes),
-    }
-    command = [sys.executable, "-m", "isoloss_trainer", "train"]
-    with (folder / "output").open("ab") as output:
-        return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-
-
-def wait_for_training(folder: Path, times: int) -> None:
-    """Until the log says for the `times`-th time that training starts."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        log = (folder / "output").read_text()
-        if log.count('"event": "start"') + log.count('"event": "resume"') >= times:
-            return
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("processes", "model", "stops"), [(2, DEEPSEEK, 2), (4, LLAMA, 1)], ids=["2, MoE", "4, dense"]
-)
-def test_processes_stopped_at_random_moments_end_with_the_same_bytes(
-    prepared: Prepared, tmp_path: Path, processes: int, model: dict[str, object], stops: int
-) -> None:
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
-        tokens=40_000,
-        model=model,
-        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
-    )
-    store = Store(prepared.uri)
-    for number in range(1, stops + 1):
-        process = start(task, processes, tmp_path)
-        wait_for_training(tmp_path, number)
-        time.sleep(2 * random.Random().random())
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(300)
-        assert code in (ExitCode.INTERRUPTED, 0), (tmp_path / "output").read_text()[-3000:]
-        assert code == 0 or store.names(layout.point_checkpoints(task.point.key))
-    assert start(task, processes, tmp_path).wait(500) == 0
-    path = layout.point_trajectory(task.point.key)
-    interrupted = store.read(path)
-    assert '"event": "resume"' in (tmp_path / "output").read_text()
-    store.remove(layout.point_folder(task.point.key))
-    assert start(task, processes, tmp_path).wait(500) == 0
-    assert store.read(path) == interrupted
 
 
 RANK_1 = """

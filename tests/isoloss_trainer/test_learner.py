@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
@@ -523,6 +524,42 @@ def test_tensors_are_restored_by_name_whatever_the_order_of_layers(
 
 
 # --------------------------------------------------------------------------------- the optimizer
+
+
+class NoReading(TorchDispatchMode):
+    """Fails where a number is read from a tensor, as `item` does: on an accelerator that waits for it."""
+
+    def __torch_dispatch__(
+        self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        assert function is not torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_reads_nothing_from_the_device(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it found out is read later, for many steps at once. On an accelerator the model is compiled;
+    transformers looks for packed sequences, which is a reading, only while it is not."""
+    run = point_run(prepared)
+    (batch,) = batches(run, 1)
+    monkeypatch.setattr("transformers.masking_utils.is_tracing", lambda _: True)
+    with NoReading():
+        facts = run.learner.step(batch, run.batch_tokens)
+        with pytest.raises(AssertionError):
+            facts.loss.item()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_memory_pinned_beforehand_is_what_checkpoints_are_copied_to(prepared: Prepared) -> None:
+    world, task = World(device="cuda:0"), train_task(prepared.manifest, prepared.uri)
+    learner = Learner(build_network(LLAMA, seed=0), task.point, world)
+    learner.reserve_staging()
+    reserved = {name: tensor.data_ptr() for name, tensor in learner._staging.items()}
+    assert all(tensor.is_pinned() for tensor in learner._staging.values())
+    learner.copied()
+    assert {name: tensor.data_ptr() for name, tensor in learner._staging.items()} == reserved
 
 
 def test_time_constants_in_tokens_are_the_same_at_every_batch_size(prepared: Prepared) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,12 @@ import isoloss_trainer.shards as shards_module
 from isoloss_contract.records import DataManifest
 from isoloss_contract.store import Store
 from isoloss_trainer.batches import TrainingSequences
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.shards import DomainTokens, PreparedData
 from isoloss_trainer.termination import BadData
+from isoloss_trainer.train import train
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import MIXTURE, SEQUENCE_LENGTH
+from tests.isoloss_trainer.builders import MIXTURE, SEQUENCE_LENGTH, quiet, train_task
 from tests.isoloss_trainer.conftest import Prepared
 
 SEQUENCE_BYTES = 4 * (SEQUENCE_LENGTH + 1)
@@ -85,13 +89,63 @@ def test_the_next_batch_is_asked_for_while_this_one_is_used(
     assert stream._ahead is not None
     (start, count), asked = stream._ahead
     assert (start, count) == (6, 6)
-    for window in asked:
-        window.result()
+    asked.result()
     assert len(requests.ranges) == 12
     before = Counter(requests.ranges)
     stream.read(6, 6)
     assert all(requests.ranges[place] == times for place, times in before.items())
     stream.close()
+
+
+def test_reading_ahead_gives_the_same_sequences_whatever_is_asked_for(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """Also by steps back and by other batch sizes, for which what was read ahead is of no use."""
+    stream = sequences(prepared, tmp_path)
+    for start, count in ((0, 4), (4, 4), (8, 4), (4, 4), (0, 3), (3, 5), (8, 4)):
+        domains = stream.order.take(start, count)
+        wanted = [stream._domains[name].window(number) for name, number in domains]
+        assert torch.equal(stream.read(start, count), torch.tensor(np.stack(wanted).astype(int)))
+    stream.close()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_damage_that_the_readers_thread_finds_ends_the_run_by_its_own_name(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    """It comes with the batch that has the sequence, and not before."""
+    if remote:
+        Requests(monkeypatch)
+    stream = sequences(prepared, tmp_path)
+    original = DomainTokens.window
+
+    def damaged(self: DomainTokens, number: int) -> Any:
+        if (self, number) == third:
+            raise BadData("ShardCorrupt", "tokens from 64 on differ from their hash")
+        return original(self, number)
+
+    name, number = stream.order.take(2, 1)[0]
+    third = (stream._domains[name], number)
+    monkeypatch.setattr(DomainTokens, "window", damaged)
+    stream.read(0, 1)
+    stream.read(1, 1)
+    with pytest.raises(BadData, match="tokens from 64 on"):
+        stream.read(2, 1)
+    stream.close()
+
+
+def test_the_readers_thread_ends_with_the_run(prepared: Prepared, tmp_path: Path) -> None:
+    def readers() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name.startswith("batches")]
+
+    before = len(readers())
+    stream = sequences(prepared, tmp_path)
+    stream.read(0, 4)
+    assert len(readers()) == before + 1
+    stream.close()
+    assert len(readers()) == before
+    train(train_task(prepared.manifest, prepared.uri), tmp_path, Interruption(), quiet())
+    assert len(readers()) == before
 
 
 def test_processes_read_their_own_share_and_what_all_need_once(

@@ -7,6 +7,7 @@ import json
 import math
 import platform
 import shutil
+import threading
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -53,7 +54,7 @@ from isoloss_trainer.termination import (
     explain,
 )
 from isoloss_trainer.train import train
-from isoloss_trainer.training_state import MicroBatch
+from isoloss_trainer.training_state import MicroBatch, TrainingState
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -359,6 +360,30 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     stop_at(task, 1)
     assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
     assert run(task).attempts == 3
+
+
+def test_a_slow_store_holds_up_no_step(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is due after every step, and the first is still being written during the last one."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=1024)
+    last_step, written = threading.Event(), []
+    step, write = Learner.step, Checkpoints._write
+
+    def counted(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
+        if tokens == 1024:
+            last_step.set()
+        return step(self, batch, tokens)
+
+    def slow(self: Checkpoints, state: TrainingState, *rest: Any) -> None:
+        reached = last_step.wait(20)
+        written.append((state.step, reached))
+        write(self, state, *rest)
+
+    monkeypatch.setattr(Learner, "step", counted)
+    monkeypatch.setattr(Checkpoints, "_write", slow)
+    run(task.model_copy(update={"checkpoint_seconds": 0}))
+    assert written == [(1, True), (8, True)]
 
 
 def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> None:

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     interruption = Interruption().listen()
     world = World.of_environment()
-    log = Log(sys.stdout if world.is_first else io.StringIO())
+    log = Log(sys.stdout, people=sys.stderr) if world.is_first else Log(io.StringIO())
     try:
         if options.command == EXPORT:
             message = _export(options, log)

@@ -88,6 +88,11 @@ class Checkpoints:
         state = state.model_copy(deep=True)
         self._pending = self._writer.submit(self._write, state, tokens, parts, versions)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._pending is not None and not self._pending.done()
+
     def wait(self) -> None:
         """Wait for the checkpoint being written; raises the error of that write, if it failed."""
         pending, self._pending = self._pending, None

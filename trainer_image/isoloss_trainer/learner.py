@@ -168,6 +168,12 @@ class Learner:
             torch.cuda.synchronize()
         return self._named(copies) if self.world.is_first else None
 
+    def reserve_staging(self) -> None:
+        """Pin the memory that `copied` writes to, so that the first checkpoint does not wait for that."""
+        if self.world.is_first and not self.world.on_cpu:
+            for name, tensor in self.tensors().items():
+                self._staging_of(name, tensor)
+
     def _staging_of(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         if name not in self._staging:
             shape = [self._flat.size] if name in FLAT else tensor.shape

@@ -1,4 +1,4 @@
-"""Logs: JSON lines, and on a terminal a progress bar."""
+"""Logs: JSON lines for machines, lines in words beside them for people, and on a terminal a progress bar."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 
 class Log:
-    """Writes events to `stream`, and progress at most every `seconds`."""
+    """Writes events to `stream`, and progress at most every `seconds`, in words also to `people`."""
 
-    def __init__(self, stream: TextIO | None = None, *, seconds: float = 5.0) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, *, seconds: float = 5.0, people: TextIO | None = None
+    ) -> None:
         self._stream = stream or sys.stdout
+        self._people = people
         self._seconds = seconds
         self._due = 0.0
         self._terminal = self._stream.isatty()
@@ -27,20 +32,38 @@ class Log:
         self._stream.write(json.dumps({**line, **facts}, default=str) + "\n")
         self._stream.flush()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `progress` would write something now."""
+        return time.monotonic() >= self._due
+
     def progress(self, event: str, done: float, wanted: float, **facts: Any) -> None:
         """Progress: a bar on a terminal, else a JSON line every few seconds."""
-        now = time.monotonic()
-        if now < self._due:
+        self.progress_in_words(event, done, wanted, "", facts)
+
+    def progress_in_words(
+        self, event: str, done: float, wanted: float, words: str, facts: Mapping[str, Any]
+    ) -> None:
+        """As `progress`, with `words` for people: a line beside the JSON line, or after the bar."""
+        if not self.is_due:
             return
-        self._due = now + (0.2 if self._terminal else self._seconds)
+        self._due = time.monotonic() + (0.2 if self._terminal else self._seconds)
         if not self._terminal:
             self.event(event, done=done, wanted=wanted, **facts)
+            self._tell(words)
             return
         share = min(1.0, done / wanted) if wanted else 1.0
         bar = "#" * round(30 * share)
-        details = "  ".join(f"{name} {_short(value)}" for name, value in facts.items())
+        details = words or "  ".join(f"{k} {_short(value)}" for k, value in facts.items())
         self._stream.write(f"\r\x1b[K{event} [{bar:<30}] {share:6.1%}  {details}")
         self._stream.flush()
+
+    def _tell(self, words: str) -> None:
+        """A line for people; one that nobody can read any more is no reason to end."""
+        if self._people is not None and words:
+            with suppress(OSError):
+                self._people.write(f"{datetime.now(UTC):%H:%M:%S}  {words}\n")
+                self._people.flush()
 
     def failure(self, error: BaseException) -> None:
         """A bug's traceback, as one JSON line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
@@ -12,7 +13,9 @@ from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
+from isoloss_trainer.compile_cache import CompileCache, facts_of_run
 from isoloss_trainer.evaluation import Check, ValidationSet
+from isoloss_trainer.figures import Figures, Meter
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.initialization import initialize
 from isoloss_trainer.kernels import describe_kernels
@@ -24,12 +27,21 @@ from isoloss_trainer.model import (
     check_trains_reproducibly,
     count_parameters,
 )
+from isoloss_trainer.optimizer import learning_rate
+from isoloss_trainer.profiling import Recordings
+from isoloss_trainer.recorders import (
+    Recorders,
+    curves_of_evaluation,
+    curves_of_training,
+    wanted_recorders,
+)
 from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.result import Ending, point_result, trajectory_row, versions
 from isoloss_trainer.schedule import evaluation_steps
 from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.termination import Interrupted, OutOfMemory
 from isoloss_trainer.training_state import MicroBatch, TrainingState
+from isoloss_trainer.utilisation import flops_per_token, peak_flops
 
 STEPS_AT_ONCE = 16
 """What steps found out is read from an accelerator at once: each reading waits for it."""
@@ -59,9 +71,11 @@ def run_point(attempt: Attempt) -> PointResult:
         run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
         return run.finish(checkpoints)
     finally:
-        run.sequences.close()
         reporter.close()
         checkpoints.close()
+        run.sequences.close()
+        run.recordings.close()
+        run.recorders.close()
 
 
 class PointRun:
@@ -76,7 +90,7 @@ class PointRun:
         self._schedule()
         self._unread: list[StepFacts] = []
         self._final_rows: tuple[TrajectoryRow, ...] | None = None
-        self._tokens_at_start = self._saved_step = 0
+        self._saved_step = 0
         self._earlier_seconds = 0.0
         self._saved_at = time.monotonic()
 
@@ -98,6 +112,11 @@ class PointRun:
         self.sequences = TrainingSequences(data, point.mixture, point.seed, world)
         limit = point.evaluation.sequences_per_domain
         self._validation = ValidationSet(data, point.mixture, limit)
+        flops = flops_per_token(network.config, self.parameters, point.sequence_length)
+        self._meter = Meter(flops, peak_flops(world, point.precision), world)
+        self.recorders = Recorders({}, self.attempt.log)
+        self.recordings = Recordings(self.attempt)
+        self._compile_cache = CompileCache(self.attempt, self._compiled_for)
 
     def _schedule(self) -> None:
         """A run may be continued, so that its schedule depends on the wanted tokens alone."""
@@ -133,7 +152,11 @@ class PointRun:
             self._keep_micro_batch()
             self.state.attempts = max(self.attempt.task.claimant.attempt, self.state.attempts + 1)
             self._earlier_seconds = self.state.accelerator_seconds
-            self._tokens_at_start, self._saved_step = self.tokens, self.state.step
+            self._saved_step = self.state.step
+        self.recorders = Recorders(wanted_recorders(self.attempt, self.tokens), self.attempt.log)
+        self._compile_cache.load()
+        self._meter.start(self.tokens, self.stopwatch.seconds)
+        self.learner.reserve_staging()
         self.attempt.log.event(
             "resume" if text else "start",
             tokens=self.tokens,
@@ -169,6 +192,15 @@ class PointRun:
             processes=world.size,
             accelerated=not world.on_cpu,
             recompute=self.learner.recompute,
+        )
+
+    def _compiled_for(self) -> dict[str, Any]:
+        return facts_of_run(
+            self.point,
+            micro_batch=self.learner.micro_batch,
+            recompute=self.learner.recompute,
+            processes=self.attempt.world.size,
+            deterministic=self.attempt.task.deterministic,
         )
 
     def train(self, checkpoints: Checkpoints, reporter: Reporter) -> None:
@@ -229,9 +261,10 @@ class PointRun:
 
     def _step(self) -> None:
         size = self.point.batch_size
-        with self.stopwatch.timing("data"):
-            batch = self.sequences.read(self.state.step * size, size)
-        self._unread.append(self.learner.step(batch, self.tokens + self.batch_tokens))
+        with self.recordings.step(self.state.step + 1):
+            with self.stopwatch.timing("data"):
+                batch = self.sequences.read(self.state.step * size, size)
+            self._unread.append(self.learner.step(batch, self.tokens + self.batch_tokens))
         self.state.step += 1
 
     def _raise_if_ending(self, reporter: Reporter) -> None:
@@ -264,6 +297,7 @@ class PointRun:
         clip = self.point.optimizer.gradient_clip
         for number, found in enumerate(facts, self.state.step - len(facts) + 1):
             loss, offset, norm = found
+            self._meter.take_step(loss, norm)
             if self.state.take_step(loss, offset, norm, clip):
                 self._set_diverged(number * self.batch_tokens)
                 return
@@ -281,14 +315,18 @@ class PointRun:
         raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
     def _save_if_due(self, checkpoints: Checkpoints) -> None:
+        """A checkpoint that is due while the one before is still being written is put off, so that a slow
+        store does not hold up the run."""
+        world = self.attempt.world
         lasting = self.ending.outcome is Outcome.SUCCEEDED and self.state.step < self.wanted_steps
         due = time.monotonic() - self._saved_at >= self.attempt.task.checkpoint_seconds
-        if lasting and self.attempt.world.any(due):
+        # Rank 0 decides: it alone writes, and its decision is every process's.
+        if lasting and world.any(world.is_first and due and not checkpoints.is_writing):
             self._save(checkpoints)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Start to write a checkpoint of where the run stands. All processes give rank 0 their part of it;
-        training stands still for that alone, or until the checkpoint before is written."""
+        training stands still for that alone: the end of a run also waits for the checkpoint before."""
         with self.stopwatch.timing("checkpoint"):
             self.state.accelerator_seconds = self.accelerator_seconds
             self.state.micro_batch = self._micro_batch()
@@ -327,15 +365,26 @@ class PointRun:
         load = self.learner.balance.take_load()
         experts = {} if load is None else {"expert_load": load}
         self.attempt.log.event("evaluation", **facts, **self.stopwatch.shares(), **experts)
+        self.recorders.record(self.tokens, curves_of_evaluation(row, experts))
+        self._compile_cache.save()
         return row
 
     def _log_progress(self) -> None:
-        tokens = self.tokens - self._tokens_at_start
-        self.attempt.log.progress(
-            "train",
+        log = self.attempt.log
+        if not log.is_due:
+            return
+        found = self._figures()
+        log.progress_in_words(
+            "train", self.tokens, found.wanted_tokens, found.words(), found.facts()
+        )
+        self.recorders.record(self.tokens, curves_of_training(found))
+
+    def _figures(self) -> Figures:
+        warmup = self.point.optimizer.warmup_tokens
+        return self._meter.figures(
+            self.state.step,
             self.tokens,
             self.attempt.task.tokens,
-            loss=self.state.training_loss,
-            gradient_norm=self.state.gradient_norm,
-            tokens_per_second=tokens / self.stopwatch.seconds,
+            learning_rate(self.point.learning_rate, self.tokens, warmup),
+            self.stopwatch.seconds_without("evaluation"),
         )

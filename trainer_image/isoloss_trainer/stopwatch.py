@@ -20,6 +20,10 @@ class Stopwatch:
         """Since the stopwatch was made."""
         return time.monotonic() - self._started
 
+    def seconds_without(self, activity: str) -> float:
+        """As `seconds`, less those of one activity."""
+        return self.seconds - self._activities[activity]
+
     @contextmanager
     def timing(self, activity: str) -> Iterator[None]:
         """Add the duration of the block to `activity`."""

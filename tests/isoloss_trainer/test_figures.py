@@ -1,0 +1,305 @@
+"""What people see of a run: a line of figures, curves, and that neither can slow or fail it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import isoloss_trainer.recorders as recorders
+import isoloss_trainer.utilisation as utilisation
+from isoloss_contract import layout
+from isoloss_contract.records import TrainTask
+from isoloss_contract.store import Store
+from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.presets import PRESETS, preset_config
+from isoloss_trainer.figures import Figures, Meter
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.log import Log
+from isoloss_trainer.model import build_network, count_parameters
+from isoloss_trainer.recorders import Recorders
+from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.train import train
+from isoloss_trainer.utilisation import flops_per_token, peak_flops, peak_of
+from isoloss_trainer.world import World
+from tests.isoloss_trainer.builders import train_task
+from tests.isoloss_trainer.conftest import Prepared
+
+GPU = World(device="cuda:0", size=2)
+
+
+@pytest.fixture(autouse=True)
+def _no_recorders(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        *recorders.WANDB_VARIABLES,
+        recorders.TENSORBOARD_VARIABLE,
+        utilisation.PEAK_FLOPS_VARIABLE,
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+# ------------------------------------------------------------------------------- utilisation
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_flops_of_a_token_are_the_planned_ones_in_the_palm_convention(preset: str) -> None:
+    config = preset_config(preset, 32_000)
+    with torch.device("meta"):
+        network = build_network(config)
+    found = flops_per_token(network.config, count_parameters(network), 2048)
+    assert found == pytest.approx(token_flops(config, 2048).total(Convention.PALM))
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 NVL", 835e12),
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA H20", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("Tesla T4", None),
+    ],
+)
+def test_a_devices_peak_is_that_of_its_very_name(name: str, peak: float | None) -> None:
+    assert peak_of(name) == peak
+
+
+def test_all_devices_count_and_the_cpu_and_float32_have_no_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    assert peak_flops(GPU, "bf16") == 2 * 989e12
+    assert peak_flops(GPU, "float32") is None
+    assert peak_flops(World(), "bf16") is None
+    monkeypatch.setenv(utilisation.PEAK_FLOPS_VARIABLE, "1e12")
+    assert peak_flops(World(), "float32") == 1e12
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "0", "nan"])
+def test_a_peak_that_is_none_is_refused_by_name(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(utilisation.PEAK_FLOPS_VARIABLE, text)
+    with pytest.raises(BadConfiguration, match=utilisation.PEAK_FLOPS_VARIABLE):
+        peak_flops(World(), "bf16")
+
+
+# ------------------------------------------------------------------------------- the line
+
+
+def test_figures_are_of_the_steps_since_the_last_ones() -> None:
+    meter = Meter(flops_per_token=6.0, peak_flops=600.0, world=World())
+    meter.start(tokens=100, seconds=1.0)
+    meter.take_step(4.0, 1.0)
+    meter.take_step(2.0, 3.0)
+    first = meter.figures(2, 200, 1000, 1e-3, seconds=3.0)
+    assert (first.loss, first.gradient_norm) == (3.0, 2.0)
+    assert (first.tokens_per_second, first.mfu) == (50.0, 0.5)
+    again = meter.figures(3, 240, 1000, 1e-3, seconds=4.0)
+    assert (again.loss, again.gradient_norm) == (3.0, 2.0), "no step was read meanwhile"
+    assert again.tokens_per_second == 40.0
+
+
+def test_a_line_for_people_has_what_is_known_and_leaves_out_the_rest() -> None:
+    found = Figures(1234, 50, 100, 3.14159, 0.5, 3e-4, 123_456.7, 0.412, 3 * 2**30)
+    words = found.words()
+    for part in (
+        "step 1,234", "50.0% of 100 tokens", "loss 3.1416", "gradient norm 0.5",
+        "learning rate 0.0003", "123,457 tokens/s", "MFU 41.2%", "peak memory 3.00 GiB",
+    ):  # fmt: skip
+        assert part in words
+    unknown = Figures(1, 50, 100, None, None, 3e-4, 1.0, None, 2**30)
+    assert "MFU" not in unknown.words()
+    assert "loss" not in unknown.words()
+    assert "mfu" not in unknown.facts()
+
+
+def run(task: TrainTask, scratch: Path, people: Any = None) -> list[dict[str, Any]]:
+    """The events of a run, which logs progress at every step."""
+    stream = io.StringIO()
+    train(task, scratch, Interruption(), Log(stream, seconds=0.0, people=people))
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_machines_get_json_lines_alone_and_people_a_line_of_their_own(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    people = io.StringIO()
+    events = run(train_task(prepared.manifest, prepared.uri), tmp_path, people)
+    steps = [event for event in events if event["event"] == "train"]
+    assert {"step", "loss", "gradient_norm", "learning_rate", "tokens_per_second"} < set(steps[0])
+    assert len(people.getvalue().splitlines()) == len(steps)
+    rates = [event["learning_rate"] for event in steps]
+    assert rates[:5] == pytest.approx([3e-3 * share for share in (0.25, 0.5, 0.75, 1, 1)])
+
+
+class Gone(io.StringIO):
+    """A stream that nobody reads any more."""
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_run_goes_on_when_nobody_reads_its_lines(prepared: Prepared, tmp_path: Path) -> None:
+    events = run(train_task(prepared.manifest, prepared.uri), tmp_path, Gone())
+    assert events[-1]["event"] == "evaluation"
+
+
+# ------------------------------------------------------------------------------- recorders
+
+
+class Collected:
+    """A recorder that keeps what it gets, and fails at the `fails_at`-th value."""
+
+    def __init__(self, fails_at: int = 0) -> None:
+        self.entries: list[int] = []
+        self.closed = False
+        self._fails_at = fails_at
+
+    def record(self, tokens: int, values: recorders.Values) -> None:
+        if len(self.entries) + 1 == self._fails_at:
+            raise ValueError("no more")
+        self.entries.append(tokens)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_recorder_that_fails_is_named_once_and_dropped_and_the_others_go_on() -> None:
+    stream, good, bad = io.StringIO(), Collected(), Collected(fails_at=2)
+
+    def unusable() -> Collected:
+        raise OSError("no such server")
+
+    makers = {"good": lambda: good, "bad": lambda: bad, "unusable": unusable}
+    with_failures = Recorders(makers, Log(stream))
+    for tokens in range(1, 6):
+        with_failures.record(tokens, {"loss": 1.0})
+    with_failures.close()
+    assert (good.entries, good.closed) == ([1, 2, 3, 4, 5], True)
+    assert (bad.entries, bad.closed) == ([1], False)
+    dropped = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert {event["recorder"]: event["reason"] for event in dropped} == {
+        "unusable": "OSError: no such server",
+        "bad": "ValueError: no more",
+    }
+    assert len(dropped) == 2
+
+
+def test_a_recorder_that_hangs_holds_up_neither_steps_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has taken the first value and never comes back."""
+    monkeypatch.setattr(recorders, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(recorders, "WAITING", 3)
+    released = threading.Event()
+
+    class Hanging(Collected):
+        def record(self, tokens: int, values: recorders.Values) -> None:
+            released.wait(60)
+
+    hanging = Recorders({"hanging": Hanging}, Log(io.StringIO()))
+    for tokens in range(100):
+        hanging.record(tokens, {"loss": 1.0})
+    hanging.close()
+    assert not released.is_set()
+    released.set()
+
+
+def test_tensorboard_files_are_beside_the_trajectory(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setenv(recorders.TENSORBOARD_VARIABLE, "1")
+    task = train_task(prepared.manifest, prepared.uri)
+    events = run(task, tmp_path)
+    assert not [event for event in events if event["event"] == "recorder-dropped"]
+    folder = prepared.folder / layout.point_tensorboard(task.point.key)
+    found = accumulator.EventAccumulator(str(folder))
+    found.Reload()
+    assert {"train/loss", "train/learning_rate", "validation/loss"} <= set(found.Tags()["scalars"])
+    losses = {event.step: event.value for event in found.Scalars("validation/loss")}
+    rows = [json.loads(line) for line in trajectory(task).splitlines()]
+    assert losses == pytest.approx({row["tokens"]: row["loss"] for row in rows})
+
+
+def trajectory(task: TrainTask) -> bytes:
+    return Store(task.store_uri).read(layout.point_trajectory(task.point.key))
+
+
+def test_wandb_without_its_package_is_said_once_and_changes_nothing(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    run(task, tmp_path)
+    without = trajectory(task)
+    Store(task.store_uri).remove(layout.point_folder(task.point.key))
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    monkeypatch.setattr(recorders, "find_spec", lambda _: None)
+    events = run(task, tmp_path)
+    (dropped,) = [event for event in events if event["event"] == "recorder-dropped"]
+    assert "wandb is not installed" in dropped["reason"]
+    assert "secret" not in json.dumps(events)
+    assert trajectory(task) == without
+
+
+def test_wandb_gets_a_run_of_the_points_key_and_its_curves(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played by a module of the calls that are made."""
+    logged: list[dict[str, float]] = []
+    finished: list[bool] = []
+    begun: dict[str, Any] = {}
+    played = types.SimpleNamespace(
+        define_metric=lambda *_args, **_options: None,
+        log=logged.append,
+        finish=lambda: finished.append(True),
+    )
+
+    def init(**options: Any) -> Any:
+        begun.update(options)
+        return played
+
+    module = types.ModuleType("wandb")
+    module.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr(recorders, "find_spec", lambda _: object())
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    task = train_task(prepared.manifest, prepared.uri)
+    run(task, tmp_path)
+    assert begun["id"] == task.point.key
+    assert begun["config"]["learning_rate"] == task.point.learning_rate
+    assert any("train/loss" in values for values in logged)
+    assert any("validation/loss" in values for values in logged)
+    assert finished == [True]
+
+
+@pytest.mark.parametrize(
+    ("variables", "first", "wanted"),
+    [
+        ({}, True, set()),
+        ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "k"}, True, set()),
+        ({"WANDB_API_KEY": "k"}, True, {"Weights & Biases"}),
+        ({"ISOLOSS_TENSORBOARD": "1"}, True, {"TensorBoard"}),
+        ({"ISOLOSS_TENSORBOARD": "0"}, True, set()),
+        ({"ISOLOSS_TENSORBOARD": "1"}, False, set()),
+    ],
+)
+def test_recorders_are_those_that_the_environment_asks_for(
+    variables: dict[str, str], first: bool, wanted: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    attempt: Any = types.SimpleNamespace(world=World(rank=0 if first else 1, size=2))
+    assert set(recorders.wanted_recorders(attempt, 0)) == wanted

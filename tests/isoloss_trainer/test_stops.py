@@ -1,0 +1,113 @@
+"""Several processes that SIGTERM stops at random moments end with the very bits of an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluationConfig, ExitCode, PointResult, TrainTask
+from isoloss_contract.store import Store
+from isoloss_trainer.checkpoint import CheckpointManifest
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
+from tests.isoloss_trainer.conftest import Prepared
+
+SEED = 7
+"""Of the moments: shares of the time that the undisturbed run took."""
+OF_THE_ATTEMPTS = {"attempts", "accelerator_seconds"}
+"""All that tells a run that was stopped from one that was not."""
+
+
+class Attempts:
+    """Runs the trainer in several processes, with everything it logs in one file."""
+
+    def __init__(self, task: TrainTask, processes: int, folder: Path) -> None:
+        self._task, self._processes, self._folder = task, processes, folder
+        self._output = folder / "output"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "ISOLOSS_TASK": self._task.model_dump_json(),
+            "ISOLOSS_SCRATCH": str(self._folder / "scratch"),
+            "ISOLOSS_PROCESSES": str(self._processes),
+        }
+        command = [sys.executable, "-m", "isoloss_trainer", "train"]
+        with self._output.open("ab") as output:
+            return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        """What the log has of these events so far."""
+        lines = self._output.read_text().splitlines() if self._output.exists() else []
+        found = [json.loads(line) for line in lines if line.startswith('{"time"')]
+        return [event for event in found if event["event"] in names]
+
+    def finish(self) -> float:
+        """Run to the end; returns the seconds from the first step on."""
+        assert self.start().wait(300) == 0, self._output.read_text()[-3000:]
+        first, last = self.events("start", "resume")[-1], self.events("end")[-1]
+        times = [datetime.fromisoformat(event["time"]) for event in (first, last)]
+        return (times[1] - times[0]).total_seconds()
+
+    def stop_after(self, seconds: float) -> None:
+        """Start, and send SIGTERM `seconds` after training began."""
+        before = len(self.events("start", "resume"))
+        process = self.start()
+        while process.poll() is None and len(self.events("start", "resume")) == before:
+            time.sleep(0.02)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(300)
+        assert code in (ExitCode.INTERRUPTED, 0), self._output.read_text()[-3000:]
+
+
+def everything(store: Store, key: str) -> dict[str, Any]:
+    """What a finished point leaves: its trajectory, its result, and the last state with the SHA-256 of
+    weights, average and moments."""
+    folder = layout.point_checkpoints(key)
+    newest = f"{folder}/{store.names(folder)[-1]}/manifest.json"
+    manifest = store.read_record(newest, CheckpointManifest)
+    assert {"weights", "averaged_weights", "first_moment", "second_moment"} < set(manifest.files)
+    result = store.read_record(layout.point_result(key), PointResult)
+    return {
+        "trajectory": store.read(layout.point_trajectory(key)),
+        "result": result.model_dump(exclude=OF_THE_ATTEMPTS),
+        "state": manifest.model_dump(exclude={"state": OF_THE_ATTEMPTS}),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "model", "stops"), [(2, DEEPSEEK, 3), (4, LLAMA, 2)], ids=["2, MoE", "4, dense"]
+)
+def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undisturbed_one(
+    prepared: Prepared, tmp_path: Path, processes: int, model: dict[str, Any], stops: int
+) -> None:
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=24_000,
+        model=model,
+        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+        task={"checkpoint_seconds": 1},
+    )
+    store, attempts = Store(prepared.uri), Attempts(task, processes, tmp_path)
+    seconds = attempts.finish()
+    undisturbed = everything(store, task.point.key)
+    store.remove(layout.point_folder(task.point.key))
+    moments = random.Random(SEED)
+    for _ in range(stops):
+        attempts.stop_after(moments.uniform(0.1, 0.9) * seconds / stops)
+    attempts.finish()
+    assert attempts.events("resume"), "no stop came between two steps"
+    assert everything(store, task.point.key) == undisturbed
