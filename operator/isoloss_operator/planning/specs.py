@@ -334,7 +334,10 @@ def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
     """Points are judged first at a share of their tokens, by several evaluations."""
     if not spec.searches:
         return
-    start = max(spec.evaluation.first_tokens, WARMUP_MULTIPLE * spec.optimizer.warmup_tokens)
+    warmup = (
+        spec.optimizer.warmup_tokens or 0
+    )  # the default ends before the first evaluation counts
+    start = max(spec.evaluation.first_tokens, WARMUP_MULTIPLE * warmup)
     fewest = math.ceil(JUDGED_AFTER * start / FIRST_JUDGED_SHARE)
     for index, proxy in enumerate(spec.proxies):
         if proxy.tokens < fewest:
@@ -342,7 +345,7 @@ def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
                 f"must be at least {fewest} for search.strategy Sequential, which judges points at "
                 f"{FIRST_JUDGED_SHARE:.0%} of their tokens: lower evaluation.firstTokens "
                 f"({spec.evaluation.first_tokens}) or optimizer.warmupTokens "
-                f"({spec.optimizer.warmup_tokens}), or raise the tokens"
+                f"({warmup}), or raise the tokens"
             )
             yield SpecError(f"spec.proxies[{index}].tokens", message)
 
