@@ -43,14 +43,6 @@ Deliver = Callable[[Object, Object], None]
 logger = logging.getLogger(__name__)
 
 
-class WatchEnded(Exception):
-    """The API server ended a watch with an error."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"{status} {message}")
-        self.status = status
-
-
 class JobWatch:
     """A thread for each namespace, or one for all of them."""
 
@@ -113,7 +105,7 @@ class _Watch:
             try:
                 self._watch()
                 failures = 0
-            except (WatchEnded, Refusal, *NONSENSE, *TRANSPORT_ERRORS) as error:
+            except (Refusal, *NONSENSE, *TRANSPORT_ERRORS) as error:
                 failures = 0 if self._version != before else failures
                 delay = self._retry_seconds[min(failures, len(self._retry_seconds) - 1)]
                 failures += 1
@@ -144,7 +136,7 @@ class _Watch:
     def _take(self, event: Object) -> None:
         kind, body = event["type"], event["object"]
         if kind == "ERROR":
-            raise WatchEnded(int(body.get("code") or 0), str(body.get("message") or ""))
+            raise Refusal(int(body.get("code") or 0), str(body.get("message") or ""))
         metadata = body["metadata"]
         self._version = metadata["resourceVersion"]
         if kind == "BOOKMARK":

@@ -53,10 +53,10 @@ class Answer:
 
 
 class Refusal(Exception):
-    """An answer of 400 or more to a request whose lines were wanted."""
+    """The server ends a stream, or does not begin it, with an error."""
 
-    def __init__(self, status: int, content: bytes) -> None:
-        super().__init__(f"{status} {content[:200].decode(errors='replace')}")
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status} {message}")
         self.status = status
 
 
@@ -84,7 +84,8 @@ class Transport:
         try:
             if response.status >= 400:
                 deadline = time.monotonic() + CONNECT_SECONDS
-                raise Refusal(response.status, _content(response, deadline))
+                content = _content(response, deadline)
+                raise Refusal(response.status, content[:200].decode(errors="replace"))
             yield _lines(response)
         finally:
             response.close()

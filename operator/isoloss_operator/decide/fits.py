@@ -66,8 +66,6 @@ class FitOutcome:
     laws_sha256: str = ""
     """Of laws.json."""
     report_written: bool = False
-    report_pending: bool = False
-    """The laws are stored and the report is being drawn, in this process: a stored record never says so."""
     ledger_sha256: str = ""
     """Of the ledger it was fitted to."""
     points: int = 0

@@ -352,8 +352,10 @@ class PointsView:
     @property
     def report_pending(self) -> bool:
         """Whether the final laws are known and their report is still to come."""
-        fit = self.observed.fit
-        return fit is not None and fit.report_pending and self.is_fitted(final=True)
+        fit, running = self.observed.fit, self.observed.fit_running
+        if fit is None or fit.report_written or running is None:
+            return False
+        return running.inputs == fit.inputs and self.is_fitted(final=True)
 
     def is_fitted(self, *, final: bool) -> bool:
         """Whether the newest fit is of just the points that are done now."""

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -117,11 +117,11 @@ class Fitter(Generic[Key]):
             if running is not None and running.request.inputs == job.request.inputs:
                 self._waiting.pop(uid, None)
                 return
-            rests_already = uid in self._waiting and job.request.provisional
+            waits_already = uid in self._waiting and job.request.provisional
             self._waiting[uid] = (key, job)
             if running is not None:
                 running.superseded.set()
-        if running is None and not rests_already:
+        if running is None and not waits_already:
             self._pool.submit(self._work)
 
     def running(self, uid: str) -> FitRequest | None:
@@ -181,7 +181,7 @@ class Fitter(Generic[Key]):
             with self._lock:
                 if superseded.is_set():
                     return
-                self._kept[uid] = _Kept(replace(outcome, report_pending=True), math.inf)
+                self._kept[uid] = _Kept(outcome, math.inf)
             self._on_laws(key)
 
         answer = self._run(job, self._timeout, superseded, keep_laws)

@@ -145,6 +145,7 @@ class SweepReconciler:
             manifest=storage.manifest(uri, first.manifest),
             ledger=self._services.ledgers.read(uri, first.folder),
             like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
+            # Read before its outcome: one that ends in between is not taken for one without a report.
             fit_running=fitter.running(owner.uid),
             fit_rests=fitter.rests(owner.uid),
         )

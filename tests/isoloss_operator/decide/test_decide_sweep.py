@@ -398,7 +398,9 @@ ROWS: dict[str, Row] = {
         also={"FitReady": ("True", "Fitted"), "Progressing": ("False", "Finished")},
     ),
     "laws are ready before their report is drawn": Row(
-        lambda: with_fit(all_done(), fitted_laws(), report_pending=True),
+        lambda: replace(
+            with_fit(all_done(), fitted_laws()), fit_running=decide_sweep(all_done()).fit
+        ),
         ("True", "Fitted"),
         also={"Reconciling": ("True", "Converging")},
     ),
