@@ -117,11 +117,15 @@ class _Watch:
 
     def _watch(self) -> None:
         """Deliver the events of one watch until the API server ends it. Raises where that is an error."""
+        is_empty = True
         with self._transport.stream(self._request(), self._silent_seconds) as lines:
             for line in lines:
                 if self._stopped.is_set():
                     return
                 self._take(json.loads(line))
+                is_empty = False
+        if is_empty:  # a bookmark comes every minute: a proxy hangs up, and would at once again
+            raise Refusal(200, "it ended without an event")
 
     def _request(self) -> Request:
         query = [

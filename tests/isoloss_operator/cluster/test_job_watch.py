@@ -147,6 +147,17 @@ def test_errors_and_nonsense_are_outlived(
     watch.stop()
 
 
+def test_a_server_that_hangs_up_at_once_is_not_asked_without_a_pause(
+    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve((200, []), (200, []), (200, [event("ADDED", "a", 5)]))
+    watch, seen = told(server.watch())
+    wait_until(lambda: seen, "the event after the empty watches")
+    said = [record.message for record in caplog.records if "begins again in" in record.message]
+    assert len(said) == 2
+    watch.stop()
+
+
 def test_a_silent_watch_is_begun_again(serve: Callable[..., ApiServer]) -> None:
     server = serve((200, [event("ADDED", "a", 5)]))
     watch, seen = told(server.watch(silent_seconds=0.2))
