@@ -353,6 +353,46 @@ def test_the_process_of_an_unwanted_fit_ends() -> None:
     assert not multiprocessing.active_children()
 
 
+def after_laws(act: Callable[[], object]) -> None:
+    def fit(_job: FitJob, on_laws: OnLaws) -> None:
+        on_laws(FitOutcome(inputs="first", laws=None))
+        act()
+
+    mock.patch.object(fit_process, "fit", side_effect=fit).start()
+
+
+def hang_after_laws() -> None:
+    after_laws(lambda: time.sleep(600))
+
+
+def die_after_laws() -> None:
+    after_laws(lambda: os._exit(9))
+
+
+def test_laws_whose_report_is_superseded_stand_and_are_nothing_to_warn_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    superseded = threading.Event()
+
+    def supersede(_outcome: FitOutcome) -> None:
+        superseded.set()
+
+    answer = run_in_process(job(), 60, superseded, supersede, on_start=hang_after_laws)
+    assert isinstance(answer, FitOutcome)
+    assert not caplog.records
+
+
+def test_laws_whose_report_cannot_be_drawn_stand_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[FitOutcome] = []
+    answer = run_in_process(job(), 60, threading.Event(), told.append, on_start=die_after_laws)
+    assert [answer] == told
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "The laws of research/dense have no report" in warning
+    assert "exit code 9" in warning
+
+
 @pytest.mark.parametrize("name", PRELOADED)
 def test_what_fits_are_forked_with_exists_and_starts_no_thread(name: str) -> None:
     """The process that they are forked from skips what it cannot import, and must have one thread."""
