@@ -17,10 +17,11 @@ from demo.inputs import provide_checkpoint, provide_corpus
 from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
 from demo.report import read_evaluation, report_arguments, write_report
-from demo.watching import DemoFailed, View, read_view, watch
+from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
+from isoloss.progress.resources import View
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account
 
@@ -139,8 +140,8 @@ class Demo:
         self._write_report(store, read_view(self.kubectl))
 
     def _write_report(self, store: Store, view: View) -> None:
-        evaluation = read_evaluation(store, view.prediction)
-        arguments = report_arguments(view.sweep, view.prediction, evaluation)
+        evaluation = read_evaluation(store, view.prediction or {})
+        arguments = report_arguments(view.sweep, view.prediction or {}, evaluation)
         page = self.report.relative_to(places.REPOSITORY)
         command(f"isoloss {' '.join(arguments)} --out={page}")
         write_report(arguments, self.report)
@@ -163,7 +164,7 @@ class Demo:
         except (OSError, RuntimeError) as error:
             console.print(f"  the API server does not answer: {error}", markup=False)
             return
-        for found in (view.sweep, view.prediction):
+        for found in (view.sweep, view.prediction or {}):
             for condition in found.get("status", {}).get("conditions", ()):
                 words = f"{condition['type']}={condition['status']} {condition['reason']}"
                 console.print(f"  {found['kind']} {words}: {condition['message']}", markup=False)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,57 +17,16 @@ from rich.text import Text
 
 from demo import places
 from demo.kubectl import Kubectl
+from isoloss.progress.resources import View, active_points, headline
 
 POLL_SECONDS = 2.0
 LINE_SECONDS = 10.0
 STILL_SECONDS = 600.0
 """Without any change for this long, something is wrong that no condition reports."""
 
-Json = dict[str, Any]
-
 
 class DemoFailed(RuntimeError):
     """The demo cannot finish; the message says why."""
-
-
-@dataclass(frozen=True)
-class View:
-    """Both resources, read together."""
-
-    sweep: Json
-    prediction: Json
-
-    def condition(self, which: Json, name: str) -> Json:
-        """A condition observed for the current generation, or {}."""
-        generation = which.get("metadata", {}).get("generation")
-        for condition in which.get("status", {}).get("conditions", ()):
-            if condition["type"] == name and condition.get("observedGeneration") == generation:
-                return dict(condition)
-        return {}
-
-    def is_true(self, which: Json, name: str) -> bool:
-        """Whether a condition is True for the current generation."""
-        return self.condition(which, name).get("status") == "True"
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether sweep and prediction are ready, the report is drawn and the prediction is not stale."""
-        changes = self.is_true(self.prediction, "Stale") or self.is_true(self.sweep, "Reconciling")
-        ready = self.is_true(self.prediction, "Ready") and self.is_true(self.sweep, "Ready")
-        return ready and not changes
-
-    @property
-    def stalled(self) -> Json:
-        """The condition that says that only the user can help, or {}."""
-        for which in (self.sweep, self.prediction):
-            if self.is_true(which, "Stalled"):
-                return self.condition(which, "Stalled")
-        return {}
-
-    @property
-    def state(self) -> Json:
-        """What changes as long as the demo makes progress."""
-        return {"sweep": self.sweep.get("status"), "prediction": self.prediction.get("status")}
 
 
 def read_view(kubectl: Kubectl) -> View:
@@ -110,40 +67,6 @@ def _follow(kubectl: Kubectl, check: Callable[[], None], show: Callable[[View], 
 
 
 # ------------------------------------------------------------------------------------ in words
-
-
-def headline(view: View) -> str:
-    """The current state in one line."""
-    status = view.sweep.get("status", {})
-    points = status.get("points", {})
-    total = points.get("total", 0)
-    done = sum(points.get(state, 0) for state in ("succeeded", "diverged", "failed"))
-    ready = view.condition(view.sweep, "Ready")
-    if ready.get("status") == "True":
-        answer = view.condition(view.prediction, "Ready")
-        return f"points {done}/{total}, laws fitted; prediction: {answer.get('reason', 'waiting')}"
-    if not total:
-        return f"sweep: {ready.get('reason', 'waiting for the operator')}"
-    left = _time_left(str(status.get("estimatedCompletion", "")))
-    active = points.get("active", 0)
-    return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
-
-
-def active_points(view: View) -> list[tuple[str, str, str]]:
-    """Name, tokens and loss of the points that are training."""
-    found = view.sweep.get("status", {}).get("active", ())
-    return [(p["name"], f"{p.get('tokens', 0):,}", p.get("loss", "")) for p in found]
-
-
-def _time_left(completion: str) -> str:
-    from datetime import UTC, datetime
-
-    try:
-        end = datetime.fromisoformat(completion)
-    except ValueError:
-        return ""
-    seconds = max(0.0, (end - datetime.now(UTC)).total_seconds())
-    return f", about {seconds // 60:.0f} min {seconds % 60:02.0f} s left"
 
 
 def _print_lines() -> Callable[[View], None]:

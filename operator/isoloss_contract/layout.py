@@ -109,6 +109,11 @@ def laws_in(folder: str) -> str:
     return f"{folder}/laws.json"
 
 
+def fit_in(folder: str) -> str:
+    """What the newest fit of the sweep in `folder` was given and how it ended, written after its laws."""
+    return f"{folder}/fit.json"
+
+
 def sweep_ledger(name: str, uid: str) -> str:
     """The head of the sweep's ledger."""
     return ledger_in(sweep_folder(name, uid))

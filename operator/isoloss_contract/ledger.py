@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, ClassVar, TypedDict, Unpack
+from typing import Annotated, ClassVar, Final, TypedDict, Unpack
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -58,6 +58,10 @@ class IntentAction(StrEnum):
     """Stop it with a checkpoint; it may run again."""
     PRUNE = "Prune"
     """Stop it with a checkpoint; it runs again only where somebody asks for it."""
+
+
+NOT_CHOSEN: Final = "NotChosenYet"
+"""Intent.reason of a point that a search has not asked for."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,11 @@ class PointRecord:
     def has_history(self) -> bool:
         """Whether an attempt of this sweep ended or cost something: more than its plan is known of it."""
         return bool(self.attempts.ended or self.spent_flops or self.spent_accelerator_seconds)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether a fit uses the point: it is done, or a search stopped it on the way and now wants more of it."""
+        return self.state in DONE or (self.intent.tokens > 0 and self.trained_for > 0)
 
     @property
     def spent_flops(self) -> float:

@@ -34,6 +34,7 @@ from isoloss_operator.planning.evaluation_share import (
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import DEFAULT_UTILISATION, PEAK_FLOPS
 from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     like_checkpoints,
@@ -85,7 +86,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Count a sweep's points, tokens, FLOPs and accelerator hours, and what it saves."""
+    """Count a sweep's points, tokens, FLOPs and accelerator hours, what a search costs, and what it saves."""
     for option, value in (
         ("--tokens-per-second", tokens_per_second),
         ("--utilisation", utilisation),
@@ -101,14 +102,16 @@ def plan(
     try:
         spec = _with_derived_proxies(read_manifest(manifest))
         sizes = _sizes(spec)
+        search = _search(spec)
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
     pace = _Pace(tokens_per_second, utilisation * peak_flops)
     cost = _cost(spec, sizes, target_params, target_tokens)
     if as_json:
-        print_document(_document(sizes, pace, cost))
+        print_document({**_document(sizes, pace, cost), "search": _search_document(search)})
     else:
         _print_plan(spec, sizes, pace, cost)
+        _print_search(search)
     return ANSWERED
 
 
@@ -158,6 +161,13 @@ def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
     for point in plan_points(spec):
         by_size[point.proxy.name].append(point)
     return [_size(spec, name, points) for name, points in by_size.items()]
+
+
+def _search(spec: ScalingSweepSpec) -> SearchEstimate | None:
+    """What a sequential search of the spec costs; None for an exhaustive sweep."""
+    if not spec.searches:
+        return None
+    return search_estimate(plan_points(spec), spec.search.extend_grid.max_points)
 
 
 def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> SizePlan:
@@ -238,6 +248,28 @@ def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> di
         "direct_grid_flops": cost.direct_flops if cost else None,
         "saving": cost.saving if cost else None,
     }
+
+
+def _search_document(search: SearchEstimate | None) -> dict[str, Any] | None:
+    if search is None:
+        return None
+    return {
+        "expected_flops": search.expected_flops,
+        "worst_flops": search.worst_flops,
+        "max_added_points": search.max_added_points,
+        "basis": search.basis,
+    }
+
+
+def _print_search(search: SearchEstimate | None) -> None:
+    if search is None:
+        return
+    expected, worst = search.expected_flops, search.worst_flops
+    console().print(
+        f"Sequential search: {formatting.flops(expected)} FLOPs expected "
+        f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
+        f"(the whole grid and {search.max_added_points} added points). {search.basis}"
+    )
 
 
 def _print_plan(

@@ -13,8 +13,9 @@ import pytest
 from demo import corpus
 from demo.report import read_evaluation, report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
-from demo.watching import DemoFailed, View, active_points, headline
+from demo.watching import DemoFailed
 from isoloss.laws import fit_laws, laws_to_json
+from isoloss.progress.resources import View, active_points, headline
 from isoloss_contract import layout
 from isoloss_contract.records import DomainSource, EvaluationResult, ParameterCounts
 from isoloss_contract.store import Store

@@ -61,7 +61,11 @@ class SearchedWorld(FakeWorld):
     def _result(self, point: PlannedPoint, task: TrainTask) -> PointResult:
         plain = super()._result(point, task)
         sha256 = hashlib.sha256(f"{point.key} {plain.tokens}".encode()).hexdigest()
-        return plain.model_copy(update={"trajectory_sha256": sha256})
+        size, rate = plain.parameters.active, point.learning_rate
+        loss = planted_loss(size, float(plain.tokens), point.batch_size, rate)
+        return plain.model_copy(
+            update={"trajectory_sha256": sha256, "loss": loss, "averaged_loss": loss}
+        )
 
     def _fitted(self, request: FitRequest) -> FitOutcome:
         plain = super()._fitted(request)

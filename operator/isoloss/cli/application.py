@@ -33,6 +33,8 @@ OWN = {
         ("predict", "predicting"),
         ("report", "reporting"),
         ("laws", "listing"),
+        ("watch", "watching"),
+        ("explain", "explaining"),
     )
 }
 SUMMARIES = {
@@ -40,6 +42,8 @@ SUMMARIES = {
     "predict": "Predict learning rate and batch size of a continued run.",
     "report": "Write laws, evidence and a prediction to one HTML page.",
     "laws": "List the published laws.",
+    "watch": "Show a running sweep or prediction until it is ready.",
+    "explain": "Tell what became of one point of a sweep, and why.",
     "plan": "Show what a sweep would train and cost (isoloss[operator]).",
 }
 """One line per command, so that listing the commands imports none of them."""
@@ -119,7 +123,7 @@ def isoloss(
 ) -> None:
     """Learning rates and batch sizes for continued pre-training, from iso-loss scaling laws.
 
-    Exit codes: 0 answered, 2 bad input, 3 refused (the data do not support an answer).
+    Exit codes: 0 answered, 2 bad input, 3 refused (the data do not support an answer) or stalled.
     """
 
 

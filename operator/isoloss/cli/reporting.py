@@ -23,12 +23,13 @@ from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws, write_file
+from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import draw_figures, png_files, render_report
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
 from isoloss.savings import SearchCost
-from isoloss.stored_sweeps import is_sweep_uri
+from isoloss.stored_sweeps import is_sweep_uri, open_sweep
 
 
 @command
@@ -86,6 +87,7 @@ def report(
     positive("--direct-grid-flops", direct_grid_flops)
     fitted = read_laws(laws)
     given = _runs(laws, runs, fitted)
+    search = _search(laws)
     prediction, refused = _prediction(fitted, asked)
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
@@ -97,6 +99,7 @@ def report(
         asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
         warnings=(*given.warnings, *refused),
+        search=search,
     )
     if as_json:
         print_document({"report": str(out), "figures": files, "refused": list(refused)})
@@ -125,9 +128,12 @@ def _write(
     asked: Asked,
     savings: SearchCost | None,
     warnings: tuple[str, ...],
+    search: SweepState | None,
 ) -> list[str]:
     """Draw and write everything. Returns the paths of the figures."""
-    drawn = draw_figures(laws, given.runs, prediction, initial_loss=asked.initial_loss)
+    drawn = draw_figures(
+        laws, given.runs, prediction, initial_loss=asked.initial_loss, search=search
+    )
     page = render_report(
         laws,
         given.runs,
@@ -139,6 +145,7 @@ def _write(
         savings=savings,
         warnings=warnings,
         figures=drawn,
+        search=search,
     )
     write_file(paths.page, page)
     written = []
@@ -155,6 +162,14 @@ def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
     weights: Weights = "raw" if fitted.loss_kind == "raw" else "averaged"
     flops = fitted.flops_convention or "SixND"
     return read_runs(*(runs or [laws]), weights=weights, flops=flops)
+
+
+def _search(laws: str) -> SweepState | None:
+    """What a search chose, where LAWS is a sweep in the store that has one."""
+    if not is_sweep_uri(laws):
+        return None
+    state = sweep_state(open_sweep(laws).ledger, {})
+    return state if state.searches else None
 
 
 def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:

@@ -16,12 +16,14 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Laws, Prediction, Run
+from isoloss.progress.sweep_state import SweepState
 from isoloss.published import PublishedOptimum
 from isoloss.report import content, predicted
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png, as_svg
 from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours, trajectories
 from isoloss.savings import SearchCost
@@ -49,6 +51,8 @@ class ReportFigures:
     """Whether the trajectories show only the tokens to each iso-loss level, without the runs."""
     surface: Figure | None = None
     """None if the joint surface was refused."""
+    search: Figure | None = None
+    """None where no search chose the points."""
 
 
 def draw_figures(
@@ -57,6 +61,7 @@ def draw_figures(
     prediction: Prediction | None = None,
     *,
     initial_loss: float | None = None,
+    search: SweepState | None = None,
 ) -> ReportFigures:
     """All figures. Without runs, the trajectories are drawn from the contours of the laws."""
     placed = PlacedPrediction(prediction, initial_loss) if prediction is not None else None
@@ -67,17 +72,20 @@ def draw_figures(
         trajectories=trajectories(shown, laws),
         trajectories_remembered=not runs,
         surface=surface_optima(laws),
+        search=search_map(search) if search is not None else None,
     )
 
 
 def png_files(figures: ReportFigures) -> dict[str, bytes]:
     """File name -> PNG."""
     surface = {"surface.png": as_png(figures.surface)} if figures.surface else {}
+    search = {"search.png": as_png(figures.search)} if figures.search else {}
     return {
         "laws.png": as_png(figures.laws),
         **surface,
         "iso-loss.png": as_png(figures.contours),
         "trajectories.png": as_png(figures.trajectories),
+        **search,
     }
 
 
@@ -94,13 +102,17 @@ def render_report(
     savings: SearchCost | None = None,
     warnings: Sequence[str] = (),
     figures: ReportFigures | None = None,
+    search: SweepState | None = None,
 ) -> str:
     """The report as HTML.
 
     `facts` are shown under the title. Without `points` the runs are listed, without `savings` the cost
-    is left out, and without `figures` they are drawn here.
+    is left out, and without `figures` they are drawn here. `search` is the sweep whose points a
+    sequential search chose.
     """
-    drawn = figures or draw_figures(laws, runs, prediction, initial_loss=initial_loss)
+    drawn = figures or draw_figures(
+        laws, runs, prediction, initial_loss=initial_loss, search=search
+    )
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
@@ -129,10 +141,14 @@ def render_report(
         outside_band=predicted.outside_band(laws, prediction) if prediction else (),
         saving=content.saving_sentence(savings) if savings else None,
         iso_loss_saving=content.iso_loss_sentence(laws),
+        search=search,
+        searched=search_table(search) if search is not None else None,
+        search_sentence=search_sentence(search) if search is not None else "",
         remembered=drawn.trajectories_remembered,
         images={
             "laws": _image(drawn.laws) if content.any_law(laws) else None,
             "surface": _image(drawn.surface) if drawn.surface else None,
+            "search": _image(drawn.search) if drawn.search else None,
             "contours": _image(drawn.contours),
             "trajectories": _image(drawn.trajectories),
         },

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
+from isoloss.progress.words import BUDGET_SPENT
 from isoloss_contract.ledger import DONE, Intent, IntentAction, Ledger, PointRecord, PointState
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import SweepBudget
@@ -21,8 +22,6 @@ from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
 from isoloss_operator.planning.points import PlannedPoint
 
-BUDGET_SPENT: Final = "BudgetExhausted"
-"""Intent.reason of a point that is stopped or not started because the budget is spent."""
 BUDGET_RAISED: Final = "BudgetRaised"
 """Of one that goes on to where a search wanted it before that."""
 ROUNDING: Final = 1e-6

@@ -12,7 +12,7 @@ from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, MissingPoint
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.points.transitions import fitted_records, is_fitted_record
+from isoloss_operator.decide.points.transitions import fitted_records
 from isoloss_operator.decide.search.requests import search_inputs
 from isoloss_operator.decide.search_steps import SearchRequest
 from isoloss_operator.planning.points import PlannedPoint
@@ -86,8 +86,9 @@ def fit_request(
         ledger_sha256=ledger.digest,
         laws_path=layout.sweep_laws(observed.name, observed.uid),
         report_path=layout.sweep_report(observed.name, observed.uid),
-        missing=tuple(_missing_point(r) for r in ledger.points if not is_fitted_record(r)),
+        missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
         search=search,
+        searched=ledger if spec.searches else None,
     )
 
 

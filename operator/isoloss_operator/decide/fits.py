@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import PointConfig
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 
@@ -53,6 +54,8 @@ class FitRequest:
     flops: FlopsConvention = "SixND"
     search: SearchRequest | None = None
     """Decide the next step of the search as well; unless it ends with that, the laws are provisional."""
+    searched: Ledger | None = None
+    """For the report of a sweep whose points a search chooses: what it has chosen so far."""
 
 
 @dataclass(frozen=True)

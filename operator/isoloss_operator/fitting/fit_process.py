@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from isoloss.laws import Laws, Run, fit_laws
+from isoloss.progress.sweep_state import sweep_state
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
@@ -178,7 +179,15 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
     """Whether the report page was written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *_missing_rows(job))
-        page = render_report(laws, runs, title=job.title, facts=_facts(job, runs), points=rows)
+        searched = job.request.searched
+        page = render_report(
+            laws,
+            runs,
+            title=job.title,
+            facts=_facts(job, runs),
+            points=rows,
+            search=sweep_state(searched, {}) if searched is not None else None,
+        )
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from pydantic import Field
 
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
+from isoloss_contract import layout
 from isoloss_contract.records import Record
 from isoloss_contract.store import BadRecord, parse_record
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.search_steps import SearchStep
-
-FIT_FILE = "fit.json"
 
 Read = Callable[[str], bytes | None]
 """The bytes at a path of the store, None where nothing is there."""
@@ -41,7 +40,7 @@ class FitRecord(Record):
 
 def fit_path(laws_path: str) -> str:
     """Where fit.json is: beside laws.json."""
-    return f"{laws_path.rpartition('/')[0]}/{FIT_FILE}"
+    return layout.fit_in(laws_path.rpartition("/")[0])
 
 
 def laws_document(laws: Laws) -> bytes:
@@ -91,7 +90,7 @@ def _read_laws(read: Read, path: str, sha256: str) -> Laws:
     if content is None:
         raise BadRecord(f"{path}: missing")
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise BadRecord(f"{path}: is not what {FIT_FILE} names (SHA-256 differs)")
+        raise BadRecord(f"{path}: is not what fit.json names (SHA-256 differs)")
     try:
         return laws_from_json(json.loads(content))
     except (ValueError, BadLaws, RecursionError) as error:

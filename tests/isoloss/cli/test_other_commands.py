@@ -148,6 +148,23 @@ def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
     assert evaluation_share(wasteful, 2_000_000_000) > 0.5
 
 
+def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        EXAMPLE.read_text().replace("  grid:\n", "  search: {strategy: Sequential}\n  grid:\n")
+    )
+    document = isoloss("plan", path, "--json").document
+    search = document["search"]
+    assert search["expected_flops"] == pytest.approx(0.65 * document["flops"])
+    assert search["worst_flops"] > document["flops"]
+    out = isoloss("plan", path).out
+    assert "FLOPs expected (65% of the whole grid)" in out
+    assert "(the whole grid and 6 added points)" in out
+    assert isoloss("plan", EXAMPLE, "--json").document["search"] is None
+
+
 def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     example = EXAMPLE.read_text()

@@ -9,14 +9,22 @@ from typing import Any
 
 import pytest
 
+from isoloss.progress.words import BUDGET_SPENT, ENDINGS, REASONS
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
 from isoloss.search.state import FEWEST_SHARE
-from isoloss_contract.ledger import Intent, IntentAction, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import (
+    NOT_CHOSEN,
+    Intent,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
+from isoloss_operator.decide.budget import BUDGET_RAISED
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.search.news import ENDINGS
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
@@ -129,6 +137,21 @@ def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
     assert not plan.delete
     fit = asked(next_pass(at_first_rung()))
     assert [point.finished for point in fit.points] == [False, False]
+
+
+def test_the_report_of_a_search_gets_the_ledger_and_that_of_a_whole_grid_does_not() -> None:
+    fit = asked(next_pass(at_first_rung()))
+    assert fit.searched is not None
+    assert fit.searched.digest == fit.ledger_sha256
+    exhaustive = observed(sweep_spec(), results={p.key: result(p) for p in points(sweep_spec())})
+    plan = decide_sweep(exhaustive)
+    for _ in range(3):
+        if plan.fit is not None:
+            break
+        exhaustive = after(exhaustive, plan)
+        plan = decide_sweep(exhaustive)
+    assert plan.fit is not None
+    assert plan.fit.searched is None
 
 
 def test_a_pruned_point_keeps_its_trajectory_its_reason_and_its_bound() -> None:
@@ -257,6 +280,7 @@ def test_a_sweep_too_short_for_its_first_rung_is_refused_by_field() -> None:
 
 def test_words_and_shares_are_those_of_the_search() -> None:
     assert set(ENDINGS) == {str(reason) for reason in StopReason}
+    assert set(REASONS) == {*SearchReason, NOT_CHOSEN, BUDGET_SPENT, BUDGET_RAISED}
     assert FIRST_JUDGED_SHARE == FEWEST_SHARE
     assert "NotChosenYet" not in {str(reason) for reason in SearchReason}
 

@@ -28,7 +28,6 @@ from isoloss_operator.decide.points.transitions import (
     ended_with_result,
     ended_without_result,
     is_enough,
-    is_fitted_record,
     partial_result_found,
     planned,
     result_found,
@@ -221,7 +220,7 @@ def take_back_unreadable(
     problems = dict(unreadable)
     records, set_aside = [], list(recorded.set_aside)
     for record in recorded.ledger.points:
-        if record.key not in problems or not is_fitted_record(record):
+        if record.key not in problems or not record.is_fitted:
             records.append(record)
             continue
         problem, point = problems[record.key], points[record.key]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from isoloss_contract.ledger import DONE, MAX_VERSIONS, Attempts, Intent, PointRecord, PointState
+from isoloss_contract.ledger import MAX_VERSIONS, Attempts, Intent, PointRecord, PointState
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import (
@@ -59,14 +59,9 @@ def is_done(record: PointRecord, point: PlannedPoint) -> bool:
     )
 
 
-def is_fitted_record(record: PointRecord) -> bool:
-    """Whether a fit uses the point: it is done, or a search stopped it on the way and now wants more of it."""
-    return record.state in DONE or (record.intent.tokens > 0 and record.trained_for > 0)
-
-
 def fitted_records(records: Sequence[PointRecord]) -> tuple[PointRecord, ...]:
     """Points whose trajectories the fit uses."""
-    return tuple(record for record in records if is_fitted_record(record))
+    return tuple(record for record in records if record.is_fitted)
 
 
 # ---------------------------------------------------------------------------------- transitions

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
-from isoloss_contract.ledger import AddedPoint, Intent, IntentAction, Ledger, PointRecord
+from isoloss_contract.ledger import (
+    NOT_CHOSEN,
+    AddedPoint,
+    Intent,
+    IntentAction,
+    Ledger,
+    PointRecord,
+)
 from isoloss_contract.records import DataManifest
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.points.transitions import planned
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 from isoloss_operator.planning.points import plan_points
-
-NOT_CHOSEN: Final = "NotChosenYet"
-"""Intent.reason of a point that the search has not asked for."""
 
 Place = tuple[str, int, float]
 """Size, batch size and learning rate: what a point is to the search."""

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
+from isoloss.progress.words import ENDINGS
 from isoloss_contract.ledger import IntentAction, Ledger
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
-
-ENDINGS: Final = {
-    "PrecisionReached": "the optimum is known to search.precision",
-    "RegretNegligible": "what is still open about the optimum costs next to nothing",
-    "NothingLeft": "no point near the optima is left to train",
-    "BudgetExhausted": "no further point fits into spec.budget",
-}
-"""isoloss.search.StopReason in words."""
 
 
 def ended_in_words(step: SearchStep) -> str:

@@ -1,0 +1,175 @@
+"""`isoloss watch`: a running sweep or prediction, until it is ready or stalled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isoloss.cli.outcome import ANSWERED, REFUSED, command, console, print_document
+from isoloss.errors import BadInput
+
+if TYPE_CHECKING:  # each is imported where it is needed, so that the help needs none of them
+    from isoloss.progress.frames import Frame
+
+STALLED = REFUSED
+DEFAULT_SECONDS = 5.0
+
+
+@command
+def watch(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SWEEP",
+            help="URI of a sweep in the store, or scalingsweep/NAME or hyperparamprediction/NAME in a cluster.",
+        ),
+    ],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of the resource in a cluster.")
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="Show a single picture and end.")] = False,
+    every: Annotated[
+        float, typer.Option(min=1.0, max=3600.0, help="Seconds between two readings.")
+    ] = DEFAULT_SECONDS,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object of the moment and end.")
+    ] = False,
+) -> int:
+    """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""
+    source = _source(what, namespace)
+    if as_json:
+        print_document(source.document())
+        return ANSWERED
+    if once:
+        typer.echo(source.frame(_width()).text)
+        return ANSWERED
+    return _code(_follow(source.frame, every))
+
+
+class _StoredSource:
+    """A sweep in the store."""
+
+    def __init__(self, uri: str) -> None:
+        from isoloss.progress.sweep_reading import StoredSweepReader
+
+        self._reader = StoredSweepReader(uri)
+
+    def frame(self, width: int) -> Frame:
+        from isoloss.progress.frames import frame_of_sweep
+
+        return frame_of_sweep(self._reader.read(), width)
+
+    def document(self) -> dict[str, Any]:
+        from isoloss.progress.picture import document
+
+        return document(self._reader.read())
+
+
+class _ClusterSource:
+    """A sweep or a prediction in a cluster, with what the store has where it can be read from here."""
+
+    def __init__(self, what: str, namespace: str) -> None:
+        from isoloss.progress.resource_reading import Kubectl, resource_name
+
+        self._resource = resource_name(what, namespace)
+        self._kubectl = Kubectl()
+
+    def frame(self, width: int) -> Frame:
+        from isoloss.progress.frames import frame_of_resources
+        from isoloss.progress.resource_reading import read_view
+        from isoloss.progress.resources import ledger_folder
+        from isoloss.progress.sweep_reading import StoredSweepReader
+
+        view = read_view(self._kubectl, self._resource)
+        state, without = None, ""
+        if uri := ledger_folder(view):
+            try:
+                state = StoredSweepReader(uri).read()
+            except BadInput as error:
+                without = str(error)
+        return frame_of_resources(view, state, without, width)
+
+    def document(self) -> dict[str, Any]:
+        from isoloss.progress.resource_reading import read_view
+
+        view = read_view(self._kubectl, self._resource)
+        return {
+            "ready": view.is_ready,
+            "stalled": view.stalled.get("message"),
+            "sweep": view.sweep.get("status"),
+            "prediction": (view.prediction or {}).get("status"),
+        }
+
+
+def _source(what: str, namespace: str) -> _StoredSource | _ClusterSource:
+    from isoloss.stored_sweeps import is_sweep_uri
+
+    if not is_sweep_uri(what):
+        return _ClusterSource(what, namespace)
+    if namespace:
+        raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
+    return _StoredSource(what)
+
+
+def _width() -> int:
+    return get_terminal_size().columns
+
+
+def _code(last: Frame) -> int:
+    if last.stalled and not last.is_ready:
+        return STALLED
+    return REFUSED if last.is_refused else ANSWERED
+
+
+def _follow(frame: Callable[[int], Frame], seconds: float) -> Frame:
+    """Show frames until the last. The first must be readable; a later failure is shown and tried again."""
+    first = frame(_width())
+    terminal = console()
+    if not terminal.is_terminal:
+        return _loop(frame, first, seconds, _lines())
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=terminal, auto_refresh=False, vertical_overflow="visible") as live:
+
+        def show(shown: Frame, problem: str) -> None:
+            text = f"{shown.text}\n{problem}" if problem else shown.text
+            live.update(Text(text, no_wrap=True), refresh=True)
+
+        return _loop(frame, first, seconds, show)
+
+
+def _loop(
+    frame: Callable[[int], Frame],
+    last: Frame,
+    seconds: float,
+    show: Callable[[Frame, str], None],
+) -> Frame:
+    problem = ""
+    while True:
+        show(last, problem)
+        if last.is_last:
+            return last
+        time.sleep(seconds)
+        try:
+            last, problem = frame(_width()), ""
+        except BadInput as error:
+            problem = f"not read, shown as it was: {error}"
+
+
+def _lines() -> Callable[[Frame, str], None]:
+    """A printer of one line for each change."""
+    before = ""
+
+    def show(shown: Frame, problem: str) -> None:
+        nonlocal before
+        line = problem or shown.line
+        if line != before:
+            typer.echo(line)
+        before = line
+
+    return show

@@ -1,0 +1,40 @@
+"""fit.json as the operator leaves it beside laws.json: what the newest fit was given and how it ended."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from isoloss_contract import layout
+from isoloss_contract.records import Report
+from isoloss_contract.store import NotFound, Store
+
+
+class SearchEnd(Report):
+    """What is needed here of the step that a search decided last."""
+
+    ended: str = Field(default="", max_length=64)
+    """isoloss.search.StopReason; empty while the search goes on."""
+
+
+class FitSummary(Report):
+    """What is needed here of fit.json."""
+
+    points: int = Field(ge=0)
+    """Runs that the fit was given."""
+    laws_sha256: str = Field(default="", max_length=64)
+    """Of laws.json; empty where there are none."""
+    error: str = Field(default="", max_length=2048)
+    """Why the fit failed, in a sentence."""
+    step: SearchEnd | None = None
+    """None where no search asked for a step."""
+
+
+def read_fit(store: Store, folder: str) -> FitSummary | None:
+    """The newest fit of the sweep in `folder`; None where there was none.
+
+    Raises BadRecord or StoreUnavailable.
+    """
+    try:
+        return store.read_record(layout.fit_in(folder), FitSummary)
+    except NotFound:
+        return None

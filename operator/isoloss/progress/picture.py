@@ -1,0 +1,151 @@
+"""A sweep as a picture of plain text: bars, maps of losses, laws and cost. Pure: state in, lines out.
+
+Every stage has a character of its own, so that the picture tells the same in black and white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any
+
+from isoloss import formatting
+from isoloss.progress.sweep_state import PointView, SizeView, Stage, SweepState
+
+NARROWEST = 40
+LABEL = 8
+CELL = 12
+"""Width of a cell with loss and share of the tokens; a narrower one has the loss alone."""
+NARROW_CELL = 7
+
+
+def picture(state: SweepState, width: int) -> str:
+    """The whole picture in lines of at most `width` characters."""
+    width = max(width, NARROWEST)
+    ledger = state.ledger
+    lines = [*_folded(f"{ledger.namespace}/{ledger.sweep}: {headline(state)}", width), ""]
+    name_width = max((len(size.name) for size in state.sizes), default=0)
+    lines += [bar_line(size, name_width, width) for size in state.sizes]
+    for size in state.sizes:
+        lines += ["", *loss_map(size, width)]
+    if state.sizes:
+        lines += ["", *_folded(_legend(state), width)]
+    if state.laws:
+        lines += ["", *(each for line in state.laws for each in _folded(line, width))]
+    lines += ["", *_folded(cost_line(state), width), *_folded(state.waits_for, width)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def headline(state: SweepState) -> str:
+    """The number of points by stage, in one line."""
+    stages = state.stages
+    told = [f"{stages[stage]} {stage.word}" for stage in Stage if stages[stage]]
+    return f"{len(state.points)} points: {', '.join(told)}" if told else "no points yet"
+
+
+def cost_line(state: SweepState) -> str:
+    """FLOPs so far against the whole grid."""
+    spent, planned = state.spent_flops, state.planned_flops
+    if not planned:
+        return f"cost so far {formatting.flops(spent)} FLOPs"
+    text = (
+        f"cost so far {formatting.flops(spent)} FLOPs, {spent / planned:.0%} of the whole grid's "
+        f"{formatting.flops(planned)}"
+    )
+    added = len(state.ledger.additions)
+    return f"{text}; points added beyond it: {added}" if added else text
+
+
+def bar_line(size: SizeView, name_width: int, width: int) -> str:
+    """`#` is trained, `-` wanted by now, `.` the rest of the tokens to the ends of all points."""
+    best = size.best
+    loss = f"best {formatting.loss(best.loss)}" if best is not None else ""
+    room = max(width - name_width - len("  [] 100%  best 00.0000"), 10)
+    trained = round(size.trained * room)
+    wanted = max(round(size.wanted * room), trained)
+    bar = "#" * trained + "-" * (wanted - trained) + "." * (room - wanted)
+    return f"{size.name:<{name_width}}  [{bar}] {size.trained:>4.0%}  {loss}"
+
+
+def loss_map(size: SizeView, width: int) -> list[str]:
+    """Losses over batch size (down) and learning rate (across): what came furthest in each cell."""
+    rates = sorted({point.record.learning_rate for point in size.points})
+    batches = sorted({point.record.batch_size for point in size.points}, reverse=True)
+    cell = CELL if LABEL + CELL * len(rates) <= width else NARROW_CELL
+    fitting = max((width - LABEL) // cell, 1)
+    shown = rates[:fitting]
+    head = "".join(f"{formatting.learning_rate(rate):>{cell}}" for rate in shown)
+    lines = [f"{size.name}: B over LR", f"{'':<{LABEL}}{head}"]
+    cells = _by_cell(size)
+    for batch in batches:
+        row = (_cell(cells.get((batch, rate)), size, narrow=cell == NARROW_CELL) for rate in shown)
+        lines.append(f"{batch:<{LABEL}}" + "".join(f"{text:>{cell}}" for text in row))
+    if len(shown) < len(rates):
+        lines.append(f"{len(rates) - len(shown)} more learning rates do not fit here")
+    return lines
+
+
+def _by_cell(size: SizeView) -> dict[tuple[int, float], PointView]:
+    """Of several seeds the one that came furthest, with the lowest loss of those."""
+    found: dict[tuple[int, float], PointView] = {}
+    for point in sorted(size.points, key=lambda each: (each.tokens, -(each.loss or 0.0))):
+        found[point.record.batch_size, point.record.learning_rate] = point
+    return found
+
+
+def _cell(point: PointView | None, size: SizeView, *, narrow: bool) -> str:
+    if point is None:
+        return ""
+    loss = ""
+    # A loss that diverged is no number to compare, and may have any number of digits.
+    if point.loss is not None and point.stage is not Stage.DIVERGED:
+        loss = f"{'*' if point is size.best else ''}{point.loss:.{2 if narrow else 3}f}"
+    if narrow:
+        return f"{loss}{point.stage.mark}"
+    return f"{loss}{_share(point):>4}{point.stage.mark}"
+
+
+def _share(point: PointView) -> str:
+    return f"{point.share:.0%}" if point.tokens and point.share < 0.995 else ""
+
+
+def _legend(state: SweepState) -> str:
+    marks = ", ".join(f"{s.mark} {s.word}" for s in Stage if state.stages[s])
+    return (
+        f"loss in nats per token, share of the tokens where not all; {marks}; "
+        "* lowest of those that came furthest"
+    )
+
+
+def _folded(line: str, width: int) -> Sequence[str]:
+    return wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def document(state: SweepState) -> dict[str, Any]:
+    """The same for programs. Losses in nats per token."""
+    return {
+        "namespace": state.ledger.namespace,
+        "sweep": state.ledger.sweep,
+        "uid": state.ledger.uid,
+        "ready": state.is_ready,
+        "stalled": state.stalled or None,
+        "waits_for": state.waits_for,
+        "spent_flops": state.spent_flops,
+        "grid_flops": state.planned_flops or None,
+        "laws": state.laws_status or None,
+        "points": [
+            {
+                "name": point.record.name,
+                "key": point.record.key,
+                "size": point.record.proxy,
+                "batch_size": point.record.batch_size,
+                "learning_rate": point.record.learning_rate,
+                "stage": point.stage.word,
+                "tokens": point.tokens,
+                "target_tokens": point.target,
+                "wanted_tokens": point.record.wanted_tokens,
+                "loss": point.loss,
+            }
+            for point in state.points
+        ],
+    }

@@ -1,0 +1,152 @@
+"""All that a store has of one point of a sweep. What cannot be read is named and does not hide the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from isoloss.errors import BadInput
+from isoloss.progress.fit_summary import FitSummary, read_fit
+from isoloss.stored_sweeps import MAX_LAWS_BYTES, StoredSweep
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger, PointRecord
+from isoloss_contract.records import PointConfig, PointProgress, PointResult, TrajectoryRow
+from isoloss_contract.store import NotFound, StoreError, parse_record_lines
+from isoloss_contract.trajectories import MAX_TRAJECTORY_BYTES, read_finished
+
+if TYPE_CHECKING:  # the laws bring numpy along, which a point without laws does not need
+    from isoloss.laws import Laws
+
+FEWEST_KEY_DIGITS = 6
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class PointFacts:
+    """What is known of a point. None where nothing is stored, or where it cannot be read."""
+
+    ledger: Ledger
+    record: PointRecord
+    uri: str
+    """Folder of the point."""
+    config: PointConfig | None = None
+    progress: PointProgress | None = None
+    result: PointResult | None = None
+    trajectory: tuple[TrajectoryRow, ...] | None = None
+    checkpoints: tuple[str, ...] = ()
+    """Names of training states, oldest first."""
+    files: tuple[str, ...] = ()
+    """Names in the point's folder."""
+    fit: FitSummary | None = None
+    laws: Laws | None = None
+    unreadable: tuple[str, ...] = ()
+    """Messages that name each file and its fault."""
+
+    @property
+    def is_former(self) -> bool:
+        """Whether an edit of the spec dropped the point."""
+        return self.record in self.ledger.former
+
+    @property
+    def is_training(self) -> bool:
+        """Whether an attempt of this sweep has reported and has not ended, as far as the ledger knows."""
+        return is_training(self.ledger, self.record, self.progress)
+
+
+def is_training(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -> bool:
+    """Whether `progress` is of an attempt of this sweep whose end the ledger does not know."""
+    if progress is None or progress.claimant.sweep_uid != ledger.uid:
+        return False
+    return progress.claimant.attempt > record.attempts.ended
+
+
+def find_point(ledger: Ledger, wanted: str) -> PointRecord:
+    """The point of that name, or whose key starts with `wanted`.
+
+    Raises BadInput where there is none or more than one; it names points that are alike.
+    """
+    records = (*ledger.points, *ledger.former)
+    named = [record for record in records if record.name == wanted]
+    if not named and len(wanted) >= FEWEST_KEY_DIGITS:
+        named = [record for record in records if record.key.startswith(wanted)]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        keys = ", ".join(record.key[:12] for record in named[:5])
+        raise BadInput(f"{wanted}: several points of {ledger.sweep}: give one of the keys {keys}")
+    alike = [record.name for record in records if wanted in record.name] or [
+        record.name for record in records
+    ]
+    more = f" and {len(alike) - 5} more" if len(alike) > 5 else ""
+    raise BadInput(
+        f"{wanted}: no point of {ledger.sweep} has this name or key; there are "
+        f"{', '.join(alike[:5])}{more}"
+        if alike
+        else f"{wanted}: {ledger.sweep} has no points yet"
+    )
+
+
+def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
+    """What the store has of one point. Raises nothing: a store that fails is a fact, too."""
+    store, key, reads = sweep.store, record.key, _Reads()
+    folder = layout.point_folder(key)
+    result = reads.value(lambda: store.read_record(layout.point_result(key), PointResult))
+    fit = reads.value(lambda: read_fit(store, sweep.folder))
+    return PointFacts(
+        ledger=sweep.ledger,
+        record=record,
+        uri=store.location(folder),
+        config=reads.value(lambda: store.read_record(layout.point_config(key), PointConfig)),
+        progress=reads.value(lambda: store.read_record(layout.point_progress(key), PointProgress)),
+        result=result,
+        trajectory=reads.value(lambda: _trajectory(sweep, record, result)),
+        checkpoints=tuple(reads.value(lambda: store.names(layout.point_checkpoints(key))) or ()),
+        files=tuple(reads.value(lambda: store.names(folder)) or ()),
+        fit=fit,
+        laws=reads.value(lambda: read_stored_laws(sweep)),
+        unreadable=tuple(reads.problems),
+    )
+
+
+def read_stored_laws(sweep: StoredSweep) -> Laws:
+    """The sweep's laws. Raises StoreError: NotFound where there are none yet."""
+    from isoloss.laws import BadLaws, laws_from_json
+    from isoloss_contract.store import BadRecord
+
+    path = layout.laws_in(sweep.folder)
+    content = sweep.store.read(path, max_bytes=MAX_LAWS_BYTES)
+    try:
+        return laws_from_json(json.loads(content))
+    except (ValueError, BadLaws, RecursionError) as error:
+        raise BadRecord(f"{sweep.store.location(path)}: {error}"[:400]) from error
+
+
+@dataclass
+class _Reads:
+    """Reads one thing after the other and keeps the messages of those that fail."""
+
+    problems: list[str] = field(default_factory=list)
+
+    def value(self, call: Callable[[], Value]) -> Value | None:
+        """What the call returns; None where nothing is there or it cannot be read."""
+        try:
+            return call()
+        except NotFound:
+            return None
+        except StoreError as error:
+            self.problems.append(str(error))
+            return None
+
+
+def _trajectory(
+    sweep: StoredSweep, record: PointRecord, result: PointResult | None
+) -> tuple[TrajectoryRow, ...]:
+    """The rows that the ledger names; before a result those of the run so far."""
+    digest = record.trajectory_sha256 or (result.trajectory_sha256 if result else "")
+    if digest:
+        return tuple(read_finished(sweep.store, record.key, digest))
+    path = layout.point_trajectory(record.key)
+    content = sweep.store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
+    return tuple(parse_record_lines(content, TrajectoryRow, sweep.store.location(path)))

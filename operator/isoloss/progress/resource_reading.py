@@ -1,0 +1,86 @@
+"""Reads a sweep or a prediction from a cluster, through kubectl.
+
+kubectl knows every way to log in to a cluster, and a user of a cluster has it; a client library would be
+a dependency of the library that logs in to some.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from isoloss.errors import BadInput
+from isoloss.progress.resources import View
+
+CALL_SECONDS = 30
+SWEEP, PREDICTION = "scalingsweep.isoloss.dev", "hyperparamprediction.isoloss.dev"
+_KINDS = {
+    **dict.fromkeys(("scalingsweep", "scalingsweeps", "ssweep"), SWEEP),
+    **dict.fromkeys(("hyperparamprediction", "hyperparampredictions", "hpred"), PREDICTION),
+}
+
+
+@dataclass(frozen=True)
+class ResourceName:
+    """A resource in a cluster."""
+
+    kind: str
+    """SWEEP or PREDICTION."""
+    name: str
+    namespace: str = ""
+    """Empty: that of the kubeconfig's context."""
+
+
+def resource_name(argument: str, namespace: str) -> ResourceName:
+    """The resource that KIND/NAME names. Raises BadInput for anything else."""
+    kind, separator, name = argument.partition("/")
+    if not separator or kind not in _KINDS or not name or "/" in name or name.startswith("-"):
+        raise BadInput(
+            f"{argument}: give the URI of a sweep in the store (s3://, gs:// or file://), "
+            "scalingsweep/NAME or hyperparamprediction/NAME"
+        )
+    return ResourceName(_KINDS[kind], name, namespace)
+
+
+class Kubectl:
+    """Calls kubectl, which takes cluster and login from KUBECONFIG."""
+
+    def __init__(self, program: str = "kubectl") -> None:
+        self._program = program
+
+    def get(self, resource: ResourceName) -> dict[str, Any]:
+        """One object. Raises BadInput with kubectl's own message where there is none or no answer."""
+        place = ("--namespace", resource.namespace) if resource.namespace else ()
+        command = [
+            *(self._program, "get", resource.kind, resource.name),
+            *(*place, "-o", "json", f"--request-timeout={CALL_SECONDS}s"),
+        ]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=2 * CALL_SECONDS, check=False
+            )
+        except FileNotFoundError as error:
+            raise BadInput(
+                f"{self._program} is not installed: it reads the cluster. A sweep's URI in the store needs none"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise BadInput(f"{' '.join(command)}: no answer") from error
+        if done.returncode:
+            raise BadInput(f"{' '.join(command[:4])}: {done.stderr.strip()[:400]}")
+        try:
+            found = json.loads(done.stdout)
+        except ValueError as error:
+            raise BadInput(f"{' '.join(command[:4])}: the answer is not JSON") from error
+        return found if isinstance(found, dict) else {}
+
+
+def read_view(kubectl: Kubectl, resource: ResourceName) -> View:
+    """The sweep, and the prediction where that is what was named. Raises BadInput."""
+    if resource.kind == SWEEP:
+        return View(kubectl.get(resource))
+    prediction = kubectl.get(resource)
+    reference = prediction.get("spec", {}).get("sweepRef", {})
+    sweep = ResourceName(SWEEP, str(reference.get("name", "")), resource.namespace)
+    return View(kubectl.get(sweep), prediction)

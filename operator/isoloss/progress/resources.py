@@ -1,0 +1,137 @@
+"""A ScalingSweep and a HyperparamPrediction as the API server shows them, told in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from isoloss_contract import layout
+
+Json = dict[str, Any]
+_LAWS = (
+    ("law of the learning rate", "learningRateLaw"),
+    ("law of the batch size", "batchSizeLaw"),
+    ("loss over compute", "lossComputeLaw"),
+)
+
+
+@dataclass(frozen=True)
+class View:
+    """Both resources, read together."""
+
+    sweep: Json
+    prediction: Json | None = None
+    """None: only the sweep is watched."""
+
+    def condition(self, which: Json | None, name: str) -> Json:
+        """A condition observed for the current generation, or {}."""
+        which = which or {}
+        generation = which.get("metadata", {}).get("generation")
+        for condition in which.get("status", {}).get("conditions", ()):
+            if condition["type"] == name and condition.get("observedGeneration") == generation:
+                return dict(condition)
+        return {}
+
+    def is_true(self, which: Json | None, name: str) -> bool:
+        """Whether a condition is True for the current generation."""
+        return self.condition(which, name).get("status") == "True"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether sweep and prediction are ready, the report is drawn and the prediction is not stale."""
+        if self.is_true(self.sweep, "Reconciling") or not self.is_true(self.sweep, "Ready"):
+            return False
+        if self.prediction is None:
+            return True
+        return self.is_true(self.prediction, "Ready") and not self.is_true(
+            self.prediction, "Stale"
+        )
+
+    @property
+    def stalled(self) -> Json:
+        """The condition that says that only the user can help, or {}."""
+        for which in (self.sweep, self.prediction):
+            if self.is_true(which, "Stalled"):
+                return self.condition(which, "Stalled")
+        return {}
+
+    @property
+    def state(self) -> Json:
+        """What changes as long as there is progress."""
+        prediction = self.prediction or {}
+        return {"sweep": self.sweep.get("status"), "prediction": prediction.get("status")}
+
+
+def headline(view: View) -> str:
+    """The current state in one line."""
+    status = view.sweep.get("status", {})
+    points = status.get("points", {})
+    total = points.get("total", 0)
+    done = sum(points.get(state, 0) for state in ("succeeded", "diverged", "failed"))
+    ready = view.condition(view.sweep, "Ready")
+    if ready.get("status") == "True":
+        if view.prediction is None:
+            return f"points {done}/{total}, laws fitted"
+        answer = view.condition(view.prediction, "Ready")
+        return f"points {done}/{total}, laws fitted; prediction: {answer.get('reason', 'waiting')}"
+    if not total:
+        return f"sweep: {ready.get('reason', 'waiting for the operator')}"
+    left = _time_left(str(status.get("estimatedCompletion", "")))
+    active = points.get("active", 0)
+    return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
+
+
+def active_points(view: View) -> list[tuple[str, str, str]]:
+    """Name, tokens and loss of the points that are training."""
+    found = view.sweep.get("status", {}).get("active", ())
+    return [(p["name"], f"{p.get('tokens', 0):,}", p.get("loss", "")) for p in found]
+
+
+def _time_left(completion: str) -> str:
+    try:
+        end = datetime.fromisoformat(completion)
+    except ValueError:
+        return ""
+    seconds = max(0.0, (end - datetime.now(UTC)).total_seconds())
+    return f", about {seconds // 60:.0f} min {seconds % 60:02.0f} s left"
+
+
+def waited_for(view: View) -> str:
+    """The reason and message of the condition Ready, or of Stalled: what is waited for and why."""
+    named = [("sweep", view.sweep), ("prediction", view.prediction)]
+    told = []
+    for name, which in named:
+        kind = "Stalled" if view.is_true(which, "Stalled") else "Ready"
+        if condition := view.condition(which, kind):
+            told.append(f"{name}: {condition.get('reason', '')}: {condition.get('message', '')}")
+    return "\n".join(told)
+
+
+def ledger_folder(view: View) -> str:
+    """URI of the sweep's folder in the store, by its status; empty before there is a ledger."""
+    uri = str((view.sweep.get("status", {}).get("ledger") or {}).get("uri", ""))
+    return uri.removesuffix(layout.ledger_in(""))
+
+
+def cost_so_far(view: View) -> str:
+    """FLOPs spent and planned, as the status has them."""
+    status = view.sweep.get("status", {})
+    spent, planned = status.get("spentFlops", ""), status.get("plannedFlops", "")
+    return f"cost so far {spent} FLOPs, the whole grid {planned}" if spent and planned else ""
+
+
+def answer_lines(view: View) -> list[str]:
+    """Laws and answer, where there are any."""
+    status, answer = view.sweep.get("status", {}), (view.prediction or {}).get("status", {})
+    lines = [
+        f"{name}: {law.get('status', '')} {law.get('formula') or law.get('reason', '')}"
+        for name, field in _LAWS
+        if (law := status.get(field))
+    ]
+    lines += [
+        f"predicted {name}: {found['value']} [{found.get('low', '')}, {found.get('high', '')}]"
+        for name, field in (("learning rate", "learningRate"), ("batch size", "batchSize"))
+        if (found := answer.get(field)) and found.get("value")
+    ]
+    return lines

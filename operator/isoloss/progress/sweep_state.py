@@ -1,0 +1,303 @@
+"""What a sweep has come to, from its ledger, the reports of its running points and its newest fit: pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from isoloss.progress.fit_summary import FitSummary
+from isoloss.progress.point_facts import is_training
+from isoloss.progress.words import BUDGET_SPENT, ENDINGS
+from isoloss_contract.ledger import (
+    FAILED_FOR_GOOD,
+    NOT_CHOSEN,
+    Attempts,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
+from isoloss_contract.records import PointProgress
+
+
+class Stage(Enum):
+    """What a point does now: a word, and the mark that stands for it in a map."""
+
+    FINISHED = ("finished", "=")
+    """Trained to the tokens of its size."""
+    STOPPED = ("stopped on the way", "|")
+    """As far as is wanted; a search may ask for more."""
+    PRUNED = ("pruned", "x")
+    TRAINING = ("training", ">")
+    WAITING = ("waiting", ".")
+    """For a slot, a Job or its first report."""
+    PAUSED = ("paused", "p")
+    NOT_CHOSEN = ("not chosen", "-")
+    DIVERGED = ("diverged", "~")
+    FAILED = ("failed", "!")
+
+    @property
+    def word(self) -> str:
+        """For people."""
+        return self.value[0]
+
+    @property
+    def mark(self) -> str:
+        """One character."""
+        return self.value[1]
+
+
+UNDER_WAY = frozenset({Stage.TRAINING, Stage.WAITING})
+
+
+@dataclass(frozen=True)
+class PointView:
+    """One point as it is shown."""
+
+    record: PointRecord
+    stage: Stage
+    tokens: int
+    """Seen so far."""
+    target: int
+    """Tokens that are wanted now."""
+    loss: float | None
+    """Of averaged weights where known, nats per token."""
+    flops: float
+    """Of all that this sweep's attempts trained of it; 0 where the ledger does not know the FLOPs of a token."""
+
+    @property
+    def share(self) -> float:
+        """Trained tokens of those to its end."""
+        return (
+            min(1.0, self.tokens / self.record.wanted_tokens) if self.record.wanted_tokens else 0.0
+        )
+
+
+@dataclass(frozen=True)
+class SizeView:
+    """All points of one size."""
+
+    name: str
+    points: tuple[PointView, ...]
+
+    @cached_property
+    def stages(self) -> Counter[Stage]:
+        """Number of points by stage."""
+        return Counter(point.stage for point in self.points)
+
+    @property
+    def trained(self) -> float:
+        """Share of the tokens to the ends of all points that are trained."""
+        return _share(self.points, lambda point: point.tokens)
+
+    @property
+    def wanted(self) -> float:
+        """Share of those tokens that are trained or wanted now."""
+        return _share(self.points, lambda point: max(point.tokens, point.target))
+
+    @cached_property
+    def best(self) -> PointView | None:
+        """The point with the lowest loss among those that came furthest: others are not comparable yet."""
+        known = [p for p in self.points if p.loss is not None and p.stage is not Stage.DIVERGED]
+        furthest = max((point.tokens for point in known), default=0)
+        return min(
+            (point for point in known if point.tokens >= 0.99 * furthest),
+            key=lambda point: point.loss or 0.0,
+            default=None,
+        )
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """A whole sweep at one moment."""
+
+    ledger: Ledger
+    sizes: tuple[SizeView, ...]
+    fit: FitSummary | None = None
+    laws: tuple[str, ...] = ()
+    """What there is of the laws, in lines."""
+    laws_status: str = ""
+    """fitted, provisional or refused; empty without laws."""
+
+    @property
+    def points(self) -> tuple[PointView, ...]:
+        """Of all sizes."""
+        return tuple(point for size in self.sizes for point in size.points)
+
+    @property
+    def stages(self) -> Counter[Stage]:
+        """Number of points by stage."""
+        return Counter(point.stage for point in self.points)
+
+    @property
+    def planned_flops(self) -> float:
+        """To the ends of all points of the spec's grid, without those added; 0 where it is not known."""
+        added = {(a.proxy, a.batch_size, a.learning_rate) for a in self.ledger.additions}
+        return sum(
+            record.flops_per_token * record.wanted_tokens
+            for record in self.ledger.points
+            if (record.proxy, record.batch_size, record.learning_rate) not in added
+        )
+
+    @property
+    def spent_flops(self) -> float:
+        """Of this sweep's own attempts: those that ended, and those that run by their last reports."""
+        running = (p for p in self.points if p.stage is Stage.TRAINING)
+        return self.ledger.spent.flops + sum(
+            max(0.0, p.flops - p.record.spent_flops) for p in running
+        )
+
+    @property
+    def searches(self) -> bool:
+        """Whether points wait for the decisions of a search."""
+        if self.fit is not None and self.fit.step is not None:
+            return True
+        intents = (record.intent for record in self.ledger.points)
+        return any(intent.tokens or intent.reason == NOT_CHOSEN for intent in intents)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is left to train, and the laws are of all that was trained and final."""
+        if not self.ledger.points or any(p.stage in UNDER_WAY for p in self.points):
+            return False
+        fitted = sum(record.is_fitted for record in self.ledger.points)
+        is_current = self.fit is not None and self.fit.points >= fitted > 0
+        return is_current and self.laws_status in ("fitted", "refused") and not self._is_searching
+
+    @property
+    def search_ended(self) -> str:
+        """Why the search ended; empty while it goes on, and without one."""
+        return self.fit.step.ended if self.fit is not None and self.fit.step is not None else ""
+
+    @property
+    def _is_searching(self) -> bool:
+        return self.searches and not self.search_ended
+
+    @property
+    def stalled(self) -> str:
+        """Why nothing goes on until somebody acts; empty: it goes on."""
+        if (error := self.ledger.configuration_error) is not None:
+            field = f" ({error.field})" if error.field else ""
+            return f"{error.code} at {error.where}{field}: {error.message}"
+        is_going_on = not self.ledger.points or any(p.stage in UNDER_WAY for p in self.points)
+        if is_going_on or self.is_ready:
+            return ""
+        if any(point.record.intent.reason == BUDGET_SPENT for point in self.points):
+            return "spec.budget is spent and leaves points untrained"
+        failed = self.stages[Stage.FAILED]
+        if failed and self.laws_status == "provisional" and not self._is_searching:
+            return f"{failed} points failed for good"
+        return ""
+
+    @property
+    def waits_for(self) -> str:
+        """What happens next, and what it waits for."""
+        if self.is_ready:
+            return self._ending()
+        if self.stalled:
+            return f"waiting for a change of the spec: {self.stalled}"
+        if not self.ledger.data_digest:
+            return f"waiting for the corpus{_last_failures([self.ledger.preparation])}"
+        if any(point.stage in UNDER_WAY for point in self.points):
+            return self._points_under_way()
+        if self.fit is not None and self.fit.error:
+            return f"waiting for a fit, the last one failed: {self.fit.error}"
+        next_one = "next step of the search" if self._is_searching else "fit of the laws"
+        return f"waiting for the {next_one}"
+
+    def _points_under_way(self) -> str:
+        stages = self.stages
+        parts = []
+        if training := [p for p in self.points if p.stage is Stage.TRAINING]:
+            slowest = min(training, key=lambda p: p.tokens / max(p.target, 1))
+            done = f"{slowest.tokens / max(slowest.target, 1):.0%}"
+            parts.append(f"{len(training)} training, the slowest {slowest.record.name} at {done}")
+        if stages[Stage.WAITING]:
+            waiting = [p.record.attempts for p in self.points if p.stage is Stage.WAITING]
+            parts.append(
+                f"{len(waiting)} without a slot or a first report{_last_failures(waiting)}"
+            )
+        return f"waiting for points: {'; '.join(parts)}"
+
+    def _ending(self) -> str:
+        ended = self.search_ended
+        if not ended:
+            return "ready"
+        return f"ready: the search is over ({ended}), {ENDINGS.get(ended, ended)}"
+
+
+def sweep_state(
+    ledger: Ledger,
+    progress: Mapping[str, PointProgress],
+    fit: FitSummary | None = None,
+    laws: tuple[str, ...] = (),
+    laws_status: str = "",
+) -> SweepState:
+    """The state of a sweep. `progress` is by the points' keys."""
+    views = [_view(ledger, record, progress.get(record.key)) for record in ledger.points]
+    names = dict.fromkeys(view.record.proxy for view in views)
+    sizes = tuple(
+        SizeView(name, tuple(view for view in views if view.record.proxy == name))
+        for name in names
+    )
+    return SweepState(ledger, sizes, fit, laws, laws_status)
+
+
+def asks_for_progress(record: PointRecord) -> bool:
+    """Whether a point may be training."""
+    return record.state is PointState.PENDING and record.intent.action is IntentAction.RUN
+
+
+def _view(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -> PointView:
+    now = progress if is_training(ledger, record, progress) else None
+    averaged = record.averaged_loss if record.averaged_loss is not None else record.loss
+    tokens = max(record.tokens, now.tokens if now is not None else 0)
+    is_ahead = now is not None and now.tokens > record.tokens and now.loss is not None
+    stage = _stage(record, is_training=now is not None)
+    return PointView(
+        record=record,
+        stage=stage,
+        tokens=tokens,
+        target=_target(record, stage),
+        loss=now.loss if now is not None and is_ahead else averaged,
+        flops=0.0 if record.adopted else record.flops_per_token * tokens,
+    )
+
+
+def _stage(record: PointRecord, *, is_training: bool) -> Stage:
+    if record.state is PointState.DIVERGED:
+        return Stage.DIVERGED
+    if record.state in FAILED_FOR_GOOD:
+        return Stage.FAILED
+    if record.intent.action is IntentAction.PRUNE:
+        return Stage.PRUNED
+    if record.state is PointState.SUCCEEDED:
+        is_short = record.intent.tokens and record.trained_for < record.wanted_tokens
+        return Stage.STOPPED if is_short else Stage.FINISHED
+    if record.intent.action is IntentAction.PAUSE:
+        return Stage.NOT_CHOSEN if record.intent.reason == NOT_CHOSEN else Stage.PAUSED
+    return Stage.TRAINING if is_training else Stage.WAITING
+
+
+def _target(record: PointRecord, stage: Stage) -> int:
+    if stage is Stage.FINISHED:
+        return record.wanted_tokens
+    if stage in UNDER_WAY:
+        return min(record.intent.tokens or record.wanted_tokens, record.wanted_tokens)
+    return record.tokens
+
+
+def _share(points: Iterable[PointView], tokens: Callable[[PointView], int]) -> float:
+    points = tuple(points)
+    whole = sum(point.record.wanted_tokens for point in points)
+    done = sum(min(tokens(point), point.record.wanted_tokens) for point in points)
+    return done / whole if whole else 0.0
+
+
+def _last_failures(tasks: Iterable[Attempts]) -> str:
+    failures = Counter(task.last_failure for task in tasks if task.last_failure)
+    told = ", ".join(f"{count} after {name}" for name, count in failures.most_common(3))
+    return f" ({told})" if told else ""

@@ -1,0 +1,162 @@
+"""A sequential search as a map per size: which points ran how far, what was pruned, and what was added."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from isoloss import formatting
+from isoloss.progress.picture import cost_line
+from isoloss.progress.sweep_state import UNDER_WAY, PointView, SizeView, Stage, SweepState
+from isoloss.progress.words import bound_in_words, reason_in_words
+from isoloss.report.content import Table
+from isoloss.report.drawing import INK, SOFT, grid_axis, key, style
+
+MAX_SIZES = 6
+MAX_ROWS = 200
+COLUMNS = 3
+RING = 15.0
+"""Diameter in points of the ring that stands for all tokens; a disk inside it covers the trained share."""
+
+
+def search_map(state: SweepState) -> Figure:
+    """A panel per size, the smallest first; where there are more than MAX_SIZES, the last ones."""
+    with style():
+        sizes = state.sizes[-MAX_SIZES:]
+        columns = min(COLUMNS, max(len(sizes), 1))
+        rows = max(math.ceil(len(sizes) / columns), 1)
+        figure = Figure(figsize=(max(5.2, 3.4 * columns), 3.0 * rows + 0.6), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        added = _added(state)
+        for panel, size in zip(panels, sizes, strict=False):
+            _panel(panel, size, added)
+        for panel in panels[len(sizes) :]:
+            panel.set_visible(False)
+        _legend(figure)
+        return figure
+
+
+def search_sentence(state: SweepState) -> str:
+    """The number of points by what became of them, and the cost beside that of the whole grid."""
+    stages = state.stages
+    told = [f"{stages[s]} {s.word}" for s in Stage if stages[s] and s not in UNDER_WAY]
+    if under_way := sum(stages[stage] for stage in UNDER_WAY):
+        # The ledger does not say which of them have a pod.
+        told.append(f"{under_way} under way")
+    return f"{len(state.points)} points: {', '.join(told)}; {cost_line(state)}."
+
+
+def search_table(state: SweepState) -> Table:
+    """Points that were pruned or added, with reasons and bounds."""
+    added = _added(state)
+    chosen = [p for p in state.points if p.stage is Stage.PRUNED or _place(p) in added]
+    rows = tuple(
+        (
+            point.record.name,
+            point.stage.word,
+            formatting.count(point.tokens),
+            formatting.percent(point.share),
+            _why(point, added),
+        )
+        for point in chosen[:MAX_ROWS]
+    )
+    heads = ("point", "state", "tokens", "of its end", "why")
+    return Table(heads, rows, frozenset({2, 3}), more=max(0, len(chosen) - MAX_ROWS))
+
+
+def _why(point: PointView, added: dict[tuple[str, int, float], str]) -> str:
+    intent = point.record.intent
+    parts = [reason_in_words(intent.reason), bound_in_words(intent)]
+    if (reason := added.get(_place(point))) is not None:
+        parts.insert(0, f"added ({reason_in_words(reason)})")
+    return "; ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _place(point: PointView) -> tuple[str, int, float]:
+    return point.record.proxy, point.record.batch_size, point.record.learning_rate
+
+
+def _added(state: SweepState) -> dict[tuple[str, int, float], str]:
+    """Reason of each added point by its place."""
+    additions = state.ledger.additions
+    return {(a.proxy, a.batch_size, a.learning_rate): a.reason for a in additions}
+
+
+def _panel(axes: Axes, size: SizeView, added: dict[tuple[str, int, float], str]) -> None:
+    batches = [float(point.record.batch_size) for point in size.points]
+    rates = [point.record.learning_rate for point in size.points]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlim(min(batches) / 1.5, max(batches) * 1.5)
+    axes.set_ylim(min(rates) / 1.5, max(rates) * 1.5)
+    grid_axis(axes.xaxis, batches, learning_rates=False)
+    grid_axis(axes.yaxis, rates, learning_rates=True)
+    axes.set_title(size.name, loc="left", parse_math=False)
+    axes.set_xlabel("batch size (sequences)")
+    axes.set_ylabel("learning rate")
+    for point in size.points:
+        _point(axes, point, is_added=_place(point) in added, is_best=point is size.best)
+
+
+def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> None:
+    place = [float(point.record.batch_size)], [point.record.learning_rate]
+    shape = "s" if is_added else "o"
+    ring = RING * (0.89 if is_added else 1.0)  # a square of that side has the area of the circle
+    axes.plot(
+        *place,
+        marker=shape,
+        markersize=ring,
+        markerfacecolor="white",
+        markeredgecolor=INK if point.tokens else SOFT,
+        markeredgewidth=1.8 if is_best else 0.7,
+        zorder=2,
+    )
+    if point.tokens:
+        axes.plot(
+            *place,
+            marker=shape,
+            markersize=ring * math.sqrt(point.share),
+            markerfacecolor=SOFT if point.stage is Stage.PRUNED else INK,
+            markeredgewidth=0,
+            zorder=3,
+        )
+    if mark := _MARKS.get(point.stage):
+        axes.plot(
+            *place,
+            marker=mark,
+            markersize=ring,
+            markeredgecolor=INK,
+            markeredgewidth=1.3,
+            zorder=4,
+        )
+    bound = point.record.intent.bound
+    if point.stage is Stage.PRUNED and bound is not None:
+        axes.annotate(
+            f"+{formatting.number(bound, 2)}",
+            (place[0][0], place[1][0]),
+            xytext=(0, -RING / 2 - 1),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=6.5,
+            color=INK,
+        )
+
+
+_MARKS = {Stage.PRUNED: "x", Stage.DIVERGED: "+", Stage.FAILED: "1"}
+
+
+def _legend(figure: Figure) -> None:
+    ring = {"markersize": 9, "markerfacecolor": "white", "markeredgecolor": INK}
+    handles = [
+        key("trained to its end", marker="o", markersize=9, markeredgecolor=INK),
+        key("trained in part (area)", marker="o", markersize=5, markeredgecolor=INK),
+        key("not trained", marker="o", **{**ring, "markeredgecolor": SOFT}),
+        key("pruned, bound in nats", marker="x", markersize=8, markeredgewidth=1.3),
+        key("diverged", marker="+", markersize=9, markeredgewidth=1.3),
+        key("added to the grid", marker="s", **ring),
+        key("lowest loss", marker="o", **ring, markeredgewidth=1.8),
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=4)

@@ -1,0 +1,100 @@
+"""What a sequential search is expected to cost, and what it costs at worst."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from isoloss_operator.planning.points import PlannedPoint
+
+
+@dataclass(frozen=True)
+class MeasuredShare:
+    """FLOPs of searches over those of their whole grids."""
+
+    lines: int
+    """Batch sizes, and learning rates, of the grids."""
+    sweeps: int
+    mean: float
+    worst: float
+
+
+MEASURED: Final = (
+    MeasuredShare(lines=3, sweeps=26, mean=0.65, worst=1.14),
+    MeasuredShare(lines=4, sweeps=20, mean=0.47, worst=0.66),
+    MeasuredShare(lines=5, sweeps=25, mean=0.26, worst=0.43),
+)
+"""On 22 November 2026, by `make bench-search`: docs/concepts/search.md, by grid size."""
+
+
+@dataclass(frozen=True)
+class SizeShare:
+    """What to expect of one size."""
+
+    name: str
+    flops: float
+    """Of its whole grid."""
+    measured: MeasuredShare
+    is_beyond: bool
+    """Its grid has fewer or more lines than any that was measured."""
+
+
+@dataclass(frozen=True)
+class SearchEstimate:
+    """FLOPs of a search of all sizes."""
+
+    sizes: tuple[SizeShare, ...]
+    added_flops: float
+    """Of as many points of the dearest size as may be added."""
+    max_added_points: int
+
+    @property
+    def grid_flops(self) -> float:
+        """Of the whole grids."""
+        return sum(size.flops for size in self.sizes)
+
+    @property
+    def expected_flops(self) -> float:
+        """The mean measured share of each size's grid."""
+        return sum(size.flops * size.measured.mean for size in self.sizes)
+
+    @property
+    def worst_flops(self) -> float:
+        """Every point of the grids to its end, and every point that may be added: no search costs more."""
+        return self.grid_flops + self.added_flops
+
+    @property
+    def basis(self) -> str:
+        """What the expected cost rests on, in a sentence."""
+        used = {size.measured.lines: size.measured for size in self.sizes}
+        shares = "; ".join(
+            f"{each.lines} x {each.lines}: {each.mean:.2f} of the grid's FLOPs on average, "
+            f"{each.worst:.2f} at most, {each.sweeps} sweeps"
+            for _, each in sorted(used.items())
+        )
+        nearest = ", the nearest grids to these" if any(s.is_beyond for s in self.sizes) else ""
+        return f"Measured on published and planted sweeps ({shares}{nearest})."
+
+
+def search_estimate(points: Sequence[PlannedPoint], max_added_points: int) -> SearchEstimate:
+    """The estimate for these points: all of a sweep's, with one seed."""
+    names = dict.fromkeys(point.proxy.name for point in points)
+    sizes = tuple(
+        _share(name, [point for point in points if point.proxy.name == name]) for name in names
+    )
+    dearest = max((point.flops for point in points), default=0.0)
+    return SearchEstimate(sizes, max_added_points * dearest, max_added_points)
+
+
+def _share(name: str, points: Sequence[PlannedPoint]) -> SizeShare:
+    # A grid of 2 x 8 has as many points as one of 4 x 4.
+    lines = math.sqrt(len(points))
+    measured = min(MEASURED, key=lambda each: abs(each.lines - lines))
+    return SizeShare(
+        name=name,
+        flops=sum(point.flops for point in points),
+        measured=measured,
+        is_beyond=not MEASURED[0].lines <= round(lines) <= MEASURED[-1].lines,
+    )

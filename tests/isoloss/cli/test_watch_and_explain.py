@@ -1,0 +1,241 @@
+"""`isoloss watch` and `isoloss explain`: from the store and, through kubectl, from a cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss.laws import FitOptions, fit_laws, laws_to_json
+from isoloss_contract import layout
+from isoloss_contract.ledger import ConfigurationError, Ledger
+from isoloss_contract.store import Store
+from tests.isoloss.progress.small_sweeps import done, ledger, record
+from tests.support.command_line import Isoloss
+from tests.support.ledgers import write_ledger
+from tests.support.planted_runs import planted_runs
+from tests.support.stored_sweep import write_sweep
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"file://{tmp_path}/store")
+
+
+def write_fit(store: Store, of: Ledger) -> None:
+    """Final laws of all points, as the operator leaves them."""
+    laws = fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
+    content = json.dumps(laws_to_json(laws)).encode()
+    fit = {
+        "version": 1,
+        "inputs": "x",
+        "ledger_sha256": of.digest,
+        "points": len(of.points),
+        "laws_sha256": hashlib.sha256(content).hexdigest(),
+        "report_written": True,
+        "error": "",
+    }
+    folder = layout.sweep_folder(of.sweep, of.uid)
+    store.write(layout.laws_in(folder), content)
+    store.write(layout.fit_in(folder), json.dumps(fit).encode())
+
+
+# -------------------------------------------------------------------------------- explain
+
+
+def test_a_point_is_explained_from_the_store(isoloss: Isoloss, store: Store) -> None:
+    point = write_sweep(store).points[0]
+    ended = isoloss("explain", store.uri, point.name)
+    assert ended.code == 0
+    assert ended.out.startswith(f"point       {point.name}\n")
+    assert store.location(layout.point_folder(point.key)) in ended.out
+    document = isoloss("explain", store.uri, point.key[:12], "--json").document
+    assert (document["name"], document["state"]) == (point.name, "Succeeded")
+    assert document["files"] == ["config.json", "result.json", "trajectory.jsonl"]
+
+
+def test_a_damaged_file_is_named_and_hides_nothing_else(isoloss: Isoloss, store: Store) -> None:
+    point = write_sweep(store).points[0]
+    store.write(layout.point_config(point.key), b"{")
+    document = isoloss("explain", store.uri, point.name, "--json").document
+    (problem,) = document["unreadable"]
+    assert layout.point_config(point.key) in problem
+    assert document["files"]
+
+
+def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: Store) -> None:
+    write_sweep(store)
+    unknown = isoloss("explain", store.uri, "nothing", "--json")
+    assert unknown.code == 2
+    assert "no point of dense" in unknown.document["error"]["message"]
+    local = isoloss("explain", "runs.csv", "nothing")
+    assert local.code == 2
+    assert "runs.csv: give the URI of a sweep in the store" in local.err
+
+
+# ---------------------------------------------------------------------------------- watch
+
+
+def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store: Store) -> None:
+    write_ledger(store, ledger(done(1), record(2, rate=2e-3)))
+    ended = isoloss("watch", store.uri, "--once")
+    assert ended.code == 0
+    assert ended.out.startswith("research/dense: 2 points: 1 finished, 1 waiting\n")
+    assert "*4.000    =" in ended.out
+    assert isoloss("watch", store.uri, "--json").document["ready"] is False
+
+
+def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
+    isoloss: Isoloss, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is printed for a reading that shows the same, a failed one is told, the last ends it."""
+    going, over = ledger(done(1), record(2)), ledger(done(1), done(2))
+    head = layout.sweep_ledger(going.sweep, going.uid)
+    write_ledger(store, going)
+    pauses = iter(range(3))
+
+    def sleep(_: float) -> None:
+        pause = next(pauses)
+        if pause == 1:
+            store.write(head, b"{")
+        elif pause == 2:
+            write_ledger(store, over)
+            write_fit(store, over)
+
+    monkeypatch.setattr("isoloss.cli.watching.time.sleep", sleep)
+    ended = isoloss("watch", store.uri)
+    assert ended.code == 0
+    first, failed, last = ended.out.splitlines()
+    assert "1 finished, 1 waiting" in first
+    assert failed.startswith("not read, shown as it was: ")
+    assert head in failed
+    assert last == "2 points: 2 finished; ready"
+
+
+def test_a_stalled_sweep_ends_the_watching_with_3(isoloss: Isoloss, store: Store) -> None:
+    error = ConfigurationError(
+        generation=1, where="prepare", field="spec.data", code="BadData", message="no text"
+    )
+    write_ledger(store, ledger(record(1), configuration_error=error))
+    ended = isoloss("watch", store.uri)
+    assert ended.code == 3
+    assert "BadData at prepare (spec.data): no text" in ended.out
+
+
+def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store: Store) -> None:
+    for what in ("dense", "pod/dense", "scalingsweep/", "scalingsweep/-o"):
+        ended = isoloss("watch", what, "--once")
+        assert ended.code == 2
+        assert "scalingsweep/NAME or hyperparamprediction/NAME" in ended.err
+    named = isoloss("watch", store.uri, "-n", "research")
+    assert named.code == 2
+    assert "--namespace" in named.err
+    assert isoloss("watch", store.uri, "--once").code == 2, "no sweep there"
+
+
+# ------------------------------------------------------------------------------- a cluster
+
+
+def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
+    """A kubectl that knows these resources, KIND__NAME, and records how it was called."""
+    for name, answer in answers.items():
+        (folder / name.replace("__", ".")).write_text(json.dumps(answer))
+    program = folder / "kubectl"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> "{folder}/calls"\n'
+        f'file="{folder}/${{2%%.*}}.$3"\n'
+        '[ -e "$file" ] && exec cat "$file"\n'
+        'echo "Error from server (NotFound): $3 not found" >&2; exit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"sweepRef": {"name": "dense"}},
+        "status": {
+            "conditions": [
+                {"type": kind, "status": is_true, "reason": reason, "message": "why",
+                 "observedGeneration": 1}
+                for kind, is_true, reason in conditions
+            ],
+            **status,
+        },
+    }  # fmt: skip
+
+
+def test_a_sweep_in_a_cluster_is_shown_with_its_maps_from_the_store(
+    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = ledger(done(1), record(2, rate=2e-3))
+    write_ledger(store, stored)
+    head = store.location(layout.sweep_ledger(stored.sweep, stored.uid))
+    sweep = resource(("Ready", "False", "Training"), ledger={"uri": head}, points={"total": 2})
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=sweep)
+    ended = isoloss("watch", "scalingsweep/dense", "-n", "research", "--once")
+    assert ended.code == 0
+    assert "sweep: Training: why" in ended.out
+    assert "*4.000    =" in ended.out
+    called = (tmp_path / "calls").read_text()
+    assert called.startswith("get scalingsweep.isoloss.dev dense --namespace research -o json")
+
+
+def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_no_maps(
+    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = f"file://{tmp_path}/away/sweeps/dense-1/ledger/head.json"
+    sweep = resource(
+        ("Ready", "False", "Training"),
+        ledger={"uri": away},
+        points={"total": 21, "succeeded": 5, "active": 2},
+        spentFlops="1e15",
+        plannedFlops="4e15",
+    )
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=sweep)
+    out = isoloss("watch", "ssweep/dense", "--once").out
+    assert "points 5/21, 2 active, Training" in out
+    assert "cost so far 1e15 FLOPs, the whole grid 4e15" in out
+    assert "no maps: " in out
+
+
+def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
+    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
+    put_kubectl(
+        tmp_path,
+        monkeypatch,
+        scalingsweep__dense=resource(("Ready", "True", "Fitted")),
+        hyperparamprediction__next=resource(("Ready", "True", "Answered"), learningRate=answer),
+    )
+    ended = isoloss("watch", "hyperparamprediction/next")
+    assert ended.code == 0
+    once = isoloss("watch", "hpred/next", "--once").out
+    assert "predicted learning rate: 3e-4 [2e-4, 4e-4]" in once
+
+
+def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(
+    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalled = resource(("Stalled", "True", "BadData"), ("Ready", "False", "BadData"))
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=stalled)
+    assert isoloss("watch", "scalingsweep/dense").code == 3
+    missing = isoloss("watch", "scalingsweep/other")
+    assert missing.code == 2
+    assert "other not found" in missing.err
+
+
+def test_without_kubectl_it_says_what_needs_none(
+    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = isoloss("watch", "scalingsweep/dense", "--once")
+    assert ended.code == 2
+    assert "kubectl is not installed" in ended.err
+    assert "in the store needs none" in ended.err

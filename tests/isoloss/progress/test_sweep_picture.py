@@ -1,0 +1,180 @@
+"""The picture of a sweep as text: what each point does, what the sweep waits for, and when it is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from isoloss.progress.fit_summary import FitSummary, SearchEnd
+from isoloss.progress.picture import bar_line, cost_line, document, loss_map, picture
+from isoloss.progress.sweep_state import Stage, SweepState, sweep_state
+from isoloss_contract.ledger import (
+    NOT_CHOSEN,
+    AddedPoint,
+    Attempts,
+    ConfigurationError,
+    Intent,
+    IntentAction,
+    PointState,
+)
+from tests.isoloss.progress.small_sweeps import done, ledger, record, report
+
+PAUSE, PRUNE, RUN = IntentAction.PAUSE, IntentAction.PRUNE, IntentAction.RUN
+SEARCHED = ledger(
+    done(1, 4.1, batch=8, rate=1e-3, intent=Intent(RUN, 1_000_000, "Leader")),
+    done(2, 4.3, batch=8, rate=2e-3, tokens=300_000, trained_for=300_000, flops=1.8e12,
+         intent=Intent(PRUNE, 300_000, "AboveLeader", 0.05)),
+    done(3, 4.2, batch=16, rate=1e-3, tokens=600_000, trained_for=600_000, flops=3.6e12,
+         intent=Intent(RUN, 600_000, "NotRuledOut")),
+    record(4, batch=16, rate=2e-3, intent=Intent(PAUSE, reason=NOT_CHOSEN)),
+    record(5, "small", rate=1e-3, intent=Intent(RUN, 500_000, "AimedByLaws")),
+    record(6, "small", rate=2e-3, intent=Intent(RUN, 500_000, "BesideLeader"),
+           attempts=Attempts(ended=1, last_failure="Interrupted")),
+    record(7, "small", batch=16, state=PointState.DIVERGED, tokens=100_000,
+           flops=6e11),
+    record(8, "small", batch=16, rate=2e-3, state=PointState.FAILED),
+)  # fmt: skip
+TRAINING = report(SEARCHED.points[4], 250_000)
+
+
+def searched() -> SweepState:
+    return sweep_state(SEARCHED, {TRAINING.key: TRAINING})
+
+
+def test_every_point_is_in_the_stage_that_ledger_and_reports_give_it() -> None:
+    assert [point.stage for point in searched().points] == [
+        *(Stage.FINISHED, Stage.PRUNED, Stage.STOPPED, Stage.NOT_CHOSEN),
+        *(Stage.TRAINING, Stage.WAITING, Stage.DIVERGED, Stage.FAILED),
+    ]
+
+
+@pytest.mark.parametrize(("attempt", "uid"), [(1, SEARCHED.uid), (2, "another-sweep")])
+def test_a_report_of_an_attempt_that_ended_or_of_another_sweep_is_no_training(
+    attempt: int, uid: str
+) -> None:
+    waiting = SEARCHED.points[5]
+    state = sweep_state(SEARCHED, {waiting.key: report(waiting, 9, attempt=attempt, uid=uid)})
+    assert state.points[5].stage is Stage.WAITING
+
+
+def test_marks_differ_so_that_the_picture_needs_no_colour() -> None:
+    assert len({stage.mark for stage in Stage}) == len(Stage)
+
+
+def test_the_map_has_losses_shares_and_marks_at_their_places() -> None:
+    tiny, small = searched().sizes
+    assert loss_map(tiny, 80) == [
+        "tiny: B over LR",
+        "                1e-3        2e-3",
+        "16        4.200 60%|           -",
+        "8        *4.100    =  4.300 30%x",
+    ]
+    assert loss_map(small, 80)[-1] == "8        *4.500 25%>           ."
+
+
+def test_only_points_that_came_furthest_are_compared() -> None:
+    """A point at a third of its tokens has a higher loss than its final one: it is no rival yet."""
+    low_early = done(9, 3.9, tokens=300_000, trained_for=300_000, intent=Intent(RUN, 300_000))
+    best = sweep_state(ledger(done(1, 4.1), low_early), {}).sizes[0].best
+    assert best is not None
+    assert best.record.name == "tiny-b8-1"
+
+
+def test_the_bar_shows_trained_wanted_and_the_rest_of_the_whole_grid() -> None:
+    tiny, small = searched().sizes
+    # 0.3 + 1 + 0.6 of 4 points.
+    assert "48%" in bar_line(tiny, 5, 80)
+    bar = bar_line(small, 5, 80)
+    room = bar.index("]") - bar.index("[") - 1
+    assert bar.count("#") == round(room * 0.35 / 4)
+    assert bar.count("#") + bar.count("-") == round(room * 1.1 / 4)
+
+
+def test_cost_counts_what_runs_and_compares_it_with_the_grid_without_added_points() -> None:
+    added = AddedPoint("small", 16, 2e-3, "BeyondEdge")
+    state = sweep_state(SEARCHED.replace(additions=(added,)), {TRAINING.key: TRAINING})
+    assert state.planned_flops == 7 * 6e12
+    assert state.spent_flops == pytest.approx(6e12 + 1.8e12 + 3.6e12 + 6e11 + 250_000 * 6e6)
+    assert cost_line(state) == (
+        "cost so far 1.35e13 FLOPs, 32% of the whole grid's 4.2e13; points added beyond it: 1"
+    )
+
+
+def test_what_is_waited_for_names_the_slowest_point_and_the_failures() -> None:
+    waits = searched().waits_for
+    assert "1 training, the slowest small-b8-5 at 50%" in waits
+    assert "1 without a slot or a first report (1 after Interrupted)" in waits
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_is_wider_than_asked_for(width: int) -> None:
+    rates = [1e-3 * 1.3**n for n in range(12)]
+    wide = ledger(*(done(n, rate=rate) for n, rate in enumerate(rates)))
+    for state in (searched(), sweep_state(wide, {})):
+        lines = picture(state, width).splitlines()
+        assert max(len(line) for line in lines) <= width
+
+
+def test_learning_rates_that_do_not_fit_are_counted_not_hidden() -> None:
+    rates = [1e-3 * 1.3**n for n in range(12)]
+    (size,) = sweep_state(ledger(*(done(n, rate=r) for n, r in enumerate(rates))), {}).sizes
+    assert loss_map(size, 40)[-1] == "8 more learning rates do not fit here"
+
+
+# --------------------------------------------------------------------------------- the end
+
+
+FITTED = FitSummary(points=1, laws_sha256="a" * 64)
+
+
+def test_a_sweep_is_ready_once_final_laws_cover_what_was_trained() -> None:
+    trained = ledger(done(1))
+    assert sweep_state(trained, {}, FITTED, ("L = 2",), "fitted").is_ready
+    assert not sweep_state(trained, {}, FITTED, ("L = 2",), "provisional").is_ready
+    assert not sweep_state(trained, {}).is_ready
+    assert not sweep_state(ledger(done(1), done(2)), {}, FITTED, (), "fitted").is_ready
+    assert not sweep_state(ledger(done(1), record(2)), {}, FITTED, (), "fitted").is_ready
+    assert not sweep_state(ledger(), {}).is_ready
+
+
+def test_a_search_is_ready_once_it_ended() -> None:
+    trained = ledger(done(1, intent=Intent(RUN, 1_000_000, "Leader")))
+    going = FITTED.model_copy(update={"step": SearchEnd()})
+    over = FITTED.model_copy(update={"step": SearchEnd(ended="PrecisionReached")})
+    assert not sweep_state(trained, {}, going, (), "fitted").is_ready
+    assert sweep_state(trained, {}, going, (), "fitted").waits_for == (
+        "waiting for the next step of the search"
+    )
+    ended = sweep_state(trained, {}, over, (), "fitted")
+    assert ended.is_ready
+    assert "PrecisionReached" in ended.waits_for
+
+
+def test_a_refused_configuration_stalls_and_names_field_and_message() -> None:
+    error = ConfigurationError(
+        generation=1, where="prepare", field="spec.data", code="BadData", message="no text"
+    )
+    state = sweep_state(ledger(record(1), configuration_error=error), {})
+    assert state.stalled == "BadData at prepare (spec.data): no text"
+    assert state.stalled in picture(state, 200)
+
+
+def test_a_spent_budget_stalls_unless_the_search_ended_with_it() -> None:
+    paused = record(2, intent=Intent(PAUSE, reason="BudgetExhausted"))
+    state = sweep_state(ledger(done(1), paused), {}, FITTED, (), "provisional")
+    assert "spec.budget is spent" in state.stalled
+    over = FITTED.model_copy(update={"step": SearchEnd(ended="BudgetExhausted")})
+    assert not sweep_state(ledger(done(1), paused), {}, over, (), "fitted").stalled
+
+
+def test_before_the_corpus_is_prepared_it_says_so_and_why_not() -> None:
+    preparation = Attempts(ended=2, last_failure="BadData")
+    state = sweep_state(ledger(data_digest="", preparation=preparation), {})
+    assert state.waits_for == "waiting for the corpus (1 after BadData)"
+    assert "no points yet" in picture(state, 80)
+
+
+def test_a_program_gets_every_point_with_its_stage() -> None:
+    found = document(searched())
+    assert found["ready"] is False
+    assert [point["stage"] for point in found["points"]][:2] == ["finished", "pruned"]
+    assert found["points"][4]["tokens"] == 250_000

@@ -1,0 +1,68 @@
+"""The search on the page: every point in its panel, reasons and bounds in the table, nothing without a search."""
+
+from __future__ import annotations
+
+import pytest
+
+from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.progress.sweep_state import SweepState, sweep_state
+from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report.search_figure import search_map, search_sentence, search_table
+from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
+from tests.isoloss.progress.small_sweeps import done, ledger, record
+from tests.support.planted_runs import planted_runs
+
+BOUND = Intent(IntentAction.PRUNE, 300_000, "AboveLeader", 0.05)
+BEYOND = Intent(IntentAction.RUN, 1_000_000, "BeyondEdge")
+PART = {"tokens": 300_000, "trained_for": 300_000, "flops": 1.8e12}
+
+
+@pytest.fixture(scope="module")
+def laws() -> Laws:
+    return fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
+
+
+def searched() -> SweepState:
+    points = (
+        done(1, 4.1, rate=1e-3, intent=Intent(IntentAction.RUN, 1_000_000, "Leader")),
+        done(2, 4.3, rate=2e-3, **PART, intent=BOUND),
+        done(3, 4.2, rate=5e-4, intent=BEYOND),
+        record(4, batch=16, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)),
+        record(5, "small<b>", intent=Intent(IntentAction.RUN, 500_000, "AimedByLaws")),
+    )
+    added = AddedPoint("tiny", 8, 5e-4, "BeyondEdge")
+    return sweep_state(ledger(*points, additions=(added,)), {})
+
+
+def test_the_table_has_what_was_pruned_and_added_with_reason_and_bound() -> None:
+    rows = search_table(searched()).rows
+    assert [row[:4] for row in rows] == [
+        ("tiny-b8-2", "pruned", "300k", "30.0%"),
+        ("tiny-b8-3", "finished", "1M", "100.0%"),
+    ]
+    assert "at least 0.05 nats above the leader" in rows[0][4]
+    assert rows[1][4].startswith("added (BeyondEdge: ")
+
+
+def test_the_sentence_counts_points_under_way_without_knowing_their_pods() -> None:
+    told = search_sentence(searched())
+    assert told.startswith(
+        "5 points: 2 finished, 1 pruned, 1 not chosen, 1 under way; cost so far"
+    )
+
+
+def test_the_map_has_a_panel_per_size_and_the_bound_at_its_point() -> None:
+    figure = search_map(searched())
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in panels] == ["tiny", "small<b>"]
+    assert [text.get_text() for text in panels[0].texts] == ["+0.05"]
+
+
+def test_a_report_has_the_section_where_there_is_a_search_alone(laws: Laws) -> None:
+    runs = planted_runs()
+    page = render_report(laws, runs, title="dense", search=searched())
+    assert "<h2>Search</h2>" in page
+    plain = draw_figures(laws, runs)
+    assert "<h2>Search</h2>" not in render_report(laws, runs, title="dense", figures=plain)
+    assert "search.png" not in png_files(plain)
+    assert "search.png" in png_files(draw_figures(laws, runs, search=searched()))

@@ -1,0 +1,61 @@
+"""What a sequential search is expected to cost: as measured by grid size, never more than grid and additions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.search_cost import (
+    MEASURED,
+    MeasuredShare,
+    SearchEstimate,
+    search_estimate,
+)
+from isoloss_operator.planning.specs import parse_sweep_spec
+from tests.support.builders import sweep_spec
+
+PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "search.md"
+
+
+def estimate(lines: int, added: int = 4) -> tuple[SearchEstimate, tuple[PlannedPoint, ...]]:
+    grid = {
+        "batchSizes": [4 * 2**n for n in range(lines)],
+        "learningRates": [f"{n + 1}e-3" for n in range(lines)],
+    }
+    points = plan_points(parse_sweep_spec(sweep_spec(grid=grid)))
+    return search_estimate(points, added), points
+
+
+def test_the_measured_shares_are_those_of_the_page() -> None:
+    rows = re.findall(
+        r"^\| (?:(\d) x \d)(?: grids)? \((\d+)\) \| ([\d.]+) / ([\d.]+) \|",
+        PAGE.read_text(),
+        re.MULTILINE,
+    )
+    assert [(int(a), int(b), float(c), float(d)) for a, b, c, d in rows] == [
+        (each.lines, each.sweeps, each.mean, each.worst) for each in MEASURED
+    ]
+
+
+@pytest.mark.parametrize("measured", MEASURED)
+def test_a_grid_is_expected_to_cost_what_grids_of_its_size_did(measured: MeasuredShare) -> None:
+    found, points = estimate(measured.lines)
+    whole = sum(point.flops for point in points)
+    assert found.grid_flops == pytest.approx(whole)
+    assert found.expected_flops == pytest.approx(measured.mean * whole)
+    assert f"{measured.lines} x {measured.lines}" in found.basis
+    assert "nearest" not in found.basis
+
+
+def test_at_worst_every_point_is_trained_and_all_that_may_be_added_at_the_dearest_size() -> None:
+    found, points = estimate(4, added=3)
+    dearest = max(point.flops for point in points)
+    assert found.worst_flops == pytest.approx(found.grid_flops + 3 * dearest)
+
+
+@pytest.mark.parametrize("lines", [2, 6])
+def test_a_grid_of_a_size_that_was_not_measured_says_so(lines: int) -> None:
+    assert "the nearest grids to these" in estimate(lines)[0].basis
