@@ -30,7 +30,7 @@ def read_runs(
 ) -> RunSet:
     """Runs of tables (.csv, .csv.gz, .parquet, .pq) and of sweeps in the store (s3://, gs://, file://).
 
-    `weights` chooses between the losses of averaged and of raw weights in a sweep, `flops` how their
+    `weights` chooses between the losses of averaged and raw weights and of cooled copies in a sweep, `flops` how their
     compute is counted; a table has only one kind of either. Raises BadInput naming the source, and the row and column of a table.
     """
     table = read_tables([source for source in sources if is_table(source)])

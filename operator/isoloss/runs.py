@@ -20,7 +20,9 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 
-Weights = Literal["averaged", "raw"]
+Weights = Literal["averaged", "raw", "cooled"]
+"""Whose losses: of the averaged or the raw weights of a run at a constant learning rate, or of copies of it
+that cooled down."""
 
 
 class BadTrajectory(ValueError):
@@ -44,16 +46,22 @@ def run_from_point(
     """The law engine's view of one point: N active matrix parameters, B in sequences, loss over tokens.
 
     Evaluations during warm-up (tokens <= 2 x warm-up tokens) and those without a finite loss of the
-    chosen weights are left out; raw losses never replace averaged ones. `tokenizer` is a digest, if known.
-    Raises BadTrajectory if tokens do not increase, a loss is not positive, or FLOPs shall be counted
-    with attention and its shape is not known.
+    chosen weights are left out; raw losses never replace averaged ones. A cooled loss counts at the tokens of
+    the copy that cooled down, not of the run that it left. `tokenizer` is a digest, if known.
+    Raises BadTrajectory if tokens do not increase, a loss is not positive, cooled losses are asked of a run
+    without cooldowns, or FLOPs shall be counted with attention and its shape is not known.
     """
     _check(name, trajectory)
+    if weights == "cooled" and config.evaluation.cooldown is None:
+        raise BadTrajectory(
+            f"{name}: it was trained without evaluation.cooldown and has no cooled losses: fit those of the "
+            "averaged or the raw weights"
+        )
     start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
     counted = [
-        (row.tokens, loss, error)
+        (tokens, loss, error)
         for row in trajectory
-        for loss, error in (_loss(row, weights),)
+        for tokens, loss, error in (_loss(row, weights),)
         if row.tokens > start and loss is not None
     ]
     for tokens, loss, _ in counted:
@@ -107,10 +115,13 @@ def training_flops_per_token(
     return 6.0 * parameters.active + scores
 
 
-def _loss(row: TrajectoryRow, weights: Weights) -> tuple[float | None, float | None]:
+def _loss(row: TrajectoryRow, weights: Weights) -> tuple[int, float | None, float | None]:
+    """Tokens, loss and its standard error."""
     if weights == "averaged":
-        return row.averaged_loss, row.averaged_loss_standard_error
-    return row.loss, row.loss_standard_error
+        return row.tokens, row.averaged_loss, row.averaged_loss_standard_error
+    if weights == "raw":
+        return row.tokens, row.loss, row.loss_standard_error
+    return row.cooled_tokens or 0, row.cooled_loss, row.cooled_loss_standard_error
 
 
 def _check(name: str, trajectory: Sequence[TrajectoryRow]) -> None:

@@ -169,7 +169,7 @@ class PointRecord:
     """Last evaluation of the raw weights, nats per token, where it is known."""
     averaged_loss: Finite | None = None
     flops: Amount = 0.0
-    """Of the result: 6 * active parameters * tokens."""
+    """Of the result: 6 * active parameters * tokens, those of cooldowns included."""
     unfinished_flops: Amount = 0.0
     """Of the attempt without a result that got furthest, by its last report. A checkpoint may hold
     that work, so it is not added to the result's."""

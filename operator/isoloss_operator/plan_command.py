@@ -57,7 +57,9 @@ class SizePlan:
     warmup_tokens: int
     """Of each point."""
     tokens: float
-    """Of all points."""
+    """Of all points, without cooldowns."""
+    cooldown_tokens: float
+    """What cooldowns take beside them."""
     flops: float
     executed_flops: float
     """Including attention scores: what the accelerators execute and hours are computed from."""
@@ -174,6 +176,7 @@ def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> Size
     proxy = points[0].proxy
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
+    cooldown_tokens = float(sum(point.cooldown_tokens for point in points))
     counts = proxy.parameters
     return SizePlan(
         name=name,
@@ -182,8 +185,9 @@ def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> Size
         total_params=counts.body_total + counts.head + counts.embedding + counts.other,
         warmup_tokens=proxy.warmup_tokens,
         tokens=tokens,
+        cooldown_tokens=cooldown_tokens,
         flops=sum(point.flops for point in points),
-        executed_flops=per_token.total(Convention.EXACT) * tokens,
+        executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
         evaluation_share=evaluation_share(spec, proxy.tokens),
     )
 
@@ -198,7 +202,7 @@ class _Pace:
     def hours(self, size: SizePlan) -> float:
         """Accelerator hours of one size."""
         if self.tokens_per_second is not None:
-            return size.tokens / self.tokens_per_second / 3600
+            return (size.tokens + size.cooldown_tokens) / self.tokens_per_second / 3600
         return size.executed_flops / self.flops_per_second / 3600
 
     def in_words(self) -> str:
@@ -232,6 +236,7 @@ def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> di
                 "total_params": size.total_params,
                 "warmup_tokens": size.warmup_tokens,
                 "tokens": size.tokens,
+                "cooldown_tokens": size.cooldown_tokens,
                 "flops": size.flops,
                 "executed_flops": size.executed_flops,
                 "accelerator_hours": pace.hours(size),
@@ -241,6 +246,7 @@ def _document(sizes: list[SizePlan], pace: _Pace, cost: SearchCost | None) -> di
         ],
         "points": sum(size.points for size in sizes),
         "tokens": sum(size.tokens for size in sizes),
+        "cooldown_tokens": sum(size.cooldown_tokens for size in sizes),
         "flops": sum(size.flops for size in sizes),
         "flops_convention": Convention.SIX_ND.value,
         "accelerator_hours": sum(pace.hours(size) for size in sizes),
@@ -314,6 +320,12 @@ def _print_plan(
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
     terminal.print(_warmup_sentence(sizes))
+    cooldown_tokens = sum(size.cooldown_tokens for size in sizes)
+    if cooldown_tokens:
+        terminal.print(
+            f"FLOPs and hours include cooldowns of {formatting.count(cooldown_tokens)} tokens, "
+            f"{cooldown_tokens / tokens:.0%} of the runs' own."
+        )
     _print_evaluation(spec)
     if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
         terminal.print(

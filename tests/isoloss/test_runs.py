@@ -7,6 +7,8 @@ import pytest
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract.records import (
     AttentionShape,
+    CooldownConfig,
+    EvaluationConfig,
     OptimizerConfig,
     ParameterCounts,
     PointConfig,
@@ -66,6 +68,41 @@ def test_losses_and_errors_come_from_the_chosen_weights(
     assert run.losses.tolist() == [loss, loss]
     assert run.loss_standard_errors is not None
     assert run.loss_standard_errors.tolist() == [error, error]
+
+
+def test_a_cooled_loss_counts_at_the_tokens_of_the_copy() -> None:
+    """Rows without a cooldown are passed over."""
+    cooled = {"cooled_tokens": 25, "cooled_loss": 2.8, "cooled_loss_standard_error": 0.03}
+    rows = [row(10), row(20).model_copy(update=cooled), row(30)]
+    point = config().model_copy(update={"evaluation": EvaluationConfig(cooldown=CooldownConfig())})
+    run = run_from_point(
+        "a",
+        point,
+        COUNTS,
+        rows,
+        weights="cooled",
+        bytes_per_token=None,
+        diverged=False,
+        finished=True,
+    )
+    assert (run.tokens.tolist(), run.losses.tolist()) == ([25], [2.8])
+    assert run.loss_standard_errors is not None
+    assert run.loss_standard_errors.tolist() == [0.03]
+    assert run.loss_kind == "cooled"
+
+
+def test_cooled_losses_of_a_run_without_cooldowns_are_refused() -> None:
+    with pytest.raises(BadTrajectory, match=r"a: it was trained without evaluation\.cooldown"):
+        run_from_point(
+            "a",
+            config(),
+            COUNTS,
+            [row(10)],
+            weights="cooled",
+            bytes_per_token=None,
+            diverged=False,
+            finished=True,
+        )
 
 
 def test_compute_is_counted_with_attention_when_asked_for() -> None:

@@ -220,9 +220,11 @@ def stop_during_step(step: int) -> Iterator[Interruption]:
     interruption = Interruption()
     original, steps = Learner.step, itertools.count(1)
 
-    def counted(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
+    def counted(
+        self: Learner, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0
+    ) -> StepFacts:
         interruption.requested = next(steps) >= step
-        return original(self, batch, tokens)
+        return original(self, batch, tokens, rate_factor)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "step", counted)

@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 from isoloss_contract import layout
-from isoloss_contract.records import EvaluationConfig, ExitCode, PointResult, TrainTask
+from isoloss_contract.records import (
+    CooldownConfig,
+    EvaluationConfig,
+    ExitCode,
+    PointResult,
+    TrainTask,
+)
 from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint import CheckpointManifest
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
@@ -88,17 +94,30 @@ def everything(store: Store, key: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("processes", "model", "stops"), [(2, DEEPSEEK, 3), (4, LLAMA, 2)], ids=["2, MoE", "4, dense"]
+    ("processes", "model", "stops", "cooldown"),
+    [
+        (2, DEEPSEEK, 3, None),
+        (4, LLAMA, 2, None),
+        (2, DEEPSEEK, 3, CooldownConfig(share=0.3, per_decade=8)),
+    ],
+    ids=["2, MoE", "4, dense", "2, MoE, mostly cooling down"],
 )
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undisturbed_one(
-    prepared: Prepared, tmp_path: Path, processes: int, model: dict[str, Any], stops: int
+    prepared: Prepared,
+    tmp_path: Path,
+    processes: int,
+    model: dict[str, Any],
+    stops: int,
+    cooldown: CooldownConfig | None,
 ) -> None:
     task = train_task(
         prepared.manifest,
         prepared.uri,
         tokens=24_000,
         model=model,
-        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+        evaluation=EvaluationConfig(
+            first_tokens=512, per_decade=8, sequences_per_domain=8, cooldown=cooldown
+        ),
         task={"checkpoint_seconds": 1},
     )
     store, attempts = Store(prepared.uri), Attempts(task, processes, tmp_path)

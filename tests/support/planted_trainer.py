@@ -128,6 +128,9 @@ def point_key(point: Json) -> str:
         content.pop("initial_weights", None)
     if content.get("initialization") == "Default":
         content.pop("initialization")
+    content["evaluation"] = dict(point["evaluation"])
+    if content["evaluation"].get("cooldown") is None:
+        content["evaluation"].pop("cooldown", None)
     content["optimizer"] = {
         name: value
         for name, value in point["optimizer"].items()

@@ -66,8 +66,9 @@ class Learner:
         part = self.world.part(self._flat.size)
         return Muon(stacks, part, self._flat.join_gradient, precision)
 
-    def step(self, batch: torch.Tensor, tokens: int) -> StepFacts:
-        """Learn from `batch` [B, S + 1], which brings the run to `tokens`.
+    def step(self, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0) -> StepFacts:
+        """Learn from `batch` [B, S + 1], which brings the run to `tokens`, at the schedule's learning rate
+        times `rate_factor`.
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
         micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single
@@ -81,7 +82,13 @@ class Learner:
             self.world.sum(summed)
         gradient = self._flat.summed_gradient()
         norm = self._state.step(
-            gradient, self._point, tokens, batch_tokens, self.world, self._muon
+            gradient,
+            self._point,
+            tokens,
+            batch_tokens,
+            self.world,
+            self._muon,
+            rate_factor,
         )
         self.balance.finish_step()
         limit = self._point.evaluation.averaging_tokens

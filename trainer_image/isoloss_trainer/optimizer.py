@@ -62,13 +62,15 @@ class OptimizerState:
         batch_tokens: int,
         world: World = ALONE,
         muon: Muon | None = None,
+        rate_factor: float = 1.0,
     ) -> torch.Tensor:
         """Take the step of `batch_tokens` that brings the run to `tokens`, each process for its part.
 
-        `muon` moves the matrices, AdamW the rest, or everything where it is None. Changes `gradient` in place; returns the norm of the whole before that, without waiting for the device.
+        `rate_factor` is the cooldown's, of the learning rate. `muon` moves the matrices, AdamW the rest, or everything where it is None. Changes `gradient` in place; returns the norm of the whole before that, without waiting for the device.
         """
         norm = clip(gradient, point.optimizer.gradient_clip, world)
         rate = learning_rate(point.learning_rate, tokens, point.optimizer.warmup_tokens)
+        rate *= rate_factor
         if muon is None:
             self._adamw(gradient, point, rate, [slice(0, len(gradient))])
         else:

@@ -29,22 +29,27 @@ class Reporter:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
         self._rows: tuple[TrajectoryRow, ...] | None = None
-        self._tokens, self._started_at, self._began = 0, time.monotonic(), 0
+        self._tokens = self._cooldown_tokens = self._began = 0
+        self._started_at = time.monotonic()
         self._beaten = time.monotonic()
         self._loss: float | None = None
         self.superseded: Interrupted | None = None
         """Set once another attempt has taken over."""
 
-    def start(self, tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
-        """Start the thread for a run that has seen `tokens` and has a trajectory of `rows`."""
-        self._tokens = self._began = tokens
+    def start(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
+        """Start the thread for a run that has seen `tokens`, beside those of its cooldowns, and has a
+        trajectory of `rows`."""
+        self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
+        self._began = tokens + cooldown_tokens
         self._rows = rows or None
         self._started_at = time.monotonic()
         self._thread.start()
 
-    def note(self, tokens: int, rows: tuple[TrajectoryRow, ...] | None = None) -> None:
+    def note(
+        self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...] | None = None
+    ) -> None:
         """Set what the next round writes; never blocks."""
-        self._tokens = tokens
+        self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
         if rows is not None:
             self._rows = rows
 
@@ -82,14 +87,17 @@ class Reporter:
         if rows:
             self._loss = rows[-1].loss
         seconds = time.monotonic() - self._started_at
+        tokens, cooldown_tokens = self._tokens, self._cooldown_tokens
+        trained = tokens + cooldown_tokens - self._began
         return PointProgress(
             key=self._key,
             claimant=self._task.claimant,
-            tokens=self._tokens,
+            tokens=tokens,
             wanted_tokens=self._task.tokens,
             loss=self._loss,
-            tokens_per_second=(self._tokens - self._began) / seconds if seconds > 0 else None,
+            tokens_per_second=trained / seconds if seconds > 0 else None,
             updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            cooldown_tokens=cooldown_tokens,
         )
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
+from isoloss_contract.schedule import cooldown_steps, evaluation_steps
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints, persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
+from isoloss_trainer.cooldown import rate_factors
 from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.figures import Figures, Meter
 from isoloss_trainer.foreign_model import load_weights
@@ -27,6 +31,7 @@ from isoloss_trainer.model import (
     check_trains_reproducibly,
     count_parameters,
 )
+from isoloss_trainer.named_tensors import Parts
 from isoloss_trainer.optimizer import learning_rate
 from isoloss_trainer.profiling import Recordings
 from isoloss_trainer.recorders import (
@@ -36,8 +41,14 @@ from isoloss_trainer.recorders import (
     wanted_recorders,
 )
 from isoloss_trainer.reporter import Reporter, trajectory_text
-from isoloss_trainer.result import Ending, point_result, trajectory_row, versions
-from isoloss_trainer.schedule import evaluation_steps
+from isoloss_trainer.result import (
+    Ending,
+    Losses,
+    point_result,
+    trajectory_row,
+    versions,
+    with_cooled,
+)
 from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.termination import Interrupted, OutOfMemory
 from isoloss_trainer.training_state import MicroBatch, TrainingState
@@ -62,7 +73,7 @@ def run_point(attempt: Attempt) -> PointResult:
     try:
         run.resume(checkpoints)
         if attempt.world.is_first:
-            reporter.start(run.tokens, run.state.trajectory)
+            reporter.start(run.tokens, run.cooldown_tokens, run.state.trajectory)
         run.train(checkpoints, reporter)
         reporter.close()
         return run.finish(checkpoints)
@@ -125,11 +136,22 @@ class PointRun:
         self._evaluation_steps = evaluation_steps(
             self.point.evaluation, self.batch_tokens, self.wanted_steps
         )
+        self._cooldown_steps = cooldown_steps(
+            self.point.evaluation,
+            self.batch_tokens,
+            self.wanted_steps,
+            self.point.optimizer.warmup_tokens,
+        )
 
     @property
     def tokens(self) -> int:
         """Tokens that the weights have seen."""
         return self.state.step * self.batch_tokens
+
+    @property
+    def cooldown_tokens(self) -> int:
+        """Tokens that cooldowns took beside them."""
+        return sum(row.cooldown_tokens for row in self.state.trajectory)
 
     @property
     def accelerator_seconds(self) -> float:
@@ -218,14 +240,17 @@ class PointRun:
             while self.ending.outcome is Outcome.SUCCEEDED:
                 check()
                 if self._is_evaluation_due():
-                    self.state.take_evaluation(self._evaluate(check))
-                    reporter.note(self.tokens, self.state.trajectory)
+                    row = self._evaluate(check)
+                    if self.ending.outcome is Outcome.SUCCEEDED:
+                        row = self._with_cooldown(row, checkpoints, reporter, check)
+                    self.state.take_evaluation(row)
+                    reporter.note(self.tokens, self.cooldown_tokens, self.state.trajectory)
                 elif self.state.step < self.wanted_steps:
                     self._step()
                     if self._is_reading_due():
                         self._read_steps()
                         self._save_if_due(checkpoints)
-                    reporter.note(self.tokens)
+                    reporter.note(self.tokens, self.cooldown_tokens)
                     self._log_progress()
                 else:
                     break
@@ -256,6 +281,59 @@ class PointRun:
             checkpoints.remove_all()
         store.remove(layout.point_progress(key))
         return result
+
+    # ------------------------------------------------------------------------------- cooldowns
+
+    def _with_cooldown(
+        self, row: TrajectoryRow, checkpoints: Checkpoints, reporter: Reporter, check: Check
+    ) -> TrajectoryRow:
+        """The row with the losses of a copy that cools down from here, where one is due."""
+        config, steps = self.point.evaluation.cooldown, self._cooldown_steps.get(self.state.step)
+        if config is None or steps is None:
+            return row
+        with self._fork(checkpoints):
+            with self.stopwatch.timing("cooldown"):
+                self._cool_down(rate_factors(config, steps), reporter, check)
+            with self.stopwatch.timing("evaluation"):
+                losses = self._losses(check)
+        cooled = with_cooled(row, self.tokens + steps * self.batch_tokens, losses)
+        facts = {"tokens": cooled.cooled_tokens, "loss": cooled.cooled_loss}
+        self.attempt.log.event("cooldown", start=self.tokens, **facts, **self.stopwatch.shares())
+        if cooled.cooled_tokens is not None and cooled.cooled_loss is not None:
+            curve = {"validation/cooled_loss": cooled.cooled_loss}
+            self.recorders.record(cooled.cooled_tokens, curve)
+        return cooled
+
+    @contextmanager
+    def _fork(self, checkpoints: Checkpoints) -> Iterator[None]:
+        """What the block does to the learner is undone: the run goes on with the bits it had.
+
+        They are in the store, too, before the block begins to change them, so that an attempt that
+        is killed in a long cooldown leaves nothing to train again but that. In none but the ways below does
+        a run go on or save anything afterwards.
+        """
+        parts = self._save(checkpoints)
+        try:
+            yield
+        except _StopRequested:
+            self._undo(parts)
+            raise
+        self._undo(parts)
+
+    def _undo(self, parts: Parts | None) -> None:
+        self.learner.restore(parts)
+        self.learner.balance.take_load()
+
+    def _cool_down(self, factors: list[float], reporter: Reporter, check: Check) -> None:
+        """Take a step from here on for each of the `factors`, the state's counters left as they are. A copy
+        that diverges has no finite loss at its end."""
+        size, before = self.point.batch_size, self.cooldown_tokens
+        for number, factor in enumerate(factors):
+            check()
+            step = self.state.step + number
+            batch = self.sequences.read(step * size, size)
+            self.learner.step(batch, (step + 1) * self.batch_tokens, factor)
+            reporter.note(self.tokens, before + (number + 1) * self.batch_tokens)
 
     # ------------------------------------------------------------------------------- its parts
 
@@ -324,9 +402,10 @@ class PointRun:
         if lasting and world.any(world.is_first and due and not checkpoints.is_writing):
             self._save(checkpoints)
 
-    def _save(self, checkpoints: Checkpoints) -> None:
-        """Start to write a checkpoint of where the run stands. All processes give rank 0 their part of it;
-        training stands still for that alone: the end of a run also waits for the checkpoint before."""
+    def _save(self, checkpoints: Checkpoints) -> Parts | None:
+        """Start to write a checkpoint of where the run stands; rank 0 gets its tensors, which hold until the
+        next. All processes give rank 0 their part of it; training stands still for that alone: the end of
+        a run also waits for the checkpoint before."""
         with self.stopwatch.timing("checkpoint"):
             self.state.accelerator_seconds = self.accelerator_seconds
             self.state.micro_batch = self._micro_batch()
@@ -335,6 +414,7 @@ class PointRun:
             if parts is not None:
                 checkpoints.save(self.state, self.tokens, parts, versions())
         self._saved_step, self._saved_at = self.state.step, time.monotonic()
+        return parts
 
     def final_trajectory(self, check: Check = lambda: None) -> tuple[TrajectoryRow, ...]:
         """The trajectory with an evaluation at its very end.
@@ -350,14 +430,10 @@ class PointRun:
 
     def _evaluate(self, check: Check) -> TrajectoryRow:
         """Raw and averaged weights on the validation set; a loss that is not finite is a divergence."""
-        model, world = self.learner.model.eval(), self.attempt.world
-        size = self.learner.micro_batch
-        if world.on_cpu:
-            size = max(size, CPU_TOKENS // self.point.sequence_length)
         with self.stopwatch.timing("evaluation"):
-            raw = self._validation.evaluate(model.token_losses, world, size, check)
+            raw = self._losses(check)
             with self.learner.averaged():
-                averaged = self._validation.evaluate(model.token_losses, world, size, check)
+                averaged = self._losses(check)
         row = trajectory_row(self.state, self.tokens, raw, averaged)
         if row.loss is None:
             self._set_diverged(self.tokens)
@@ -368,6 +444,14 @@ class PointRun:
         self.recorders.record(self.tokens, curves_of_evaluation(row, experts))
         self._compile_cache.save()
         return row
+
+    def _losses(self, check: Check) -> Losses:
+        """Of the weights as they are, on the validation set."""
+        model, world = self.learner.model.eval(), self.attempt.world
+        size = self.learner.micro_batch
+        if world.on_cpu:
+            size = max(size, CPU_TOKENS // self.point.sequence_length)
+        return self._validation.evaluate(model.token_losses, world, size, check)
 
     def _log_progress(self) -> None:
         log = self.attempt.log
@@ -386,5 +470,5 @@ class PointRun:
             self.tokens,
             self.attempt.task.tokens,
             learning_rate(self.point.learning_rate, self.tokens, warmup),
-            self.stopwatch.seconds_without("evaluation"),
+            self.stopwatch.seconds_without("evaluation", "cooldown"),
         )

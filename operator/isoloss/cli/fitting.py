@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +27,7 @@ from isoloss.laws_files import write_laws
 from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
 from isoloss.run_sources import read_runs
+from isoloss.runs import Weights as LossKind
 
 
 class Weights(StrEnum):
@@ -34,6 +35,14 @@ class Weights(StrEnum):
 
     AVERAGED = "Averaged"
     RAW = "Raw"
+    COOLED = "Cooled"
+
+
+LOSS_KINDS: Mapping[Weights, LossKind] = {
+    Weights.AVERAGED: "averaged",
+    Weights.RAW: "raw",
+    Weights.COOLED: "cooled",
+}
 
 
 class Form(StrEnum):
@@ -103,9 +112,7 @@ def fit(
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
-    given = read_runs(
-        *runs, weights="raw" if weights is Weights.RAW else "averaged", flops=flops.value
-    )
+    given = read_runs(*runs, weights=LOSS_KINDS[weights], flops=flops.value)
     options = FitOptions(
         irreducible_loss=irreducible_loss,
         form=form.value,

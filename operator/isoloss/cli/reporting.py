@@ -159,7 +159,8 @@ def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
     """The runs named or those of the sweep; without either, the laws' own contours must do."""
     if runs is None and not is_sweep_uri(laws):
         return RunSet(())
-    weights: Weights = "raw" if fitted.loss_kind == "raw" else "averaged"
+    known: dict[str | None, Weights] = {"raw": "raw", "cooled": "cooled"}
+    weights = known.get(fitted.loss_kind, "averaged")
     flops = fitted.flops_convention or "SixND"
     return read_runs(*(runs or [laws]), weights=weights, flops=flops)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from isoloss_contract.records.base import (
     Digest,
@@ -63,8 +63,21 @@ class OptimizerConfig(Record):
     """Muon's: what its momentum keeps of itself at each step. AdamW has none."""
 
 
+class CooldownConfig(Record):
+    """Copies of a run at a constant learning rate whose own rate decays to zero: what the run would have
+    come to, had it ended there. The run itself goes on as if there were none."""
+
+    share: float = Field(default=0.2, gt=0, le=0.5)
+    """Of all tokens that the copy has seen at its end, those over which its learning rate decays."""
+    shape: Literal["Linear", "OneMinusSqrt"] = "Linear"
+    """Of the learning rate over the share x of the cooldown that is behind: 1 - x or 1 - sqrt(x)."""
+    per_decade: int = Field(default=4, ge=1, le=100)
+    """Cooldowns per factor of ten in tokens: a divisor of the evaluations'."""
+
+
 class EvaluationConfig(Record):
-    """When and on how much data a run is evaluated, and how its weights are averaged.
+    """When and on how much data a run is evaluated, how its weights are averaged, and whether copies of it
+    cool down.
 
     Evaluations are at fixed token counts `first_tokens * 10**(i / per_decade)`, whatever the run's
     length, so that raising a point's tokens extends its trajectory and changes no existing row.
@@ -76,6 +89,17 @@ class EvaluationConfig(Record):
     """At most this many fixed validation sequences of each domain."""
     averaging_tokens: Tokens = Field(default=0)
     """Time constant in tokens of the exponential average of the weights; 0: a tenth of the tokens seen so far."""
+    cooldown: CooldownConfig | None = None
+    """None: losses are those of the raw and the averaged weights alone."""
+
+    @model_validator(mode="after")
+    def _cools_down_at_evaluations(self) -> Self:
+        if self.cooldown is not None and self.per_decade % self.cooldown.per_decade:
+            raise ValueError(
+                f"cooldown.per_decade: {self.cooldown.per_decade} does not divide "
+                f"per_decade {self.per_decade}"
+            )
+        return self
 
 
 class PointConfig(Record):
@@ -110,6 +134,8 @@ class PointConfig(Record):
             del content["initial_weights"]
         if self.initialization == "Default":
             del content["initialization"]
+        if self.evaluation.cooldown is None:
+            del content["evaluation"]["cooldown"]
         for name in OptimizerConfig.ADDED:
             if not getattr(self.optimizer, name):
                 del content["optimizer"][name]
@@ -204,6 +230,8 @@ class DomainLoss(Report):
     standard_error: Finite | None = None
     averaged_loss: Finite | None = None
     averaged_standard_error: Finite | None = None
+    cooled_loss: Finite | None = None
+    cooled_standard_error: Finite | None = None
 
 
 class TrajectoryRow(Report):
@@ -215,6 +243,11 @@ class TrajectoryRow(Report):
     loss_standard_error: Finite | None = None
     averaged_loss: Finite | None = None
     averaged_loss_standard_error: Finite | None = None
+    cooled_tokens: Tokens | None = None
+    """Tokens that a copy of the run has seen that cooled down from here; None: there was no cooldown."""
+    cooled_loss: Finite | None = None
+    """Of that copy at its end."""
+    cooled_loss_standard_error: Finite | None = None
     domains: dict[Name, DomainLoss] = Field(default_factory=dict)
     training_loss: Finite | None = None
     """Mean over the training tokens since the last evaluation."""
@@ -224,6 +257,11 @@ class TrajectoryRow(Report):
     """Before clipping; mean over the steps since the last evaluation."""
     clipped_share: float | None = Field(default=None, ge=0, le=1)
     """Share of those steps whose gradient was clipped."""
+
+    @property
+    def cooldown_tokens(self) -> int:
+        """What the cooldown from here took beside the run's own tokens."""
+        return 0 if self.cooled_tokens is None else self.cooled_tokens - self.tokens
 
 
 class TimeConstants(Report):
@@ -247,8 +285,16 @@ class PointProgress(Report):
     wanted_tokens: Tokens
     loss: Finite | None
     tokens_per_second: Finite | None
+    """Of all training, cooldowns included."""
     updated_at: str = Field(max_length=40)
     """RFC 3339, UTC."""
+    cooldown_tokens: Tokens = 0
+    """Trained in cooldowns, beside `tokens`."""
+
+    @property
+    def trained_tokens(self) -> int:
+        """All that were computed with."""
+        return self.tokens + self.cooldown_tokens
 
 
 class PointResult(Report):
@@ -281,3 +327,10 @@ class PointResult(Report):
     attempts: int = Field(ge=1)
     versions: dict[str, str] = Field(default_factory=dict)
     message: str = Field(default="", max_length=1024)
+    cooldown_tokens: Tokens = 0
+    """Trained in cooldowns, beside `tokens`."""
+
+    @property
+    def trained_tokens(self) -> int:
+        """All that were computed with."""
+        return self.tokens + self.cooldown_tokens

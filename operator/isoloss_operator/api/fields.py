@@ -171,6 +171,14 @@ Factor = Annotated[
         'a number above 1, up to 100, such as "1.3"',
     ),
 ]
+CooldownShare = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) > 0.0 && double(self) <= 0.5",
+        lambda x: 0 < x <= 0.5,
+        'a number above 0, up to 0.5, such as "0.2"',
+    ),
+]
 AtLeastOne = Annotated[
     DecimalText,
     decimal("double(self) >= 1.0", lambda x: x >= 1, 'a number of 1 or more such as "1000"'),

@@ -11,6 +11,7 @@ from isoloss_operator.api.fields import (
     BY_NAME,
     IDENTITY,
     ApiType,
+    CooldownShare,
     Decimal,
     DnsLabel,
     Factor,
@@ -64,8 +65,32 @@ class Optimizer(ApiType):
     """Learning rate after the warm-up. Only Constant: every loss level on the way is fitted."""
 
 
+class Cooldown(ApiType):
+    """Copies of every run whose learning rate decays to zero from evaluations on: what the run would have
+    come to, had it ended there. The run itself goes on unchanged."""
+
+    share: CooldownShare = "0.2"
+    """Share of the cooled copy's tokens, at its end, over which the learning rate decays."""
+    shape: Literal["Linear", "OneMinusSqrt"] = "Linear"
+    """How the learning rate decays over the share x of the cooldown: by 1 - x or by 1 - sqrt(x)."""
+    per_decade: int = Field(default=4, ge=1, le=100)
+    """Number of cooldowns per factor of ten in tokens, at every n-th evaluation. Must divide
+    evaluation.perDecade."""
+
+
 class Evaluation(ApiType):
     """When runs are evaluated: at firstTokens * 10^(i / perDecade)."""
+
+    rules: ClassVar = (
+        Rule(
+            "!has(self.cooldown) || self.perDecade % self.cooldown.perDecade == 0",
+            "cooldown.perDecade must divide perDecade",
+            lambda evaluation: (
+                evaluation.cooldown is None
+                or evaluation.per_decade % evaluation.cooldown.per_decade == 0
+            ),
+        ),
+    )
 
     first_tokens: PositiveTokens = 100_000_000
     """Tokens at the first evaluation."""
@@ -73,6 +98,9 @@ class Evaluation(ApiType):
     """Number of evaluations per factor of ten in tokens."""
     averaging_tokens: NonNegativeTokens = 0
     """Time constant of the averaged weights in tokens. 0 means a tenth of the tokens seen."""
+    cooldown: Cooldown | None = None
+    """Train cooled copies of every run, too, for their losses. They cost compute beside the run's: a third to
+    three fifths of it at the defaults, as `isoloss plan` prints. None when absent."""
 
 
 class Training(ApiType):
@@ -117,8 +145,9 @@ class Training(ApiType):
 class Fit(ApiType):
     """How the laws are fitted."""
 
-    weights: Literal["Averaged", "Raw"] = "Averaged"
-    """Which loss is fitted: that of the averaged or of the raw weights."""
+    weights: Literal["Averaged", "Raw", "Cooled"] = "Averaged"
+    """Which loss is fitted: that of the averaged weights, of the raw ones, or of the copies that cooled down,
+    over the tokens that these have seen. Cooled needs evaluation.cooldown."""
     irreducible_loss: IrreducibleLoss | None = None
     """Irreducible loss L0 in nats per token. Fitted when absent."""
     flops: Literal["SixND", "WithAttention"] = "SixND"
@@ -172,7 +201,7 @@ class SweepBudget(ApiType):
     )
 
     flops: Decimal | None = None
-    """Maximum FLOPs, counted as 6 * active parameters * tokens."""
+    """Maximum FLOPs, counted as 6 * active parameters * tokens, those of cooldowns included."""
     accelerator_hours: int | None = Field(default=None, ge=1, le=100_000_000)
     """Maximum accelerator hours, counted as in status.acceleratorHours."""
 
@@ -271,6 +300,17 @@ class ScalingSweepSpec(ApiType):
             "self.search.strategy != 'Sequential' || self.training.additionalSeeds.size() == 0",
             "search.strategy Sequential trains every point with one seed: remove training.additionalSeeds",
             lambda spec: not spec.searches or not spec.training.additional_seeds,
+        ),
+        Rule(
+            "self.search.strategy != 'Sequential' || !has(self.evaluation.cooldown)",
+            "search.strategy Sequential does not count cooldowns: remove evaluation.cooldown",
+            lambda spec: not spec.searches or spec.evaluation.cooldown is None,
+        ),
+        Rule(
+            "self.fit.weights != 'Cooled' || has(self.evaluation.cooldown)",
+            "fit.weights Cooled needs losses of cooled copies: set evaluation.cooldown, which takes another"
+            " ScalingSweep, or fit.weights to Averaged or Raw",
+            lambda spec: spec.fit.weights != "Cooled" or spec.evaluation.cooldown is not None,
         ),
     )
 

@@ -67,7 +67,7 @@ def _in_flight(
         progress = own_progress(observed, job.key)
         flops = 0.0
         if progress is not None and progress.claimant.attempt == job.attempt:
-            flops = max(0.0, record.flops_per_token * progress.tokens - record.spent_flops)
+            flops = max(0.0, record.flops_per_token * progress.trained_tokens - record.spent_flops)
         found.append((flops, job.accelerator_seconds(observed.now)))
     return found
 
@@ -82,9 +82,18 @@ def remaining_flops(
     """
     if record.state in DONE:
         return 0.0
-    tokens = max(record.tokens, progress.tokens if progress is not None else 0)
-    behind = max(six_nd(point.proxy.parameters, tokens), record.unfinished_flops)
+    reported = progress.trained_tokens if progress is not None else 0
+    behind = max(
+        recorded_flops(point, record),
+        six_nd(point.proxy.parameters, reported),
+        record.unfinished_flops,
+    )
     return max(0.0, point.wanted_flops - behind)
+
+
+def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
+    """FLOPs behind the point's last result, whoever spent them; 0 without one."""
+    return max(six_nd(point.proxy.parameters, record.tokens), record.flops)
 
 
 def affordable(

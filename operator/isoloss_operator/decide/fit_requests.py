@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from isoloss.laws import FitOptions
 from isoloss_contract import layout
@@ -16,6 +16,9 @@ from isoloss_operator.decide.points.transitions import fitted_records
 from isoloss_operator.decide.search.requests import search_inputs
 from isoloss_operator.decide.search_steps import SearchRequest
 from isoloss_operator.planning.points import PlannedPoint
+
+if TYPE_CHECKING:  # it brings numpy along
+    from isoloss.runs import Weights
 
 FEWEST_FOR_PROVISIONAL = 4
 """Below this many points no law is worth fitting."""
@@ -32,8 +35,12 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
     )
 
 
-def _weights(spec: ScalingSweepSpec) -> Literal["averaged", "raw"]:
-    return "averaged" if spec.fit.weights == "Averaged" else "raw"
+WEIGHTS: Mapping[str, Weights] = {"Averaged": "averaged", "Raw": "raw", "Cooled": "cooled"}
+"""The law engine's words for spec.fit.weights."""
+
+
+def _weights(spec: ScalingSweepSpec) -> Weights:
+    return WEIGHTS[spec.fit.weights]
 
 
 def fit_inputs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import PointConfig
@@ -11,6 +11,7 @@ from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 
 if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
     from isoloss.laws import FitOptions, FlopsConvention, Laws
+    from isoloss.runs import Weights
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class FitRequest:
     """Hash of all that goes into the fit: equal inputs need no second fit."""
     points: tuple[FitPoint, ...]
     options: FitOptions
-    weights: Literal["averaged", "raw"]
+    weights: Weights
     provisional: bool
     ledger_sha256: str
     laws_path: str

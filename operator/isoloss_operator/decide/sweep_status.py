@@ -23,7 +23,7 @@ from isoloss_operator.api import (
     ScalingSweepStatus,
     SearchStatus,
 )
-from isoloss_operator.decide.budget import Spending, remaining_flops
+from isoloss_operator.decide.budget import Spending, recorded_flops, remaining_flops
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import (
@@ -177,7 +177,8 @@ def _estimated_completion(observed: ObservedSweep, facts: SweepFacts) -> str:
             continue
         reporting += 1
         speed += six_nd(point.proxy.parameters, max(0.0, progress.tokens_per_second))
-        left -= six_nd(point.proxy.parameters, progress.tokens - records[job.key].tokens)
+        left -= six_nd(point.proxy.parameters, progress.trained_tokens)
+        left += recorded_flops(point, records[job.key])
     if not speed or not reporting:
         return ""
     left += sum(

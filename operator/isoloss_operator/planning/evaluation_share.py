@@ -24,15 +24,29 @@ def evaluations(spec: ScalingSweepSpec, tokens: int) -> int:
     return 1 + math.floor(schedule.per_decade * math.log10(tokens / schedule.first_tokens)) + 1
 
 
+def cooldowns(spec: ScalingSweepSpec, tokens: int) -> int:
+    """How many copies of a run of `tokens` cool down, at most: each is evaluated once."""
+    schedule, cooldown = spec.evaluation, spec.evaluation.cooldown
+    if cooldown is None:
+        return 0
+    return 1 + math.floor(cooldown.per_decade * math.log10(tokens / schedule.first_tokens))
+
+
+def _forward_passes(spec: ScalingSweepSpec, tokens: int) -> int:
+    """Over the validation sequences."""
+    return WEIGHTS * evaluations(spec, tokens) + cooldowns(spec, tokens)
+
+
 def evaluation_share(spec: ScalingSweepSpec, tokens: int) -> float:
-    """Of the compute of a run of `tokens`, at most: a domain may have fewer sequences held out."""
-    spent = evaluations(spec, tokens) * WEIGHTS * FORWARD_SHARE * _sequences(spec) * _length(spec)
+    """Of the compute of a run of `tokens` and its evaluations, at most: a domain may have fewer sequences
+    held out."""
+    spent = _forward_passes(spec, tokens) * FORWARD_SHARE * _sequences(spec) * _length(spec)
     return spent / (spent + tokens)
 
 
 def affordable_sequences(spec: ScalingSweepSpec, tokens: int) -> int:
     """The sequencesPerDomain at which a run of `tokens` reaches GOAL, at least 1."""
-    each = evaluations(spec, tokens) * WEIGHTS * FORWARD_SHARE * len(spec.data.domains)
+    each = _forward_passes(spec, tokens) * FORWARD_SHARE * len(spec.data.domains)
     return max(1, math.floor(GOAL / (1 - GOAL) * tokens / (each * _length(spec))))
 
 

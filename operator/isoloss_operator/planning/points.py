@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import (
+    CooldownConfig,
     DataManifest,
     EvaluationConfig,
     OptimizerConfig,
@@ -22,7 +23,8 @@ from isoloss_contract.records import (
     PointConfig,
     content_key,
 )
-from isoloss_operator.api import Grid, ScalingSweepSpec
+from isoloss_contract.schedule import cooldown_tokens
+from isoloss_operator.api import Evaluation, Grid, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
@@ -65,7 +67,9 @@ class PlannedPoint:
     tokens: int
     """Wanted tokens rounded up to a whole step: what will be trained."""
     flops: float
-    """6 * active parameters * tokens."""
+    """6 * active parameters * all tokens, those of cooldowns included."""
+    cooldown_tokens: int = 0
+    """What cooldowns take beside `tokens`."""
     seed: int = 0
     """Of initialisation and data order."""
     target: int | None = None
@@ -78,11 +82,17 @@ class PlannedPoint:
 
     @property
     def wanted_flops(self) -> float:
-        """6 * active parameters * wanted tokens in whole steps."""
-        if self.target is None or self.proxy.base is None:
+        """6 * active parameters * wanted tokens in whole steps, those of cooldowns included."""
+        base = self.proxy.base
+        if self.target is None or base is None:
             return self.flops
-        length = self.proxy.base.sequence_length
-        tokens = whole_steps(self.wanted_tokens, self.batch_size, length)
+        tokens = whole_steps(self.wanted_tokens, self.batch_size, base.sequence_length)
+        tokens += cooldown_tokens(
+            base.evaluation,
+            self.batch_size * base.sequence_length,
+            self.wanted_tokens,
+            self.proxy.warmup_tokens,
+        )
         return six_nd(self.proxy.parameters, tokens)
 
     @property
@@ -159,7 +169,11 @@ def _added_points(
 def _point(
     spec: ScalingSweepSpec, proxy: PlannedProxy, batch_size: int, learning_rate: float, seed: int
 ) -> PlannedPoint:
-    tokens = whole_steps(proxy.tokens, batch_size, spec.data.sequence_length)
+    length = spec.data.sequence_length
+    tokens = whole_steps(proxy.tokens, batch_size, length)
+    cooling = cooldown_tokens(
+        evaluation_config(spec), batch_size * length, proxy.tokens, proxy.warmup_tokens
+    )
     base = proxy.base
     replicate = "" if seed == spec.training.seed else f"-s{seed}"
     return PlannedPoint(
@@ -169,7 +183,8 @@ def _point(
         name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}{replicate}",
         key=_with_grid_point(base, batch_size, learning_rate, seed).key if base else "",
         tokens=tokens,
-        flops=six_nd(proxy.parameters, tokens),
+        flops=six_nd(proxy.parameters, tokens + cooling),
+        cooldown_tokens=cooling,
         seed=seed,
     )
 
@@ -218,7 +233,6 @@ def _base_config(
     optimizer: OptimizerConfig,
     manifest: DataManifest,
 ) -> PointConfig:
-    evaluation = spec.evaluation
     return PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
@@ -228,14 +242,30 @@ def _base_config(
         batch_size=grid.batch_sizes[0],
         sequence_length=spec.data.sequence_length,
         seed=spec.training.seed,
-        evaluation=EvaluationConfig(
-            first_tokens=evaluation.first_tokens,
-            per_decade=evaluation.per_decade,
-            sequences_per_domain=spec.data.validation.sequences_per_domain,
-            averaging_tokens=evaluation.averaging_tokens,
-        ),
+        evaluation=evaluation_config(spec),
         initialization=spec.training.initialization,
         precision=PRECISIONS[spec.training.precision],
+    )
+
+
+def evaluation_config(spec: ScalingSweepSpec) -> EvaluationConfig:
+    """When every run of the sweep is evaluated, and when copies of it cool down."""
+    evaluation = spec.evaluation
+    return EvaluationConfig(
+        first_tokens=evaluation.first_tokens,
+        per_decade=evaluation.per_decade,
+        sequences_per_domain=spec.data.validation.sequences_per_domain,
+        averaging_tokens=evaluation.averaging_tokens,
+        cooldown=_cooldown_config(evaluation),
+    )
+
+
+def _cooldown_config(evaluation: Evaluation) -> CooldownConfig | None:
+    cooldown = evaluation.cooldown
+    if cooldown is None:
+        return None
+    return CooldownConfig(
+        share=float(cooldown.share), shape=cooldown.shape, per_decade=cooldown.per_decade
     )
 
 

@@ -165,6 +165,26 @@ def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
     assert isoloss("plan", EXAMPLE, "--json").document["search"] is None
 
 
+def test_a_plan_counts_cooldowns(isoloss: Isoloss, tmp_path: Path) -> None:
+    """In FLOPs, hours and evaluations; the tokens of the runs stay what they are."""
+    path = tmp_path / "sweep.yaml"
+    (raw,) = read_documents(EXAMPLE.read_text())
+    raw["spec"].setdefault("evaluation", {})["cooldown"] = {"share": "0.2"}
+    path.write_text(json.dumps(raw))
+    plain = isoloss("plan", EXAMPLE, "--json").document
+    cooling = isoloss("plan", path, "--json").document
+    assert plain["cooldown_tokens"] == 0
+    assert cooling["tokens"] == plain["tokens"]
+    for before, after in zip(plain["sizes"], cooling["sizes"], strict=True):
+        ratio = 1 + after["cooldown_tokens"] / after["tokens"]
+        assert 1.2 < ratio < 1.7
+        assert after["flops"] == pytest.approx(before["flops"] * ratio)
+        assert after["accelerator_hours"] == pytest.approx(before["accelerator_hours"] * ratio)
+        assert after["evaluation_share"] > before["evaluation_share"]
+    assert "include cooldowns of" in isoloss("plan", path).out
+    assert "cooldowns" not in isoloss("plan", EXAMPLE).out
+
+
 def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     example = EXAMPLE.read_text()

@@ -61,6 +61,19 @@ def test_a_fit_made_otherwise_than_the_spec_asks_is_not_waited_for(fit: dict[str
     assert asked(changed).provisional
 
 
+@pytest.mark.parametrize("weights", ["Averaged", "Raw", "Cooled"])
+def test_the_losses_that_the_spec_names_are_fitted(weights: str) -> None:
+    evaluation = {"firstTokens": 10_000, "cooldown": {}}
+    spec = sweep_spec(fit={"weights": weights}, evaluation=evaluation)
+    planned = points(spec)
+    world = observed(
+        spec,
+        jobs=tuple(complete(point) for point in planned),
+        results={point.key: result(point) for point in planned},
+    )
+    assert asked(after(world, decide_sweep(world))).weights == weights.lower()
+
+
 def test_a_final_fit_of_a_sweep_that_grew_since_is_not_waited_for() -> None:
     running = replace(asked(done(len(POINTS))), inputs="of a smaller grid")
     assert asked(done(len(POINTS), fit_running=running)).inputs != running.inputs

@@ -19,7 +19,7 @@ class Mark:
     """The progress of a Job as it was last seen to change."""
 
     tokens: int | None
-    """None: nothing reported yet."""
+    """Trained, in cooldowns as well; None: nothing reported yet."""
     since: datetime
 
 
@@ -36,7 +36,7 @@ def progress_marks(
             continue
         report = progress.get(job.key)
         is_own = report is not None and report.claimant.attempt == job.attempt
-        tokens = report.tokens if report is not None and is_own else None
+        tokens = report.trained_tokens if report is not None and is_own else None
         known = before.get(job.uid)
         marks[job.uid] = known if known and known.tokens == tokens else Mark(tokens, now)
     return marks

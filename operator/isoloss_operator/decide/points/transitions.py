@@ -100,7 +100,7 @@ def dropped(
     ended = replace(record, attempts=attempts, intent=Intent())
     if not jobs or progress is None or progress.claimant.attempt != jobs[-1].attempt:
         return ended
-    flops = record.flops_per_token * progress.tokens
+    flops = record.flops_per_token * progress.trained_tokens
     return replace(ended, unfinished_flops=max(flops, record.unfinished_flops))
 
 
@@ -135,7 +135,7 @@ def partial_result_found(record: PointRecord, result: PointResult) -> PointRecor
         tokens=result.tokens,
         loss=result.loss,
         averaged_loss=result.averaged_loss,
-        flops=six_nd(result.parameters, result.tokens),
+        flops=six_nd(result.parameters, result.trained_tokens),
         accelerator_seconds=result.accelerator_seconds,
         trajectory_sha256=result.trajectory_sha256,
     )
@@ -180,7 +180,7 @@ def ended_without_result(
     ended = replace(record, attempts=attempts)
     if progress is None or progress.claimant.attempt != job.attempt:
         return ended
-    flops = six_nd(point.proxy.parameters, progress.tokens)
+    flops = six_nd(point.proxy.parameters, progress.trained_tokens)
     return replace(ended, unfinished_flops=max(flops, record.unfinished_flops))
 
 

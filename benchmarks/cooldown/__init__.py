@@ -1,0 +1,1 @@
+"""Do averaged, raw and cooled losses agree about the best learning rate and batch size?"""

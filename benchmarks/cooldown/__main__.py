@@ -1,0 +1,104 @@
+"""Trains the demo's grid with cooldowns of both shapes and compares what each kind of loss says is best.
+
+    python -m benchmarks.cooldown [--share 0.2] [--folder .bench/cooldown] [--markdown FILE]
+
+Everything is trained with the trainer, one run after another on one core, and saved in the folder: a
+second call continues where the first one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+from benchmarks.cooldown.comparison import Opinion, opinions, shared_tokens
+from benchmarks.cooldown.training import SHAPES, TrainedPoint, Workshop
+from isoloss.laws import Run
+from isoloss_contract.records import ExitCode
+from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interrupted
+
+REFERENCE = "Linear"
+"""The kind that others are judged by: the cooled loss itself is what a decayed run ends with."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--share", default="0.2", help="evaluation.cooldown.share")
+    parser.add_argument("--folder", type=Path, default=Path(".bench/cooldown"))
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started, cpu = time.monotonic(), time.process_time()
+
+    def say(line: str) -> None:
+        passed = time.monotonic() - started
+        print(f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU: {line}", flush=True)
+
+    trained: list[TrainedPoint] = []
+    try:
+        workshop = Workshop(options.folder, options.share, Interruption().listen(), say)
+        for shape in SHAPES:
+            for point in workshop.points(shape):
+                trained.append(workshop.trained(point, shape))
+                say(f"{point.name}, cooled down as {shape}")
+    except Interrupted:
+        say("stopped; the same command continues from here")
+        return ExitCode.INTERRUPTED
+    text = "\n".join(tables(trained))
+    print(text)
+    if options.markdown is not None:
+        options.markdown.write_text(text + "\n")
+    return 0
+
+
+def tables(trained: Sequence[TrainedPoint]) -> Iterator[str]:
+    """Of every size: what each kind of loss says is best, and what believing it costs."""
+    yield "| size | tokens | loss | lowest at LR, B | its loss | paraboloid's LR, B | regret, nats |"
+    yield "|---|---|---|---|---|---|---|"
+    for size, kinds in _by_size(trained).items():
+        tokens = shared_tokens(kinds)
+        for opinion in opinions(kinds, REFERENCE, tokens):
+            yield _row(size, tokens, opinion)
+    own = sum(point.tokens for point in trained)
+    cooling = sum(point.cooldown_tokens for point in trained)
+    yield ""
+    yield f"Cooldowns took {cooling / own:.0%} of the runs' own tokens beside them."
+
+
+def _by_size(trained: Sequence[TrainedPoint]) -> Mapping[str, Mapping[str, Sequence[Run]]]:
+    """Runs by size and kind, of each kind in the grid's order."""
+    found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for shape in SHAPES:
+        for point in (point for point in trained if shape in point.runs):
+            # Raw and averaged losses are the same to the bit whatever cools down beside them.
+            kinds = (shape,) if shape != SHAPES[0] else tuple(point.runs)
+            for kind in kinds:
+                found[point.size][kind].append(point.runs[kind])
+    return found
+
+
+def _row(size: str, tokens: float, opinion: Opinion) -> str:
+    best, optimum = opinion.best, opinion.optimum
+    bottom = (
+        "outside the grid"
+        if optimum is None
+        else f"{optimum.learning_rate:.2e}, {optimum.batch_size:.1f}"
+    )
+    return (
+        f"| {size} | {tokens:,.0f} | {opinion.kind} | {best.learning_rate:.2e}, {best.batch_size:.0f} "
+        f"| {opinion.loss:.4f} | {bottom} | {opinion.regret:.4f} |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

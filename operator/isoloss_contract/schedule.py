@@ -1,0 +1,59 @@
+"""When a run is evaluated and when copies of it cool down: rules over token counts, nothing else.
+
+The trainer follows them, and the operator counts by them what a point will cost.
+"""
+
+from __future__ import annotations
+
+from isoloss_contract.records import WARMUP_MULTIPLE, EvaluationConfig
+
+
+def evaluation_tokens(config: EvaluationConfig, tokens: int) -> list[int]:
+    """The fixed token counts up to `tokens` at which any run is evaluated."""
+    counts = []
+    number = 0
+    while (count := round(config.first_tokens * 10 ** (number / config.per_decade))) <= tokens:
+        counts.append(count)
+        number += 1
+    return counts
+
+
+def evaluation_steps(config: EvaluationConfig, batch_tokens: int, steps: int) -> frozenset[int]:
+    """The steps, counted from 1, after which a run of `steps` is evaluated by schedule: the first
+    ones that reach each count."""
+    counts = evaluation_tokens(config, steps * batch_tokens)
+    return frozenset(_reaching(counts, batch_tokens))
+
+
+def cooldown_steps(
+    config: EvaluationConfig, batch_tokens: int, steps: int, warmup_tokens: int
+) -> dict[int, int]:
+    """For a run of `steps`: the number of steps of the cooldown after each step that has one.
+
+    Cooldowns start at every n-th evaluation; none where the run's own losses are not fitted because of
+    the warm-up. A longer run adds some and changes none. They end beyond `steps` where they start late.
+    """
+    cooldown = config.cooldown
+    if cooldown is None:
+        return {}
+    every = config.per_decade // cooldown.per_decade
+    counts = evaluation_tokens(config, steps * batch_tokens)[::every]
+    ratio = cooldown.share / (1.0 - cooldown.share)
+    return {
+        start: max(1, round(start * ratio))
+        for start in _reaching(counts, batch_tokens)
+        if start * batch_tokens > WARMUP_MULTIPLE * warmup_tokens
+    }
+
+
+def cooldown_tokens(
+    config: EvaluationConfig, batch_tokens: int, tokens: int, warmup_tokens: int
+) -> int:
+    """Tokens that all cooldowns of a run of `tokens` take beside its own."""
+    steps = -(-tokens // batch_tokens)
+    return batch_tokens * sum(cooldown_steps(config, batch_tokens, steps, warmup_tokens).values())
+
+
+def _reaching(counts: list[int], batch_tokens: int) -> list[int]:
+    """The first step that reaches each count."""
+    return [-(-count // batch_tokens) for count in counts]
