@@ -1,6 +1,6 @@
 """What a sweep costs from 100 to 10,000 points, on a real control plane with instantly finishing pods.
 
-    python -m benchmarks.bench_scale [--cases 100,1000,10000,50x100] [--idle-seconds 120]
+    python -m benchmarks.bench_scale [--cases 100,1000,10000,50x100] [--idle-seconds 120] [--rounds 5]
 
 A player (tests/faults/player.py) ends every pod at once and writes its result through S3; 20 % of the
 points diverge and 10 % fail. The operator is its real process; its calls to API server and store go
@@ -28,7 +28,7 @@ from kubernetes import client, config
 from benchmarks.bench_operator import bare_loop, prepare, rival_body
 from benchmarks.byte_meter import Meter
 from benchmarks.operator_figures import Figures, peak_bytes, read_figures
-from benchmarks.scale_figures import Measured, report
+from benchmarks.scale_figures import Measured, over_rounds, report
 from isoloss_operator.cluster.client import JOB, Cluster
 from tests.faults.stage import BUCKET, Stage, own_stage
 from tests.support.operator_process import (
@@ -47,6 +47,8 @@ SETTLE_SECONDS = 2.0
 LIMIT_SECONDS = 1800.0
 GRIDS = {100: (5, 10), 1000: (20, 25), 10_000: (100, 50)}
 """Batch sizes and learning rates of each of two proxies, by points."""
+ROUNDS = {100: 5, 1000: 3}
+"""By the points of all sweeps: a second of creating Jobs says little once. Larger cases have one round."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,16 @@ class Bench:
         self.stage = stage
         os.environ.update(stage.storage.environment())
 
-    def measure(self, case: Case, idle_seconds: float) -> Measured:
-        """One case, operator first."""
-        namespace = self.stage.new_namespace(f"scale-{case.sweeps}x{case.points}")
+    def measure(self, case: Case, idle_seconds: float, rounds: int | None) -> Measured:
+        """One case, so many times."""
+        rounds = rounds or ROUNDS.get(case.total, 1)
+        return over_rounds(
+            [self._round(case, number, idle_seconds / rounds) for number in range(rounds)]
+        )
+
+    def _round(self, case: Case, number: int, idle_seconds: float) -> Measured:
+        """Operator first."""
+        namespace = self.stage.new_namespace(f"scale-{case.sweeps}x{case.points}-{number}")
         apply_account(self.stage.api_client, namespace)
         api, store = Meter(_port(self.stage.plane.url)), Meter(_port(self.stage.storage.url))
         try:
@@ -221,7 +230,7 @@ class Bench:
         """Seconds that the bare loop takes to create the same Jobs."""
         admin = self._cluster(self.stage.plane.admin_kubeconfig)
         jobs = list(admin.list(JOB, namespace, labels="isoloss.dev/task=train"))
-        place = self.stage.new_namespace(f"rival-{case.sweeps}x{case.points}")
+        place = self.stage.new_namespace(f"rival-of-{namespace}")
         user = User(self.stage.api_client, place)
         owner = user.apply_sweep({**sweeps[0], "spec": {**sweeps[0]["spec"], "suspend": True}})
         bodies = [rival_body(job, owner, place) for job in jobs]
@@ -275,6 +284,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of a sweep from 100 to 10,000 points.")
     parser.add_argument("--cases", default="100,1000,10000,50x100")
     parser.add_argument("--idle-seconds", type=float, default=120)
+    parser.add_argument(
+        "--rounds", type=int, help=f"of each case; by default {ROUNDS} by points, else 1"
+    )
     parser.add_argument("--out", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is reached
@@ -282,7 +294,9 @@ def main() -> None:
     with own_stage() as stage:
         for text in options.cases.split(","):
             print(f"{text} points", flush=True)
-            found.append(Bench(stage).measure(Case.parse(text), options.idle_seconds))
+            found.append(
+                Bench(stage).measure(Case.parse(text), options.idle_seconds, options.rounds)
+            )
             if options.out:
                 options.out.write_text(json.dumps([asdict(each) for each in found], indent=1))
     print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")

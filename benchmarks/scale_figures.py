@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from statistics import median
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,27 @@ class Measured:
     laws_after_last_job_seconds: float
     idle_passes_per_sweep_in_10_minutes: float
     restart_seconds: float
+    ratios: tuple[float, ...] = ()
+    """Operator over rival in each round; empty for a round itself."""
 
     @property
     def ratio(self) -> float:
-        """Operator over rival."""
-        return self.jobs_per_second / self.rival_jobs_per_second
+        """Operator over rival, the median of the rounds."""
+        return median(self.ratios or (self.jobs_per_second / self.rival_jobs_per_second,))
+
+
+LARGEST = frozenset({"peak_mib", "largest_status_bytes", "restart_seconds", "pass_p99_seconds"})
+"""Figures of which the worst round counts; of the others it is the median."""
+
+
+def over_rounds(rounds: Sequence[Measured]) -> Measured:
+    """One case measured several times."""
+    figures = [each.name for each in fields(Measured) if each.name not in ("case", "ratios")]
+    summed_up = {
+        name: (max if name in LARGEST else median)([getattr(each, name) for each in rounds])
+        for name in figures
+    }
+    return replace(rounds[0], **summed_up, ratios=tuple(each.ratio for each in rounds))
 
 
 GOALS: tuple[tuple[str, str, float], ...] = (
@@ -47,12 +65,13 @@ FLAT_WITHIN = 1.5
 
 def report(found: list[Measured]) -> None:
     """The figures side by side, then the goals."""
-    rows = [*asdict(found[0]), "ratio"]
+    rows = [*(row for row in asdict(found[0]) if row != "ratios"), "ratio"]
     for row in rows:
         cells = [getattr(each, row) for each in found]
         shown = [f"{c:>14}" if isinstance(c, str | int) else f"{c:>14.3g}" for c in cells]
         print(f"{row:<38}{''.join(shown)}")
-    print()
+    spreads = "".join(f"{f'{min(e.ratios):.2f} to {max(e.ratios):.2f}':>14}" for e in found)
+    print(f"{'ratio, lowest to highest round':<38}{spreads}\n")
     for each in found:
         for name, sign, goal in GOALS:
             if name.startswith("laws") and each.case != "1 x 100":

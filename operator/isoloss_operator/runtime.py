@@ -32,7 +32,7 @@ from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.fitting.fit_jobs import FitEnd, fit_result
-from isoloss_operator.fitting.fitter import Fitter, run_in_process
+from isoloss_operator.fitting.fitter import Fitter, run_in_process, start_ahead
 from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
 from isoloss_operator.process import logs
@@ -105,6 +105,7 @@ class Operator:
         logger.info("Leading as %s", self.settings.identity)
         workers = self._workers()
         workers.start()
+        threading.Thread(target=start_ahead, name="fit-start", daemon=True).start()
         try:
             asyncio.run(self._watch())
         finally:

@@ -23,6 +23,7 @@ from tests.isoloss_operator.conftest import (
     Place,
     finished,
     get,
+    metrics,
     new_place,
     sweep,
 )
@@ -171,7 +172,8 @@ def test_a_leader_whose_api_server_hangs_ends_before_its_lease_does(
     operator.start()
     assert operator.process is not None
     try:
-        wait_until(lambda: get(operator, "/readyz")[0] == 200, "it to lead")
+        # /readyz is 200 as well for one that stands by.
+        wait_until(lambda: metrics(operator)["isoloss_leader"] == [({}, 1.0)], "it to lead")
         server.signal(signal.SIGSTOP)
         assert operator.process.wait(8) == 1
         assert "Lost the lease" in operator.lines()[-1]["message"]

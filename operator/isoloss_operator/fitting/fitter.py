@@ -244,6 +244,18 @@ class Fitter(Generic[Key]):
         return _Kept(outcome, self._clock() + pause, failures)
 
 
+def start_ahead() -> None:
+    """Start the process that fits are forked from. It imports for seconds, for which the first fit would wait."""
+    process = _PROCESSES.Process(target=_nothing, name="first-fit", daemon=True)
+    with contextlib.suppress(OSError, EOFError):  # a fit tries again, and says so
+        process.start()
+        process.join()
+
+
+def _nothing() -> None:
+    """Forked once everything is imported."""
+
+
 def run_in_process(
     job: FitJob,
     timeout_seconds: float,

@@ -393,6 +393,21 @@ def test_laws_whose_report_cannot_be_drawn_stand_and_the_log_says_so(
     assert "exit code 9" in warning
 
 
+def test_what_fits_are_forked_from_can_be_started_ahead_of_the_first() -> None:
+    program = (
+        "import os\n"
+        "from pathlib import Path\n"
+        "from isoloss_operator.fitting.fitter import start_ahead\n"
+        "children = Path(f'/proc/self/task/{os.getpid()}/children')\n"
+        "def commands():\n"
+        "    return [Path(f'/proc/{c}/cmdline').read_text() for c in children.read_text().split()]\n"
+        "assert not any('forkserver' in each for each in commands())\n"
+        "start_ahead()\n"
+        "assert any('forkserver' in each for each in commands())\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.mark.parametrize("name", PRELOADED)
 def test_what_fits_are_forked_with_exists_and_starts_no_thread(name: str) -> None:
     """The process that they are forked from skips what it cannot import, and must have one thread."""
