@@ -230,7 +230,11 @@ class Player:
             ending = await loop.run_in_executor(self._writers, attempt, task, pod.environment)
         self._note(ending.what, pod, task)
         await self._report_end(pod, started, ending)
-        if pod.asked_to_end.is_set() and pod.bound:
+        if not pod.bound:
+            return
+        # As a kubelet does, also where the deletion comes as the last container ends or later.
+        await pod.asked_to_end.wait()
+        if pod.uid in self._pods:
             await self._remove(pod)
 
     async def _run_for_a_while(self, pod: Pod, task: Json) -> None:

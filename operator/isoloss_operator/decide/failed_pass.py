@@ -32,6 +32,11 @@ def request_refused(error: Exception) -> Finding:
     return Finding.false(Reason.REQUEST_REFUSED, f"{error}; tried again.")
 
 
+def api_server_unavailable(error: Exception) -> Finding:
+    """Passes fail one after another for want of an answer, but the API server takes statuses."""
+    return Finding.false(Reason.API_SERVER_UNAVAILABLE, f"{error}; tried again.")
+
+
 def failed_pass(
     status: Mapping[str, Any], generation: int, now: datetime, finding: Finding
 ) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """A newer operator wrote the ledger in a format that this one does not know; nothing is touched."""
     REQUEST_REFUSED = "RequestRefused"
     """The API server refuses a request of the operator (rights, quota, admission); retried."""
+    API_SERVER_UNAVAILABLE = "APIServerUnavailable"
+    """The API server has left a request of the operator without a usable answer several times in a row; retried."""
     INTERNAL_ERROR = "InternalError"
     """A pass failed in a way that nobody foresaw; the operator's log has the trace; retried."""
     BAD_CONFIGURATION = "BadConfiguration"

@@ -34,7 +34,7 @@ class WorkQueue(Generic[Key]):
         *,
         minimum_interval: float = 0.0,
         first_retry: float = 0.5,
-        longest_retry: float = 120.0,
+        longest_retry: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._minimum_interval = minimum_interval

@@ -15,14 +15,26 @@ from pydantic import BaseModel
 from isoloss_contract.reading import Read, Unanswered
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
-from isoloss_operator.cluster.client import JOB, ClusterError, Conflict, NotFound, Refused
+from isoloss_operator.cluster.client import (
+    JOB,
+    ClusterError,
+    Conflict,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.failed_pass import failed_pass, internal_error, request_refused
+from isoloss_operator.decide.failed_pass import (
+    api_server_unavailable,
+    failed_pass,
+    internal_error,
+    request_refused,
+)
 from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
@@ -33,6 +45,8 @@ logger = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
 SOON_SECONDS = 1.0
+UNANSWERED_PASSES = 5
+"""In a row, before the conditions speak of it: seven seconds. One missed answer is nothing to tell."""
 STORE_SECONDS = 60.0
 """For all that a pass reads from the store, and for all that it writes there."""
 
@@ -67,6 +81,8 @@ class Memory:
     """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
+    unanswered: int = 0
+    """Passes in a row that failed for want of an answer of the API server."""
 
 
 class Memories:
@@ -206,12 +222,19 @@ def write_status(
 def reporting_failures(
     services: Services, owner: Owner, memory: Memory, body: Object
 ) -> Iterator[None]:
-    """Say in the conditions where a pass as a whole is refused, or fails in a way that nobody foresaw.
+    """Say in the conditions where a pass as a whole is refused, gets no answer again and again, or fails in a
+    way that nobody foresaw.
 
     The error goes on to the queue, which tries again later.
     """
     try:
         yield
+        memory.unanswered = 0
+    except Unavailable as error:
+        memory.unanswered += 1
+        if memory.unanswered >= UNANSWERED_PASSES:
+            _report(services, owner, memory, body, api_server_unavailable(error))
+        raise
     except Refused as error:
         _report(services, owner, memory, body, request_refused(error))
         raise

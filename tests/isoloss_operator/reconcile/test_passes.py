@@ -17,6 +17,7 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.server_clock import ServerClock
 from isoloss_operator.reconcile.passes import (
+    UNANSWERED_PASSES,
     Memory,
     after_trouble,
     carry_out,
@@ -114,10 +115,13 @@ class RecordingCluster:
         self.statuses.append(status)
 
 
-def fail_a_pass(cluster: RecordingCluster, error: Exception) -> None:
+def fail_a_pass(
+    cluster: RecordingCluster, error: Exception | None, memory: Memory | None = None
+) -> None:
     services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
-    with reporting_failures(services, OWNER, Memory("uid"), BODY):
-        raise error
+    with reporting_failures(services, OWNER, memory or Memory("uid"), BODY):
+        if error is not None:
+            raise error
 
 
 def test_an_unforeseen_exception_becomes_a_condition_and_goes_on_to_the_queue() -> None:
@@ -149,6 +153,24 @@ def test_an_expected_error_is_no_bug() -> None:
     with pytest.raises(Unavailable):
         fail_a_pass(cluster, Unavailable("away"))
     assert cluster.statuses == []
+
+
+def test_requests_that_get_no_answer_pass_after_pass_become_a_condition() -> None:
+    """The API server answers 500 to a LIST of pods, say, and takes statuses."""
+    cluster, memory = RecordingCluster(), Memory("uid")
+    silence = Unavailable("GET pods: 500 injected", 500)
+    for count in range(1, 2 * UNANSWERED_PASSES):
+        if count == UNANSWERED_PASSES:
+            fail_a_pass(cluster, None, memory)  # an answer in between: they are counted anew
+        with pytest.raises(Unavailable):
+            fail_a_pass(cluster, silence, memory)
+        assert cluster.statuses == [] or count == 2 * UNANSWERED_PASSES - 1
+    (status,) = cluster.statuses
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert (ready["reason"], ready["message"]) == (
+        "APIServerUnavailable",
+        "GET pods: 500 injected; tried again.",
+    )
 
 
 def test_a_bug_that_cannot_be_reported_is_still_the_error_of_the_pass() -> None:
