@@ -20,7 +20,7 @@ from isoloss.cli.outcome import (
 )
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, PredictionQuery, Refused
+from isoloss.laws import Laws, PredictionQuery, Refused, Run
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.run_sources import read_runs
@@ -76,6 +76,8 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Check a prediction with short continued runs of the checkpoint, and refine it."""
+    if cpt_flops is None and cpt_tokens is None:
+        raise BadInput("give --cpt-flops or --cpt-tokens: probes are a share of that budget")
     query = Asked(
         initial_loss=initial_loss,
         initial_loss_standard_error=initial_loss_standard_error,
@@ -174,7 +176,7 @@ def _judged(
     found = read_runs(*sources)
     try:
         probes, tokens = probes_of_runs(found.runs, noise or laws.surface.residual_rms)
-        flops = tokens * (found.runs[0].flops_per_token or 6.0 * found.runs[0].params)
+        flops = tokens * _flops_per_token(laws, query, found.runs[0])
         outcome = validate_from(laws, query, probes, flops, tolerance=tolerance)
     except InvalidProbes as error:
         raise BadInput(f"{', '.join(sources)}: {error}") from error
@@ -186,6 +188,13 @@ def _judged(
         print_warnings(list(found.warnings))
         _print_validation(outcome)
     return REFUSED if outcome.validated is None else ANSWERED
+
+
+def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:
+    """As the budget counts them: of the target, where its size is known, so that a smaller proxy may stand for it."""
+    if query.params is None:
+        return probe.flops_per_token or 6.0 * probe.params
+    return query.flops_per_token or laws.surface.flops_per_token_per_param * query.params
 
 
 def _print_validation(outcome: Validation) -> None:

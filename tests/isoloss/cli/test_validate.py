@@ -22,7 +22,13 @@ def planned(isoloss: Isoloss, laws: Path, *options: str) -> dict[str, Any]:
     return ended.document
 
 
-def table(path: Path, places: list[dict[str, Any]], best: float, tokens: float = TOKENS) -> Path:
+def table(
+    path: Path,
+    places: list[dict[str, Any]],
+    best: float,
+    tokens: float = TOKENS,
+    params: float = 3e8,
+) -> Path:
     """Losses on a bowl whose best learning rate is `best` times that of the first place."""
     middle = places[0]
     with path.open("w", newline="") as file:
@@ -32,7 +38,7 @@ def table(path: Path, places: list[dict[str, Any]], best: float, tokens: float =
             x = np.log(place["learning_rate"] / middle["learning_rate"] / best)
             y = np.log(place["batch_size"] / middle["batch_size"])
             loss = 2.6 + 0.05 * x * x + 0.02 * y * y
-            numbers = (3e8, place["batch_size"], 2048, place["learning_rate"], tokens, loss)
+            numbers = (params, place["batch_size"], 2048, place["learning_rate"], tokens, loss)
             writer.writerow([f"probe{i}", *numbers])
     return path
 
@@ -141,3 +147,31 @@ def test_probes_elsewhere_are_refused_by_their_table(
     ended = isoloss("validate", planted_laws, runs, *QUESTION)
     assert ended.code == 2
     assert f"{runs}: no probe is at the answer" in ended.err
+
+
+def test_probes_without_a_budget_have_no_length(isoloss: Isoloss, planted_laws: Path) -> None:
+    ended = isoloss("validate", planted_laws, "--initial-loss", "2.75")
+    assert ended.code == 2
+    assert "give --cpt-flops or --cpt-tokens" in ended.err
+
+
+def test_probes_of_a_smaller_proxy_count_by_their_share_of_the_tokens(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    places = planned(isoloss, planted_laws)["probes"]
+    document = {}
+    for params in (3e8, 1e8):
+        runs = table(tmp_path / "probes.csv", places, 1.0, 0.3 * TOKENS, params)
+        ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+        document[params] = ended.document
+    assert document[1e8]["refined"] == document[3e8]["refined"]
+
+
+def test_probes_longer_than_the_budget_are_refused(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    places = planned(isoloss, planted_laws)["probes"]
+    runs = table(tmp_path / "probes.csv", places, 1.0, 2 * TOKENS)
+    ended = isoloss("validate", planted_laws, runs, *QUESTION)
+    assert ended.code == 2
+    assert "longer than the budget" in ended.err

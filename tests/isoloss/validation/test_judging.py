@@ -261,3 +261,15 @@ def test_probes_elsewhere_than_at_the_answer_are_refused() -> None:
 def test_the_same_probes_give_the_same_verdict() -> None:
     one, other = (judge(answer(), probes((1.3, 1.0), 0), NO_MOVE, BOWL) for _ in range(2))
     assert one == other
+
+
+def test_neither_the_order_of_probes_nor_the_level_of_losses_matters() -> None:
+    found = probes((1.3, 1.0), 0)
+    one = judge(answer(), found, NO_MOVE, BOWL)
+    moved = [replace(probe, loss=probe.loss + 4.0) for probe in reversed(found)]
+    other = judge(answer(), moved, NO_MOVE, BOWL)
+    assert one.refined is not None
+    assert other.refined is not None
+    assert other.validated is one.validated
+    ours, theirs = one.refined.learning_rate, other.refined.learning_rate
+    assert theirs.value == pytest.approx(ours.value, rel=0.01)

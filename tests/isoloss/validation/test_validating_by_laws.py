@@ -14,6 +14,8 @@ from tests.support.planted_laws import fitted_laws
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
 FLOPS_PER_TOKEN = 6 * 3e8
+TOLERANCE = 0.004
+"""Nats: these laws' valley is so flat that a factor of three in the learning rate loses 0.012."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def probes(laws: Laws, wanted: tuple[float, float], share: float) -> list[Probe]
 
 def validated(laws: Laws, wanted: tuple[float, float], share: float) -> Validation:
     flops = share * 2e10 * FLOPS_PER_TOKEN
-    found = validate(laws, QUERY, probes(laws, wanted, share), flops)
+    found = validate(laws, QUERY, probes(laws, wanted, share), flops, tolerance=TOLERANCE)
     assert isinstance(found, Validation)
     return found
 
