@@ -37,7 +37,9 @@ def drift(at_probes: Prediction, at_budget: Prediction) -> Normal:
 
 def log_answer(answer: Prediction) -> Array:
     """(2,) ln LR and ln B, before rounding."""
-    return np.log([answer.learning_rate.value, answer.batch_size_raw])
+    return np.asarray(
+        np.log(np.array([answer.learning_rate.value, answer.batch_size_raw])), dtype=float
+    )
 
 
 def _log_faded_rate(answer: Prediction) -> float:

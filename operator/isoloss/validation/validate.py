@@ -37,6 +37,8 @@ CONFIDENCE = 0.8
 SURE_OF_SIDE = 0.975
 """Probability from which on the better answer lies on one side. An answer is rejected for another one only: probes
 that tell nothing leave an optimum anywhere, where nearly every answer would lose much."""
+BEYOND_NOISE = 1.645
+"""Standard errors by which one loss is lower than another beyond noise: 95 % in one direction."""
 RIDGE = 3.0
 """Standard errors by which both neighbours on an axis are lower than an answer that lies on no valley's floor."""
 ANYWHERE = 1.5
@@ -182,7 +184,8 @@ def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
 
 def _log_given(answer: Prediction) -> Array:
     """(2,) ln LR and ln B as they were given, the batch size rounded."""
-    return np.log([answer.learning_rate.value, answer.batch_size.value])
+    given = np.array([answer.learning_rate.value, answer.batch_size.value])
+    return np.asarray(np.log(given), dtype=float)
 
 
 def _prior(answer: Prediction) -> Normal:
@@ -214,14 +217,14 @@ def _compared(middle: Probe, probes: Sequence[Probe]) -> tuple[Comparison, ...]:
 
 def _comparison(middle: Probe, neighbour: Probe) -> Comparison:
     error = float(np.hypot(middle.standard_error, neighbour.standard_error))
-    if neighbour.diverged or middle.diverged:
-        difference = np.inf if neighbour.diverged and not middle.diverged else np.nan
-        better = "answer" if difference > 0 else None
-        return Comparison(neighbour, float(difference), error, better)
+    if middle.diverged:
+        return Comparison(neighbour, float("nan"), error, None)
+    if neighbour.diverged:
+        return Comparison(neighbour, float("inf"), error, "answer")
     difference = neighbour.loss - middle.loss
-    beyond = abs(difference) > NormalDist().inv_cdf(CONFIDENCE) * error
-    side = "answer" if difference > 0 else "neighbour"
-    return Comparison(neighbour, difference, error, side if beyond else None)
+    if abs(difference) <= BEYOND_NOISE * error:
+        return Comparison(neighbour, difference, error, None)
+    return Comparison(neighbour, difference, error, "answer" if difference > 0 else "neighbour")
 
 
 def _on_a_ridge(answer: Prediction, comparisons: Sequence[Comparison]) -> bool:
@@ -259,43 +262,31 @@ def _verdict(
     told: Validation, alone: _Carried, answer: Prediction, tolerance: float
 ) -> Validation:
     regret = alone.regret
-    interval = _interval(regret, answer.interval_level)
-    cheap = float(np.mean(regret <= tolerance))
-    side = _direction(alone)
+    interval, side = _interval(regret, answer.interval_level), _direction(alone)
+    told = replace(told, regret=interval, direction=side)
+    tolerated = float(np.mean(regret <= tolerance))
     loses = (
         f"it loses {loss_text(interval.value)} nats at the full budget "
         f"(between {loss_text(interval.low)} and {loss_text(interval.high)})"
     )
-    if cheap >= CONFIDENCE:
-        found = True, Reason.ANSWER_HOLDS, f"The answer holds: {loses}."
-    elif cheap <= 1.0 - CONFIDENCE and side != Direction():
+    if tolerated >= CONFIDENCE:
+        message = f"The answer holds: {loses}."
+        return replace(told, validated=True, reason=Reason.ANSWER_HOLDS, message=message)
+    if tolerated <= 1.0 - CONFIDENCE and side != Direction():
         message = f"The answer does not hold: {loses}. The better one lies at {side.in_words()}."
-        found = False, Reason.BETTER_ANSWER_NEARBY, message
-    else:
-        message = (
-            f"The probes do not tell whether the answer holds: {loses}, where {loss_text(tolerance)} are tolerated. "
-            "Train more seeds, or longer probes."
-        )
-        found = None, Reason.WITHIN_NOISE, message
-    validated, reason, message = found
-    return replace(
-        told,
-        validated=validated,
-        reason=reason,
-        message=message,
-        regret=interval,
-        direction=side,
+        return replace(told, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message)
+    message = (
+        f"The probes do not tell whether the answer holds: {loses}, where {loss_text(tolerance)} are tolerated. "
+        "Train more seeds, or longer probes."
     )
+    return replace(told, reason=Reason.WITHIN_NOISE, message=message)
 
 
 def _direction(found: _Carried) -> Direction:
     """The sides on which the optimum surely lies."""
-    above = np.mean(found.offset > 0.0, axis=0)
-    rate, batch = (above >= SURE_OF_SIDE) * 1 - (above <= 1.0 - SURE_OF_SIDE)
-    return _named(rate, batch)
-
-
-def _named(rate: float, batch: float) -> Direction:
+    rate, batch = (float(share) for share in np.mean(found.offset > 0.0, axis=0))
+    least = 1.0 - SURE_OF_SIDE
     return Direction(
-        {1: "higher", -1: "lower"}.get(int(rate)), {1: "larger", -1: "smaller"}.get(int(batch))
+        "higher" if rate >= SURE_OF_SIDE else "lower" if rate <= least else None,
+        "larger" if batch >= SURE_OF_SIDE else "smaller" if batch <= least else None,
     )

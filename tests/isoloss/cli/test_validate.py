@@ -80,7 +80,7 @@ def test_probes_confirm_or_reject_the_answer(
 ) -> None:
     plan = planned(isoloss, planted_laws)
     runs = table(tmp_path / "probes.csv", plan["probes"], best)
-    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.002", "--json")
     document = ended.document
     assert ended.code == 0
     assert (document["validated"], document["reason"]) == (validated, reason)
