@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from isoloss.report import draw_figures, render_report
     from isoloss.run_sources import RunSet, read_runs
     from isoloss.savings import SearchCost, iso_loss_savings, search_cost
+    from isoloss.validation import Probe, Validation, probe_cross, probes_of_runs, validate
 
 _HOMES = {
     "errors": ("BadInput",),
@@ -43,6 +44,7 @@ _HOMES = {
     "report": ("draw_figures", "render_report"),
     "run_sources": ("RunSet", "read_runs"),
     "savings": ("SearchCost", "iso_loss_savings", "search_cost"),
+    "validation": ("Probe", "Validation", "probe_cross", "probes_of_runs", "validate"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -54,6 +56,7 @@ __all__ = [
     "Laws",
     "Prediction",
     "PredictionQuery",
+    "Probe",
     "PublishedLaw",
     "Refusal",
     "RefusalReason",
@@ -61,16 +64,20 @@ __all__ = [
     "Run",
     "RunSet",
     "SearchCost",
+    "Validation",
     "draw_figures",
     "fit_laws",
     "iso_loss_savings",
     "predict",
+    "probe_cross",
+    "probes_of_runs",
     "published_law",
     "published_opinions",
     "read_laws",
     "read_runs",
     "render_report",
     "search_cost",
+    "validate",
     "write_laws",
 ]
 

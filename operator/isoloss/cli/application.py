@@ -31,6 +31,7 @@ OWN = {
     for name, module in (
         ("fit", "fitting"),
         ("predict", "predicting"),
+        ("validate", "validating"),
         ("report", "reporting"),
         ("laws", "listing"),
         ("watch", "watching"),
@@ -40,6 +41,7 @@ OWN = {
 SUMMARIES = {
     "fit": "Fit the laws of learning rate, batch size and loss to runs.",
     "predict": "Predict learning rate and batch size of a continued run.",
+    "validate": "Check a prediction with short runs around it, and refine it.",
     "report": "Write laws, evidence and a prediction to one HTML page.",
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",

@@ -21,6 +21,7 @@ from isoloss.laws import (
     Refusal,
 )
 from isoloss.published import PublishedLaw, PublishedOptimum
+from isoloss.validation import Validation
 
 Document = dict[str, Any]
 
@@ -225,4 +226,42 @@ def published_prediction(
         "provisional": False,
         "source": law.source,
         "warnings": list(warnings),
+    }
+
+
+# ------------------------------------------------------------------------------------ validate
+
+
+def validation(outcome: Validation) -> Document:
+    """The document of `isoloss validate` with probes."""
+    refined = outcome.refined
+    return {
+        "validated": outcome.validated,
+        "reason": outcome.reason.value,
+        "message": outcome.message,
+        "beats_neighbours": outcome.beats_neighbours,
+        "comparisons": [
+            {
+                "learning_rate": item.neighbour.learning_rate,
+                "batch_size": item.neighbour.batch_size,
+                "loss": item.neighbour.loss,
+                "diverged": item.neighbour.diverged,
+                "difference": item.difference,
+                "standard_error": item.standard_error,
+                "better": item.better,
+            }
+            for item in outcome.comparisons
+        ],
+        "regret": interval(outcome.regret),
+        "direction": {
+            "learning_rate": outcome.direction.learning_rate,
+            "batch_size": outcome.direction.batch_size,
+        },
+        "refined": None
+        if refined is None
+        else {
+            "learning_rate": interval(refined.learning_rate),
+            "batch_size": interval(refined.batch_size),
+            "regret_of_answer": interval(refined.regret_of_answer),
+        },
     }

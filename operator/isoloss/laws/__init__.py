@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from isoloss.laws.answer.expected_regret import loss_curvature
     from isoloss.laws.answer.predict import predict
     from isoloss.laws.answer.prediction import (
         Extrapolation,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "answer.expected_regret": ("loss_curvature",),
     "answer.predict": ("predict",),
     "answer.prediction": ("Extrapolation", "Point", "Prediction", "PredictionQuery", "Refused"),
     "arrays": ("Array",),
@@ -128,6 +130,7 @@ __all__ = [
     "fit_laws",
     "laws_from_json",
     "laws_to_json",
+    "loss_curvature",
     "predict",
     "refused_laws",
 ]

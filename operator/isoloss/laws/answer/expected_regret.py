@@ -46,12 +46,23 @@ def expected_regret(laws: Laws, route: Route, target: Target) -> ExpectedRegret:
         if route == "surface"
         else _iso_loss_covariance(laws, target)
     )
+    wasted = 0.5 * float(np.trace(_token_curvature(laws) @ covariance))
+    return ExpectedRegret(wasted, wasted * _token_slope(laws), np.sqrt(np.diag(covariance)))
+
+
+def loss_curvature(laws: Laws) -> Array:
+    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual where no surface shows it."""
+    return _token_curvature(laws) * _token_slope(laws)
+
+
+def _token_curvature(laws: Laws) -> Array:
     curvature = laws.surface.curvature
-    if curvature is None:
-        curvature = USUAL_CURVATURE * np.eye(2)
-    wasted = 0.5 * float(np.trace(curvature @ covariance))
-    slope = USUAL_TOKEN_SLOPE if laws.surface.token_slope is None else laws.surface.token_slope
-    return ExpectedRegret(wasted, wasted * slope, np.sqrt(np.diag(covariance)))
+    return USUAL_CURVATURE * np.eye(2) if curvature is None else curvature
+
+
+def _token_slope(laws: Laws) -> float:
+    slope = laws.surface.token_slope
+    return USUAL_TOKEN_SLOPE if slope is None else slope
 
 
 def too_vague(found: ExpectedRegret) -> Refusal | None:

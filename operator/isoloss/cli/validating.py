@@ -1,0 +1,229 @@
+"""`isoloss validate`: short runs around a prediction, planned with their cost, then judged by their losses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from isoloss import formatting
+from isoloss.cli import documents, querying
+from isoloss.cli.inputs import positive
+from isoloss.cli.outcome import (
+    ANSWERED,
+    REFUSED,
+    command,
+    console,
+    grid,
+    print_document,
+    print_warnings,
+)
+from isoloss.cli.querying import Asked
+from isoloss.errors import BadInput
+from isoloss.laws import Laws, PredictionQuery, Refused, Run
+from isoloss.laws import predict as predict_from
+from isoloss.laws_files import read_laws
+from isoloss.run_sources import read_runs
+from isoloss.validation import (
+    TOLERANCE,
+    Comparison,
+    InvalidProbes,
+    Place,
+    Validation,
+    probe_cross,
+    probes_of_runs,
+)
+from isoloss.validation import validate as validate_from
+
+FACTOR, SHARE = 2.0, 0.3
+
+
+@command
+def validate(
+    laws: Annotated[
+        str,
+        typer.Argument(help="A file from isoloss fit, or the URI of a sweep in the store."),
+    ],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tables of the probes; without any, the probes are planned."),
+    ] = None,
+    initial_loss: querying.InitialLoss = None,
+    initial_loss_standard_error: querying.InitialLossError = 0.0,
+    cpt_flops: querying.CptFlops = None,
+    cpt_tokens: querying.CptTokens = None,
+    params: querying.Params = None,
+    flops_per_token: querying.FlopsPerToken = None,
+    composition_error: querying.CompositionError = None,
+    round_to: querying.RoundTo = 1,
+    factor: Annotated[
+        float, typer.Option(help="Of the plan: between the answer and its neighbours.")
+    ] = FACTOR,
+    share: Annotated[
+        float, typer.Option(help="Of the plan: a probe's share of the budget.")
+    ] = SHARE,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Of the plan: runs per place.")] = 1,
+    tolerance: Annotated[
+        float,
+        typer.Option(help="Nats that an answer may lose at the full budget and still holds."),
+    ] = TOLERANCE,
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation between seeds, nats. Default: the residuals of the laws' surface."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Check a prediction with short continued runs of the checkpoint, and refine it."""
+    if cpt_flops is None and cpt_tokens is None:
+        raise BadInput("give --cpt-flops or --cpt-tokens: probes are a share of that budget")
+    query = Asked(
+        initial_loss=initial_loss,
+        initial_loss_standard_error=initial_loss_standard_error,
+        cpt_flops=cpt_flops,
+        cpt_tokens=cpt_tokens,
+        params=params,
+        flops_per_token=flops_per_token,
+        composition_error=composition_error,
+        round_to=round_to,
+    ).query()
+    for option, value in (("--tolerance", tolerance), ("--noise", noise)):
+        positive(option, value)
+    if not runs:
+        return _planned(read_laws(laws), query, _checked(factor, share), share, seeds, as_json)
+    return _judged(read_laws(laws), query, runs, tolerance, noise, as_json)
+
+
+def _checked(factor: float, share: float) -> float:
+    """The factor. Raises BadInput unless both are possible."""
+    if not 1.0 < factor <= 10.0:
+        raise BadInput(f"--factor: must be above 1 and at most 10, not {factor:g}")
+    if not 0.0 < share <= 1.0:
+        raise BadInput(f"--share: must be above 0 and at most 1, not {share:g}")
+    return factor
+
+
+def _refused(answer: Refused, as_json: bool) -> int:
+    if as_json:
+        print_document(documents.refusals(answer.refusals, answer.warnings))
+    else:
+        print_warnings(list(answer.warnings))
+        for refusal in answer.refusals:
+            console().print(f"refused: {refusal.reason.value}: {refusal.message}")
+    return REFUSED
+
+
+# ---------------------------------------------------------------------------------------- the plan
+
+
+def _planned(
+    laws: Laws, query: PredictionQuery, factor: float, share: float, seeds: int, as_json: bool
+) -> int:
+    answer = predict_from(laws, query)
+    if isinstance(answer, Refused):
+        return _refused(answer, as_json)
+    assert answer.cpt_flops is not None  # total_flops is no option
+    places = probe_cross(
+        answer.learning_rate.value, answer.batch_size.value, factor, multiple_of=query.round_to
+    )
+    flops = share * answer.cpt_flops
+    document: dict[str, Any] = {
+        "probes": [
+            {"learning_rate": place.learning_rate, "batch_size": place.batch_size, "seeds": seeds}
+            for place in places
+        ],
+        "tokens": None if query.cpt_tokens is None else round(share * query.cpt_tokens),
+        "flops": flops,
+        "total_flops": flops * len(places) * seeds,
+        "share_of_budget": share * len(places) * seeds,
+    }
+    if as_json:
+        print_document(document)
+    else:
+        _print_plan(places, document)
+    return ANSWERED
+
+
+def _print_plan(places: tuple[Place, ...], document: dict[str, Any]) -> None:
+    table = grid("learning rate", "batch size (sequences)", "FLOPs", "tokens")
+    for place in places:
+        table.add_row(
+            formatting.learning_rate(place.learning_rate),
+            formatting.batch_size(place.batch_size),
+            formatting.flops(document["flops"]),
+            formatting.count(document["tokens"]) or formatting.ABSENT,
+        )
+    console().print(table)
+    runs = sum(probe["seeds"] for probe in document["probes"])
+    console().print(
+        f"\n{runs} continued runs of the checkpoint with fresh optimizer state: "
+        f"{formatting.flops(document['total_flops'])} FLOPs, {document['share_of_budget']:.3g} times the budget."
+    )
+
+
+# ------------------------------------------------------------------------------------- the verdict
+
+
+def _judged(
+    laws: Laws,
+    query: PredictionQuery,
+    sources: list[str],
+    tolerance: float,
+    noise: float | None,
+    as_json: bool,
+) -> int:
+    found = read_runs(*sources)
+    try:
+        probes, tokens = probes_of_runs(found.runs, noise or laws.surface.residual_rms)
+        flops = tokens * _flops_per_token(laws, query, found.runs[0])
+        outcome = validate_from(laws, query, probes, flops, tolerance=tolerance)
+    except InvalidProbes as error:
+        raise BadInput(f"{', '.join(sources)}: {error}") from error
+    if isinstance(outcome, Refused):
+        return _refused(outcome, as_json)
+    if as_json:
+        print_document({**documents.validation(outcome), "warnings": list(found.warnings)})
+    else:
+        print_warnings(list(found.warnings))
+        _print_validation(outcome)
+    return REFUSED if outcome.validated is None else ANSWERED
+
+
+def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:
+    """As the budget counts them: of the target, where its size is known, so that a smaller proxy may stand for it."""
+    if query.params is None:
+        return probe.flops_per_token or 6.0 * probe.params
+    return query.flops_per_token or laws.surface.flops_per_token_per_param * query.params
+
+
+def _print_validation(outcome: Validation) -> None:
+    terminal = console()
+    table = grid("neighbour: learning rate", "batch size", "loss less the answer's", "better")
+    for comparison in outcome.comparisons:
+        table.add_row(
+            formatting.learning_rate(comparison.neighbour.learning_rate),
+            formatting.batch_size(comparison.neighbour.batch_size),
+            _difference(comparison),
+            comparison.better or "within noise",
+        )
+    terminal.print(table)
+    terminal.print(f"\n{outcome.reason.value}: {outcome.message}")
+    refined = outcome.refined
+    if refined is not None:
+        terminal.print("\nLaws and probes together, beside the laws' own answer:")
+        both = grid("", "80% interval")
+        both.add_row(
+            "learning rate", formatting.interval(refined.learning_rate, formatting.learning_rate)
+        )
+        both.add_row(
+            "batch size (sequences)",
+            formatting.interval(refined.batch_size, formatting.batch_size),
+        )
+        terminal.print(both)
+
+
+def _difference(comparison: Comparison) -> str:
+    if comparison.neighbour.diverged:
+        return "diverged"
+    return f"{comparison.difference:+.4f} ± {comparison.standard_error:.4f}"

@@ -1,0 +1,30 @@
+"""Does a predicted learning rate and batch size hold? Short continued runs around it, and what they say.
+
+Pure: losses in, a verdict and a refined answer out; see validate.py. Nothing here trains anything.
+"""
+
+from isoloss.validation.outcome import (
+    Comparison,
+    Direction,
+    Reason,
+    Refined,
+    Validation,
+)
+from isoloss.validation.probes import InvalidProbes, Place, Probe, probe_cross, probes_of_runs
+from isoloss.validation.validate import TOLERANCE, judge, validate
+
+__all__ = [
+    "TOLERANCE",
+    "Comparison",
+    "Direction",
+    "InvalidProbes",
+    "Place",
+    "Probe",
+    "Reason",
+    "Refined",
+    "Validation",
+    "judge",
+    "probe_cross",
+    "probes_of_runs",
+    "validate",
+]

@@ -1,0 +1,192 @@
+"""Where the minimum of a bowl lies, given a few noisy losses on it.
+
+L = m + (x - u)' H (x - u) / 2 over x = (ln LR, ln B): m unknown, u normal, H as the laws know it up to a common
+factor, and each of its entries up to a share. Given u and that factor, the losses are linear in m and H, whose
+integral is exact; u and the factor are on a grid. Draws from it are the posterior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws import Array
+
+DRAWS = 2000
+COARSE, FINE = 25, 31
+"""Places per axis of the grid of u: over the prior, then over what the losses leave of it."""
+REACH = 3.5
+"""Half the coarse grid, in standard deviations of the prior."""
+NEGLIGIBLE = 1e-4
+"""Share of the posterior outside the fine grid, per side."""
+LOG_FACTORS = np.log(2.0) * np.linspace(-2.4, 2.4, 7)
+"""Of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
+ENTRY_ERRORS = np.array([0.3, 0.25, 0.3])
+"""Standard deviations of H's entries xx, xy, yy at a given factor; of xy as a share of sqrt(xx yy)."""
+MISFIT = 0.1
+"""Error of the bowl itself, as a share of a probe's height above the lowest one: valleys are no parabolas."""
+ROUNDING = 1e-13
+"""Nats squared that keep a covariance positive definite in floating point."""
+ANY_LOSS = 1.0
+"""Standard deviation of m, nats: anything."""
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Independent normals of ln LR and ln B."""
+
+    mean: Array
+    """(2,)."""
+    deviation: Array
+    """(2,) standard deviations."""
+
+
+@dataclass(frozen=True)
+class Bowls:
+    """Draws of the bowl."""
+
+    minimum: Array
+    """(draws, 2) of u."""
+    curvature: Array
+    """(draws, 2, 2) of H, nats, positive definite."""
+
+
+def bowls(
+    places: Array, losses: Array, errors: Array, prior: Normal, curvature: Array, seed: int
+) -> Bowls:
+    """Draws given `losses` (n,) with standard `errors` (n,) at `places` (n, 2), all finite.
+
+    `curvature` (2, 2) is what the laws know of H. The draws depend on `seed` by their own scatter alone.
+    """
+    heights = losses - losses.min()
+    data = _Data(places, heights, np.hypot(errors, MISFIT * heights) ** 2, curvature)
+    coarse = _Grid(prior.mean, REACH * prior.deviation, COARSE)
+    around = _bounds(coarse, _weights(data, coarse, prior).sum(axis=1))
+    fine = _Grid(*around, FINE)
+    weights = _weights(data, fine, prior)
+    return _drawn(data, fine, weights, np.random.default_rng(seed))
+
+
+@dataclass(frozen=True)
+class _Data:
+    places: Array
+    heights: Array
+    """(n,) losses less the lowest."""
+    variances: Array
+    curvature: Array
+
+    @property
+    def entries(self) -> Array:
+        """xx, xy, yy of H."""
+        return self.curvature[[0, 0, 1], [0, 1, 1]]
+
+    def prior_mean(self, factors: Array) -> Array:
+        """(f, 4) of m, xx, xy, yy."""
+        return np.concatenate(
+            [np.zeros((len(factors), 1)), factors[:, None] * self.entries], axis=1
+        )
+
+    def prior_variance(self, factors: Array) -> Array:
+        """(f, 4)."""
+        xx, _, yy = self.entries
+        scale = ENTRY_ERRORS * np.array([xx, np.sqrt(xx * yy), yy])
+        m = np.full((len(factors), 1), ANY_LOSS)
+        return np.concatenate([m, factors[:, None] * scale], axis=1) ** 2
+
+    def design(self, minima: Array) -> Array:
+        """(k, n, 4): losses are this times (m, xx, xy, yy) where the minimum is `minima` (k, 2)."""
+        x, y = np.moveaxis(self.places[None] - minima[:, None], -1, 0)
+        return np.stack([np.ones_like(x), 0.5 * x * x, x * y, 0.5 * y * y], axis=-1)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    centre: Array
+    half: Array
+    count: int
+
+    @property
+    def step(self) -> Array:
+        return np.asarray(2.0 * self.half / (self.count - 1), dtype=float)
+
+    @property
+    def minima(self) -> Array:
+        """(count^2, 2)."""
+        axes = [
+            np.linspace(c - h, c + h, self.count)
+            for c, h in zip(self.centre, self.half, strict=True)
+        ]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+def _weights(data: _Data, grid: _Grid, prior: Normal) -> Array:
+    """(places of the grid, factors) posterior, its sum 1."""
+    minima, factors = grid.minima, np.exp(LOG_FACTORS)
+    design = np.repeat(data.design(minima), len(factors), axis=0)
+    found = _regressed(data, design, np.tile(factors, len(minima)))
+    log_weights = found.log_likelihood.reshape(len(minima), len(factors))
+    log_weights = log_weights - 0.5 * (LOG_FACTORS / np.log(2.0)) ** 2
+    distance = (minima - prior.mean) / prior.deviation
+    log_weights -= 0.5 * (distance**2).sum(axis=1)[:, None]
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum(), dtype=float)
+
+
+@dataclass(frozen=True)
+class _Regressed:
+    """Normal posteriors of (m, xx, xy, yy), one per design."""
+
+    log_likelihood: Array
+    """(k,), apart from a constant."""
+    mean: Array
+    """(k, 4)."""
+    covariance: Array
+    """(k, 4, 4)."""
+
+
+def _regressed(data: _Data, design: Array, factors: Array) -> _Regressed:
+    """Bayesian linear regression on `design` (k, n, 4), one loss after another: arithmetic alone for any k."""
+    mean = data.prior_mean(factors)
+    covariance = data.prior_variance(factors)[:, :, None] * np.eye(4)
+    log_likelihood = np.zeros(len(design))
+    for i, (height, variance) in enumerate(zip(data.heights, data.variances, strict=True)):
+        row = design[:, i]
+        reach = np.einsum("kij,kj->ki", covariance, row)
+        spread = np.einsum("ki,ki->k", reach, row) + variance
+        surprise = height - np.einsum("ki,ki->k", mean, row)
+        log_likelihood -= 0.5 * (surprise**2 / spread + np.log(spread))
+        gain = reach / spread[:, None]
+        mean = mean + gain * surprise[:, None]
+        covariance -= gain[:, :, None] * reach[:, None, :]
+    return _Regressed(log_likelihood, mean, covariance)
+
+
+def _bounds(grid: _Grid, weights: Array) -> tuple[Array, Array]:
+    """Centre and half the extent of what holds nearly all of the posterior."""
+    table = weights.reshape(grid.count, grid.count)
+    axes = grid.minima.reshape(grid.count, grid.count, 2)
+    low, high = np.empty(2), np.empty(2)
+    for k, (values, marginal) in enumerate(
+        ((axes[:, 0, 0], table.sum(axis=1)), (axes[0, :, 1], table.sum(axis=0)))
+    ):
+        reached = np.cumsum(marginal)
+        low[k] = values[int(np.searchsorted(reached, NEGLIGIBLE))]
+        high[k] = values[min(int(np.searchsorted(reached, 1.0 - NEGLIGIBLE)), grid.count - 1)]
+    # A step more to either side: between two places of the coarse grid anything may be.
+    return 0.5 * (low + high), 0.5 * (high - low) + grid.step
+
+
+def _drawn(data: _Data, grid: _Grid, weights: Array, rng: np.random.Generator) -> Bowls:
+    """Draws of minimum and curvature; those without a minimum are left out."""
+    levels = (np.arange(DRAWS) + rng.random()) / DRAWS
+    chosen = np.minimum(np.searchsorted(np.cumsum(weights.ravel()), levels), weights.size - 1)
+    at, factor = np.unravel_index(chosen, weights.shape)
+    minima = grid.minima[at] + grid.step * (rng.random((DRAWS, 2)) - 0.5)
+    found = _regressed(data, data.design(minima), np.exp(LOG_FACTORS)[factor])
+    root = np.linalg.cholesky(found.covariance + ROUNDING * np.eye(4))
+    entries = found.mean + (root @ rng.standard_normal((DRAWS, 4, 1)))[..., 0]
+    _, xx, xy, yy = entries.T
+    kept = (xx > 0) & (xx * yy > xy**2)
+    hessian = np.stack([xx, xy, xy, yy], axis=1).reshape(-1, 2, 2)
+    return Bowls(minima[kept], hessian[kept])

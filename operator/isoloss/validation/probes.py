@@ -1,0 +1,152 @@
+"""The short runs around an answer: where to train them, and how well their losses are known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from isoloss.laws import Array, Run
+
+USUAL_NOISE = 0.003
+"""Nats between two seeds of one configuration where nothing shows it: small models have 0.0015 to 0.004."""
+USUAL_FREEDOM = 4.0
+"""Degrees of freedom that an assumed noise counts for beside the seeds' own."""
+SAME_TOKENS = 0.05
+"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
+
+
+class InvalidProbes(ValueError):
+    """Probes that cannot be compared with one another or with the answer."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A learning rate and a batch size to train at."""
+
+    learning_rate: float
+    batch_size: int
+    """Sequences."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What training at one place came to; several seeds are one probe."""
+
+    learning_rate: float
+    batch_size: float
+    """Sequences."""
+    loss: float
+    """At the end, nats per token, mean over seeds; not a number where it diverged."""
+    standard_error: float
+    """Of that mean, by the noise between seeds, nats; what all probes share, as their validation text, left out."""
+    diverged: bool = False
+
+    @property
+    def log_place(self) -> tuple[float, float]:
+        """(ln LR, ln B)."""
+        return float(np.log(self.learning_rate)), float(np.log(self.batch_size))
+
+
+def probe_cross(
+    learning_rate: float, batch_size: float, factor: float, multiple_of: int = 1
+) -> tuple[Place, ...]:
+    """The answer, and a neighbour at `factor` times and a `factor`-th of each, the answer first.
+
+    Batch sizes are rounded to multiples of `multiple_of`; a neighbour that rounding makes the answer
+    is left out. Raises ValueError unless `factor` is above 1.
+    """
+    if not factor > 1.0:
+        raise ValueError(
+            f"the factor between an answer and its neighbours must be above 1, not {factor:g}"
+        )
+
+    def rounded(sequences: float) -> int:
+        return max(round(sequences / multiple_of), 1) * multiple_of
+
+    middle = rounded(batch_size)
+    batches = {middle, rounded(batch_size / factor), rounded(batch_size * factor)}
+    return (
+        Place(learning_rate, middle),
+        *(Place(learning_rate * by, middle) for by in (1.0 / factor, factor)),
+        *(Place(learning_rate, batch) for batch in sorted(batches - {middle})),
+    )
+
+
+def probes_of_runs(
+    runs: Sequence[Run], noise: float | None = None
+) -> tuple[tuple[Probe, ...], float]:
+    """The probes at the most tokens that all runs reached, and these tokens.
+
+    `noise` is the standard deviation between seeds, nats; where there are seeds of one place, their own scatter
+    counts as well. Raises InvalidProbes for runs that differ in more than learning rate, batch size and seed, or that
+    ended at other tokens.
+    """
+    _check_alike(runs)
+    finished = [run for run in runs if not run.diverged]
+    if not finished:
+        raise InvalidProbes("every probe diverged: train others, at lower learning rates")
+    ends = [float(run.tokens[-1]) for run in finished]
+    tokens = min(ends)
+    _check_ends(finished, tokens)
+    places: dict[tuple[float, float], list[Run]] = defaultdict(list)
+    for run in runs:
+        places[run.learning_rate, run.batch_size].append(run)
+    losses = {
+        place: [loss_at(run, tokens) for run in seeds if not run.diverged]
+        for place, seeds in places.items()
+    }
+    deviation = _pooled(losses.values(), USUAL_NOISE if noise is None else noise)
+    return tuple(
+        Probe(
+            *place,
+            float(np.mean(losses[place])) if losses[place] else float("nan"),
+            deviation / float(np.sqrt(max(len(losses[place]), 1))),
+            # A place where any seed diverges is no place to train at.
+            diverged=any(run.diverged for run in seeds),
+        )
+        for place, seeds in places.items()
+    ), tokens
+
+
+def loss_at(run: Run, tokens: float) -> float:
+    """Loss at a token count, linear in ln tokens between evaluations."""
+    return float(np.interp(np.log(tokens), np.log(run.tokens), run.losses))
+
+
+def _pooled(groups: Iterable[Sequence[float]], assumed: float) -> float:
+    """Standard deviation between seeds: the assumed one, and that of the seeds by their number."""
+    squares, freedom = USUAL_FREEDOM * assumed**2, USUAL_FREEDOM
+    for losses in groups:
+        squares += float(np.sum((np.array(losses) - np.mean(losses)) ** 2)) if losses else 0.0
+        freedom += max(len(losses) - 1, 0)
+    return float(np.sqrt(squares / freedom))
+
+
+def _check_alike(runs: Sequence[Run]) -> None:
+    for one, other in pairwise(runs):
+        for name in ("params", "sequence_length", "tokenizer", "loss_kind", "optimizer"):
+            values = getattr(one, name), getattr(other, name)
+            if values[0] != values[1]:
+                raise InvalidProbes(
+                    f"probes {one.name} and {other.name} differ in {name}, {values[0]} and {values[1]}: "
+                    "probes are alike in all but learning rate, batch size and seed"
+                )
+
+
+def _check_ends(runs: Sequence[Run], tokens: float) -> None:
+    for run in runs:
+        if not run.finished or run.tokens[-1] > tokens * (1.0 + SAME_TOKENS):
+            shortest = min(runs, key=lambda each: float(each.tokens[-1]))
+            raise InvalidProbes(
+                f"probe {run.name} is at {run.tokens[-1]:g} tokens and {shortest.name} at {tokens:g}: train all "
+                "probes to the same tokens"
+            )
+
+
+def log_places(probes: Sequence[Probe]) -> Array:
+    """(probes, 2) of (ln LR, ln B)."""
+    return np.array([probe.log_place for probe in probes])

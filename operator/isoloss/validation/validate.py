@@ -1,0 +1,292 @@
+"""From the losses of short runs around an answer to a verdict on it, and to a refined answer.
+
+The verdict rests on the probes alone, so that laws do not vouch for themselves: of the laws it uses the valley's
+curvature (up to a factor) and how optima move with tokens. The refined answer adds the laws' interval as prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from isoloss.formatting import batch_size as batch_text
+from isoloss.formatting import learning_rate as rate_text
+from isoloss.formatting import loss as loss_text
+from isoloss.laws import (
+    Array,
+    Interval,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Refused,
+    loss_curvature,
+    predict,
+)
+from isoloss.validation.bowl import DRAWS, Normal, bowls
+from isoloss.validation.drift import drift, log_answer
+from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
+from isoloss.validation.probes import InvalidProbes, Probe, log_places
+
+TOLERANCE = 0.01
+"""Nats at the full budget that an answer may lose and still holds: a tenth of the tokens, as is usual."""
+CONFIDENCE = 0.8
+"""Probability from which on an answer's regret counts as tolerated, or as not."""
+SURE_OF_SIDE = 0.975
+"""Probability from which on the better answer lies on one side. An answer is rejected for another one only: probes
+that tell nothing leave an optimum anywhere, where nearly every answer would lose much."""
+BEYOND_NOISE = 1.645
+"""Standard errors by which one loss is lower than another beyond noise: 95 % in one direction."""
+RIDGE = 3.0
+"""Standard errors by which both neighbours on an axis are lower than an answer that lies on no valley's floor."""
+ANYWHERE = 1.5
+"""Standard deviation of ln LR and ln B of an optimum that no law tells of: a factor of 4.5."""
+AT_THE_ANSWER = 0.25
+"""Largest distance of a probe from the answer, in ln LR and in ln B, that still stands for it."""
+FEWEST = 3
+"""Probes that did not diverge: the answer and one neighbour along each axis."""
+LONGER = 0.05
+"""Share of the budget by which probes may exceed it, for whole steps."""
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """Draws of the optimum at the full budget, and of the valley around it."""
+
+    offset: Array
+    """(draws, 2) of ln(optimum / answer)."""
+    curvature: Array
+    """(draws, 2, 2) nats."""
+
+    @property
+    def regret(self) -> Array:
+        """(draws,) nats that the answer loses."""
+        return np.asarray(
+            0.5 * np.einsum("ni,nij,nj->n", self.offset, self.curvature, self.offset), dtype=float
+        )
+
+
+def validate(
+    laws: Laws,
+    query: PredictionQuery,
+    probes: Sequence[Probe],
+    probe_flops: float,
+    *,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> Validation | Refused:
+    """Judge the laws' answer to `query` by `probes` of `probe_flops` each, and refine it.
+
+    Refused where the laws have no answer. Raises InvalidProbes where no probe is at the answer, probes are longer
+    than the budget, or the query has no budget of continued pre-training; ValueError for a query that contradicts
+    itself.
+    """
+    if query.total_flops is not None:
+        raise InvalidProbes(
+            "probes continue a checkpoint: ask with its initial loss and a budget, not with total_flops"
+        )
+    answer = predict(laws, query)
+    if isinstance(answer, Refused):
+        return answer
+    assert answer.cpt_flops is not None
+    if not 0.0 < probe_flops <= answer.cpt_flops * (1.0 + LONGER):
+        raise InvalidProbes(
+            f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {answer.cpt_flops:.4g}"
+        )
+    short = predict(
+        laws, replace(query, cpt_flops=min(probe_flops, answer.cpt_flops), cpt_tokens=None)
+    )
+    if isinstance(short, Refused):
+        return short
+    return judge(
+        answer,
+        probes,
+        drift(short, answer),
+        loss_curvature(laws),
+        tolerance,
+        seed,
+    )
+
+
+def judge(
+    answer: Prediction,
+    probes: Sequence[Probe],
+    moves: Normal,
+    curvature: Array,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> Validation:
+    """Judge an answer by probes, all of them alike in tokens, and refine it.
+
+    `moves` is ln of the optimum at the full budget over that at the probes' tokens, `curvature` (2, 2) the Hessian of the
+    loss over (ln LR, ln B) in nats, as the laws know it; `tolerance` is in nats at the full budget. Raises
+    InvalidProbes where no probe is at the answer.
+    """
+    middle = _at_the_answer(answer, probes)
+    told = Validation(None, Reason.TOO_FEW_PROBES, "", _compared(middle, probes))
+    if middle.diverged:
+        message = "Training at the answer diverged: it is no answer."
+        return replace(
+            told,
+            validated=False,
+            reason=Reason.ANSWER_DIVERGED,
+            message=message,
+            direction=Direction("lower"),
+        )
+    kept = [probe for probe in probes if not probe.diverged]
+    places = log_places(kept)
+    if len(kept) < FEWEST or any(np.ptp(places, axis=0) <= 0.0):
+        message = (
+            f"{len(kept)} probes did not diverge: at least {FEWEST} are needed, with two learning rates and two "
+            "batch sizes among them."
+        )
+        return replace(told, message=message)
+    losses = np.array([probe.loss for probe in kept])
+    errors = np.array([probe.standard_error for probe in kept])
+
+    def carried(prior: Normal) -> _Carried | None:
+        at_probes = Normal(prior.mean - moves.mean, np.hypot(prior.deviation, moves.deviation))
+        found = bowls(places, losses, errors, at_probes, curvature, seed)
+        if len(found.minimum) < DRAWS // 2:
+            return None
+        moved = _moved(found.minimum, prior, at_probes, seed)
+        return _Carried(moved - _log_given(answer), found.curvature)
+
+    alone = carried(Normal(log_answer(answer), np.full(2, ANYWHERE)))
+    with_laws = carried(_prior(answer))
+    if alone is None or with_laws is None or _on_a_ridge(answer, told.comparisons):
+        message = (
+            "The probes' losses show no minimum: the answer's is above its neighbours'. Train more seeds, or "
+            "neighbours a larger factor apart."
+        )
+        return replace(told, reason=Reason.NO_MINIMUM, message=message)
+    refined = _refined(answer, with_laws)
+    return _verdict(replace(told, refined=refined), alone, answer, tolerance)
+
+
+def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
+    """The probe that stands for the answer. Raises InvalidProbes without one."""
+    at = _log_given(answer)
+    found = min(
+        probes,
+        key=lambda probe: float(np.abs(np.array(probe.log_place) - at).max()),
+        default=None,
+    )
+    if found is None or np.abs(np.array(found.log_place) - at).max() > AT_THE_ANSWER:
+        raise InvalidProbes(
+            f"no probe is at the answer, learning rate {rate_text(answer.learning_rate.value)} and "
+            f"{batch_text(answer.batch_size.value)} sequences: train one there"
+        )
+    return found
+
+
+def _log_given(answer: Prediction) -> Array:
+    """(2,) ln LR and ln B as they were given, the batch size rounded."""
+    given = np.array([answer.learning_rate.value, answer.batch_size.value])
+    return np.asarray(np.log(given), dtype=float)
+
+
+def _prior(answer: Prediction) -> Normal:
+    """The answer's intervals as normals of ln LR and ln B, about the answer before rounding."""
+    reach = NormalDist().inv_cdf(0.5 + answer.interval_level / 2)
+    widths = [
+        float(np.log(interval.high / max(interval.low, 1e-300))) / (2.0 * reach)
+        for interval in (answer.learning_rate, answer.batch_size)
+    ]
+    return Normal(log_answer(answer), np.clip(widths, 1e-3, ANYWHERE))
+
+
+def _moved(minima: Array, prior: Normal, at_probes: Normal, seed: int) -> Array:
+    """Draws (n, 2) of the optimum at the budget, given those at the probes' tokens.
+
+    The one is the other and an independent drift; the prior of both is normal, so that what the drift leaves
+    open is closed by it.
+    """
+    gain = (prior.deviation / at_probes.deviation) ** 2
+    left = prior.deviation * np.sqrt(np.maximum(1.0 - gain, 0.0))
+    rng = np.random.default_rng([seed, 1])
+    known = prior.mean + gain * (minima - at_probes.mean)
+    return np.asarray(known + left * rng.standard_normal(minima.shape), dtype=float)
+
+
+def _compared(middle: Probe, probes: Sequence[Probe]) -> tuple[Comparison, ...]:
+    return tuple(_comparison(middle, probe) for probe in probes if probe is not middle)
+
+
+def _comparison(middle: Probe, neighbour: Probe) -> Comparison:
+    error = float(np.hypot(middle.standard_error, neighbour.standard_error))
+    if middle.diverged:
+        return Comparison(neighbour, float("nan"), error, None)
+    if neighbour.diverged:
+        return Comparison(neighbour, float("inf"), error, "answer")
+    difference = neighbour.loss - middle.loss
+    if abs(difference) <= BEYOND_NOISE * error:
+        return Comparison(neighbour, difference, error, None)
+    return Comparison(neighbour, difference, error, "answer" if difference > 0 else "neighbour")
+
+
+def _on_a_ridge(answer: Prediction, comparisons: Sequence[Comparison]) -> bool:
+    """Whether the neighbours on both sides of an axis are lower than the answer."""
+    lower = [c.neighbour for c in comparisons if c.difference < -RIDGE * c.standard_error]
+    if not lower:
+        return False
+    offsets = log_places(lower) - _log_given(answer)
+    on_axis = np.abs(offsets[:, ::-1]) <= AT_THE_ANSWER
+    return bool(
+        np.any(np.any(on_axis & (offsets > 0), axis=0) & np.any(on_axis & (offsets < 0), axis=0))
+    )
+
+
+def _refined(answer: Prediction, found: _Carried) -> Refined:
+    level, given = answer.interval_level, np.exp(_log_given(answer))
+    rate, batch = (_interval(draws, level) for draws in np.exp(found.offset).T)
+    return Refined(
+        _times(rate, float(given[0])),
+        _times(batch, float(given[1])),
+        _interval(found.regret, level),
+    )
+
+
+def _interval(draws: Array, level: float) -> Interval:
+    low, middle, high = np.quantile(draws, [0.5 - level / 2, 0.5, 0.5 + level / 2])
+    return Interval(float(middle), float(low), float(high))
+
+
+def _times(interval: Interval, factor: float) -> Interval:
+    return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
+
+
+def _verdict(
+    told: Validation, alone: _Carried, answer: Prediction, tolerance: float
+) -> Validation:
+    regret = alone.regret
+    interval, side = _interval(regret, answer.interval_level), _direction(alone)
+    told = replace(told, regret=interval, direction=side)
+    tolerated = float(np.mean(regret <= tolerance))
+    loses = (
+        f"it loses {loss_text(interval.value)} nats at the full budget "
+        f"(between {loss_text(interval.low)} and {loss_text(interval.high)})"
+    )
+    if tolerated >= CONFIDENCE:
+        message = f"The answer holds: {loses}."
+        return replace(told, validated=True, reason=Reason.ANSWER_HOLDS, message=message)
+    if tolerated <= 1.0 - CONFIDENCE and side != Direction():
+        message = f"The answer does not hold: {loses}. The better one lies at {side.in_words()}."
+        return replace(told, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message)
+    message = (
+        f"The probes do not tell whether the answer holds: {loses}, where {loss_text(tolerance)} are tolerated. "
+        "Train more seeds, or longer probes."
+    )
+    return replace(told, reason=Reason.WITHIN_NOISE, message=message)
+
+
+def _direction(found: _Carried) -> Direction:
+    """The sides on which the optimum surely lies."""
+    rate, batch = (float(share) for share in np.mean(found.offset > 0.0, axis=0))
+    least = 1.0 - SURE_OF_SIDE
+    return Direction(
+        "higher" if rate >= SURE_OF_SIDE else "lower" if rate <= least else None,
+        "larger" if batch >= SURE_OF_SIDE else "smaller" if batch <= least else None,
+    )

@@ -1,0 +1,177 @@
+"""`isoloss validate`: probes planned with their cost, judged from a table, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.command_line import Isoloss
+from tests.support.tables import HEADER
+
+TOKENS = 1.2e10
+QUESTION = ("--initial-loss", "2.75", "--cpt-tokens", f"{TOKENS:g}", "--params", "3e8")
+
+
+def planned(isoloss: Isoloss, laws: Path, *options: str) -> dict[str, Any]:
+    ended = isoloss("validate", laws, *QUESTION, *options, "--json")
+    assert ended.code == 0, ended.err
+    return ended.document
+
+
+def table(
+    path: Path,
+    places: list[dict[str, Any]],
+    best: float,
+    tokens: float = TOKENS,
+    params: float = 3e8,
+) -> Path:
+    """Losses on a bowl whose best learning rate is `best` times that of the first place."""
+    middle = places[0]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        for i, place in enumerate(places):
+            x = np.log(place["learning_rate"] / middle["learning_rate"] / best)
+            y = np.log(place["batch_size"] / middle["batch_size"])
+            loss = 2.6 + 0.05 * x * x + 0.02 * y * y
+            numbers = (params, place["batch_size"], 2048, place["learning_rate"], tokens, loss)
+            writer.writerow([f"probe{i}", *numbers])
+    return path
+
+
+def test_without_probes_the_command_says_what_to_train_and_what_it_costs(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    plan = planned(isoloss, planted_laws, "--share", "0.2", "--seeds", "2")
+    answer = isoloss("predict", planted_laws, *QUESTION, "--json").document
+    assert len(plan["probes"]) == 5
+    assert plan["probes"][0]["learning_rate"] == answer["learning_rate"]["value"]
+    assert plan["probes"][0]["batch_size"] == answer["batch_size"]["value"]
+    assert plan["tokens"] == round(0.2 * TOKENS)
+    assert plan["flops"] == pytest.approx(0.2 * answer["cpt_flops"])
+    assert plan["total_flops"] == pytest.approx(10 * plan["flops"])
+    assert plan["share_of_budget"] == pytest.approx(2.0)
+
+
+def test_the_plan_in_words_has_every_place_and_the_whole_cost(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    ended = isoloss("validate", planted_laws, *QUESTION)
+    assert ended.code == 0
+    assert "5 continued runs of the checkpoint with fresh optimizer state" in ended.out
+    assert "1.5 times the budget" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("best", "validated", "reason"),
+    [(1.0, True, "AnswerHolds"), (3.0, False, "BetterAnswerNearby")],
+)
+def test_probes_confirm_or_reject_the_answer(
+    isoloss: Isoloss,
+    planted_laws: Path,
+    tmp_path: Path,
+    best: float,
+    validated: bool,
+    reason: str,
+) -> None:
+    plan = planned(isoloss, planted_laws)
+    runs = table(tmp_path / "probes.csv", plan["probes"], best)
+    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.002", "--json")
+    document = ended.document
+    assert ended.code == 0
+    assert (document["validated"], document["reason"]) == (validated, reason)
+    assert document["beats_neighbours"] is validated
+    assert len(document["comparisons"]) == 4
+    assert document["regret"]["low"] <= document["regret"]["value"] <= document["regret"]["high"]
+    assert document["direction"]["learning_rate"] == (None if validated else "higher")
+    refined = document["refined"]["learning_rate"]
+    assert refined["low"] < refined["value"] < refined["high"]
+    assert (refined["value"] > 1.3 * plan["probes"][0]["learning_rate"]) is not validated
+
+
+def test_the_verdict_in_words_shows_losses_regret_and_the_refined_answer_beside_the_laws(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    runs = table(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 3.0)
+    ended = isoloss("validate", planted_laws, runs, *QUESTION)
+    assert "BetterAnswerNearby: The answer does not hold: it loses 0." in ended.out
+    assert "at a higher learning rate" in ended.out
+    assert "beside the laws' own answer" in ended.out
+
+
+def test_probes_that_tell_nothing_end_with_the_code_of_a_refusal(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    runs = table(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.2", "--json")
+    assert ended.code == 3
+    assert (ended.document["validated"], ended.document["reason"]) == (None, "WithinNoise")
+
+
+def test_a_question_without_an_answer_has_nothing_to_validate(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    asked = ("--initial-loss", "0.4", "--cpt-tokens", "1e10", "--params", "3e8", "--json")
+    ended = isoloss("validate", planted_laws, *asked)
+    assert ended.code == 3
+    assert ended.document["refused"][0]["reason"] == "InitialLossBelowIrreducible"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--factor", "1"), "--factor: must be above 1"),
+        (("--share", "1.5"), "--share: must be above 0 and at most 1"),
+        (("--tolerance", "0"), "--tolerance: 0 is not a positive, finite number"),
+        (("--noise", "-1"), "--noise: -1 is not a positive, finite number"),
+    ],
+)
+def test_impossible_options_are_named(
+    isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], message: str
+) -> None:
+    ended = isoloss("validate", planted_laws, *QUESTION, *options)
+    assert ended.code == 2
+    assert message in ended.err
+
+
+def test_probes_elsewhere_are_refused_by_their_table(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    places = planned(isoloss, planted_laws)["probes"]
+    moved = [{**place, "learning_rate": 1.5 * place["learning_rate"]} for place in places]
+    runs = table(tmp_path / "probes.csv", moved, 1.0)
+    ended = isoloss("validate", planted_laws, runs, *QUESTION)
+    assert ended.code == 2
+    assert f"{runs}: no probe is at the answer" in ended.err
+
+
+def test_probes_without_a_budget_have_no_length(isoloss: Isoloss, planted_laws: Path) -> None:
+    ended = isoloss("validate", planted_laws, "--initial-loss", "2.75")
+    assert ended.code == 2
+    assert "give --cpt-flops or --cpt-tokens" in ended.err
+
+
+def test_probes_of_a_smaller_proxy_count_by_their_share_of_the_tokens(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    places = planned(isoloss, planted_laws)["probes"]
+    document = {}
+    for params in (3e8, 1e8):
+        runs = table(tmp_path / "probes.csv", places, 1.0, 0.3 * TOKENS, params)
+        ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+        document[params] = ended.document
+    assert document[1e8]["refined"] == document[3e8]["refined"]
+
+
+def test_probes_longer_than_the_budget_are_refused(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    places = planned(isoloss, planted_laws)["probes"]
+    runs = table(tmp_path / "probes.csv", places, 1.0, 2 * TOKENS)
+    ended = isoloss("validate", planted_laws, runs, *QUESTION)
+    assert ended.code == 2
+    assert "longer than the budget" in ended.err

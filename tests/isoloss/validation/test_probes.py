@@ -1,0 +1,100 @@
+"""Where probes are trained, and what runs come to as probes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import Run
+from isoloss.validation import InvalidProbes, Place, probe_cross, probes_of_runs
+from isoloss.validation.probes import USUAL_NOISE
+
+TOKENS = np.array([1e6, 2e6, 4e6])
+
+
+def run(name: str, rate: float = 1e-3, batch: float = 8, loss: float = 3.0) -> Run:
+    losses = loss + np.array([0.2, 0.1, 0.0])
+    return Run(name, 1e6, batch, 128, rate, TOKENS, losses)
+
+
+def test_a_cross_is_the_answer_and_a_neighbour_on_each_side_of_both_axes() -> None:
+    assert probe_cross(1e-3, 64, 2.0) == (
+        Place(1e-3, 64),
+        Place(0.5e-3, 64),
+        Place(2e-3, 64),
+        Place(1e-3, 32),
+        Place(1e-3, 128),
+    )
+
+
+def test_batch_sizes_keep_their_multiple_and_what_rounding_makes_the_answer_is_left_out() -> None:
+    assert {place.batch_size for place in probe_cross(1e-3, 70, 2.0, multiple_of=32)} == {
+        32,
+        64,
+        128,
+    }
+    assert {place.batch_size for place in probe_cross(1e-3, 1, 2.0)} == {1, 2}
+
+
+def test_a_factor_of_one_makes_no_neighbours() -> None:
+    with pytest.raises(ValueError, match="must be above 1, not 1"):
+        probe_cross(1e-3, 64, 1.0)
+
+
+def test_seeds_of_one_place_are_one_probe_with_a_smaller_error() -> None:
+    runs = [run("a"), run("b", loss=3.002), run("c", rate=2e-3)]
+    (twice, once), tokens = probes_of_runs(runs, noise=0.001)
+    assert tokens == 4e6
+    assert twice.loss == pytest.approx(3.001)
+    assert once.loss == pytest.approx(3.0)
+    assert twice.standard_error == pytest.approx(once.standard_error / np.sqrt(2))
+
+
+def test_seeds_that_differ_more_than_assumed_raise_the_error() -> None:
+    runs = [run("a"), run("b", loss=3.02), run("c", rate=2e-3)]
+    (_, alike), _ = probes_of_runs([run("a"), run("c", rate=2e-3)], noise=0.001)
+    (_, apart), _ = probes_of_runs(runs, noise=0.001)
+    assert alike.standard_error == pytest.approx(0.001)
+    assert apart.standard_error > 5 * alike.standard_error
+
+
+def test_without_any_knowledge_of_noise_the_usual_is_assumed() -> None:
+    (probe,), _ = probes_of_runs([run("a")])
+    assert probe.standard_error == pytest.approx(USUAL_NOISE)
+
+
+def test_losses_are_taken_at_the_tokens_that_all_runs_reached() -> None:
+    """Whole steps end a little apart; in between, losses are linear in ln tokens."""
+    longer = replace(run("b", batch=16), tokens=TOKENS * 1.02)
+    (short, long), tokens = probes_of_runs([run("a"), longer])
+    assert tokens == 4e6
+    assert short.loss == pytest.approx(3.0)
+    assert long.loss == pytest.approx(3.0 + 0.1 * np.log(1.02) / np.log(2), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (replace(run("b"), tokens=TOKENS * 2), "probe b is at 8e\\+06 tokens and a at 4e\\+06"),
+        (replace(run("b"), params=2e6), "probes a and b differ in params"),
+        (replace(run("b"), optimizer="Muon"), "probes a and b differ in optimizer"),
+        (replace(run("b"), finished=False), "train all probes to the same tokens"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused_by_name(other: Run, message: str) -> None:
+    with pytest.raises(InvalidProbes, match=message):
+        probes_of_runs([run("a"), other])
+
+
+def test_a_place_at_which_any_seed_diverged_counts_as_diverged() -> None:
+    runs = [run("a"), replace(run("b"), diverged=True), run("c", rate=2e-3)]
+    (unsafe, safe), _ = probes_of_runs(runs)
+    assert unsafe.diverged
+    assert not safe.diverged
+
+
+def test_probes_that_all_diverged_are_refused() -> None:
+    with pytest.raises(InvalidProbes, match="every probe diverged"):
+        probes_of_runs([replace(run("a"), diverged=True)])

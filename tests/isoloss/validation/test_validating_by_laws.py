@@ -1,0 +1,102 @@
+"""A query to fitted laws, validated: how short probes are carried to the budget, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, loss_curvature, predict
+from isoloss.validation import InvalidProbes, Probe, Validation, probe_cross, validate
+from isoloss.validation.drift import BATCH_SHARE, drift
+from tests.support.planted_laws import fitted_laws
+
+QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
+FLOPS_PER_TOKEN = 6 * 3e8
+TOLERANCE = 0.004
+"""Nats: these laws' valley is so flat that a factor of three in the learning rate loses 0.012."""
+
+
+@pytest.fixture(scope="module")
+def laws() -> Laws:
+    return fitted_laws()
+
+
+def answer(laws: Laws, share: float = 1.0) -> Prediction:
+    found = predict(laws, replace(QUERY, cpt_tokens=share * 2e10))
+    assert isinstance(found, Prediction)
+    return found
+
+
+def probes(laws: Laws, wanted: tuple[float, float], share: float) -> list[Probe]:
+    """A noiseless cross whose optimum, carried to the budget, is `wanted` as factors of the answer."""
+    given = answer(laws)
+    moves = drift(answer(laws, share), given).mean
+    best = np.log([given.learning_rate.value, given.batch_size.value]) + np.log(wanted) - moves
+    found = []
+    for place in probe_cross(given.learning_rate.value, given.batch_size.value, 2.0):
+        x = np.log([place.learning_rate, place.batch_size]) - best
+        loss = 2.5 + 0.5 * float(x @ loss_curvature(laws) @ x)
+        found.append(Probe(place.learning_rate, place.batch_size, loss, 0.001))
+    return found
+
+
+def validated(laws: Laws, wanted: tuple[float, float], share: float) -> Validation:
+    flops = share * 2e10 * FLOPS_PER_TOKEN
+    found = validate(laws, QUERY, probes(laws, wanted, share), flops, tolerance=TOLERANCE)
+    assert isinstance(found, Validation)
+    return found
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_right_answer_holds_at_any_length_of_probes(laws: Laws, share: float) -> None:
+    assert validated(laws, (1.0, 1.0), share).validated is True
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_wrong_answer_is_rejected_and_refined_towards_the_optimum(
+    laws: Laws, share: float
+) -> None:
+    found = validated(laws, (3.0, 1.0), share)
+    assert found.validated is False
+    assert found.direction.learning_rate == "higher"
+    assert found.refined is not None
+    assert found.refined.learning_rate.value > 1.5 * answer(laws).learning_rate.value
+
+
+def test_shorter_probes_say_less(laws: Laws) -> None:
+    def width(share: float) -> float:
+        refined = validated(laws, (1.0, 1.0), share).refined
+        assert refined is not None
+        return float(np.log(refined.learning_rate.high / refined.learning_rate.low))
+
+    assert width(0.1) > width(0.3) > width(1.0)
+
+
+def test_the_learning_rate_is_carried_by_the_variant_that_fades_and_batches_by_a_part(
+    laws: Laws,
+) -> None:
+    short, long = answer(laws, 0.3), answer(laws)
+    found = drift(short, long)
+    faded = [each.variants["faded"].learning_rate.value for each in (short, long)]
+    assert found.mean[0] == pytest.approx(np.log(faded[1] / faded[0]))
+    grown = np.log(long.batch_size_raw / short.batch_size_raw)
+    assert found.mean[1] == pytest.approx(BATCH_SHARE * grown)
+    assert drift(long, long).deviation == pytest.approx([0.0, 0.0])
+
+
+def test_laws_without_an_answer_refuse_to_validate_one(laws: Laws) -> None:
+    far = replace(QUERY, initial_loss=0.4)
+    assert isinstance(validate(laws, far, probes(laws, (1.0, 1.0), 1.0), 1e19), Refused)
+
+
+def test_a_total_compute_has_no_checkpoint_to_continue(laws: Laws) -> None:
+    with pytest.raises(InvalidProbes, match="not with total_flops"):
+        validate(laws, PredictionQuery(total_flops=1e20, params=3e8), [], 1e19)
+
+
+def test_probes_beyond_the_budget_are_refused(laws: Laws) -> None:
+    flops = 1.2 * 2e10 * FLOPS_PER_TOKEN
+    with pytest.raises(InvalidProbes, match="longer than the budget"):
+        validate(laws, QUERY, probes(laws, (1.0, 1.0), 1.0), flops)
