@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Plane,
     )
     from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
-    from isoloss.laws.fit import fit_laws
+    from isoloss.laws.fit import fit_laws, surface_residual
     from isoloss.laws.model import (
         FitOptions,
         FlopsConvention,
@@ -60,7 +60,7 @@ _HOMES = {
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
     "document": ("BadLaws", "laws_from_json", "laws_to_json"),
-    "fit": ("fit_laws",),
+    "fit": ("fit_laws", "surface_residual"),
     "model": (
         "FitOptions",
         "Interval",
@@ -130,6 +130,7 @@ __all__ = [
     "laws_to_json",
     "predict",
     "refused_laws",
+    "surface_residual",
 ]
 
 
