@@ -87,7 +87,8 @@ def _narrow(state: State) -> Step:
     target = state.sizes[-1]
     located = locate(state.runs(state.sizes), target, state.options.fit)
     stop = _enough(state.options, located)
-    if stop is not None:
+    # Laws of cheaper sizes alone may be sure of themselves; something of this size must have borne them out.
+    if stop is not None and standing(state, target) is not None:
         return _step((), stop, located)
     if located is None:
         # A refusal is most often that of an edge: no estimate is trusted to say that it is none.
