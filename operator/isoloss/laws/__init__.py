@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Plane,
     )
     from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
-    from isoloss.laws.fit import fit_laws
+    from isoloss.laws.fit import fit_laws, surface_residual
     from isoloss.laws.model import (
         FitOptions,
         FlopsConvention,
@@ -62,7 +62,7 @@ _HOMES = {
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
     "document": ("BadLaws", "laws_from_json", "laws_to_json"),
-    "fit": ("fit_laws",),
+    "fit": ("fit_laws", "surface_residual"),
     "model": (
         "FitOptions",
         "Interval",
@@ -133,6 +133,7 @@ __all__ = [
     "loss_curvature",
     "predict",
     "refused_laws",
+    "surface_residual",
 ]
 
 

@@ -8,15 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
+from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import screen
 from isoloss.laws.iso_loss.estimate import fit_iso_loss
 from isoloss.laws.iso_loss.optima import Frontier
-from isoloss.laws.model import DEFAULTS, FitOptions, Run, Status
+from isoloss.laws.model import DEFAULTS, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws
 from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
+from isoloss.laws.surface.joint_fit import fit_surface
+from isoloss.laws.surface.law import residual_rms
 
 
 def fit_laws(
@@ -43,6 +46,27 @@ def fit_laws(
     warnings = (*collected.warnings, *outlier_warnings(runs, screened, surface.law, options))
     collected = replace(collected, warnings=warnings)
     return assemble(runs, options, fitted, collected, Estimates(iso_loss, surface, selection))
+
+
+def surface_residual(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> float | None:
+    """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
+
+    A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else. None
+    where the runs give no surface with a minimum. Raises InvalidRunError as `fit_laws` does.
+    """
+    kept = [run for run in runs if run.name not in options.exclude]
+    if not kept or refuse_mixture(kept) is not None:
+        return None
+    collected = screen(runs, options).collected
+    if collected.refusals:
+        return None
+    cells = make_cells(collected.trajectories)
+    one_size = len({t.params for t in collected.trajectories}) == 1
+    fewest_sizes = 1 if one_size and options.size_trend is not None else 2
+    fit = fit_surface(collected.trajectories, cells, fewest_sizes)
+    if isinstance(fit, Refusal) or not fit.is_convex:
+        return None
+    return residual_rms(fit, cells)
 
 
 def _at_the_frontiers_ratio(

@@ -16,6 +16,7 @@ from isoloss.laws import (
     SizeTrend,
     fit_laws,
     predict,
+    surface_residual,
 )
 from isoloss.published import NotApplicable, published_law, size_exponents
 from isoloss.search.lattice import LEAST_STEP, distance, grid_points, nearest_cell, neighbours
@@ -29,12 +30,10 @@ TREND = "published:step-law"
 
 @dataclass(frozen=True)
 class Located:
-    """An optimum with its interval, and the noise of the losses that it was fitted to."""
+    """An optimum with its interval."""
 
     learning_rate: Interval
     batch_size: Interval
-    residual_rms: float | None
-    """Of final losses about the fitted surface, nats; None where there is none."""
     regret: float
     """Nats that the answer is expected to cost above the optimum: half of the surface's curvature times the
     intervals' variance. Infinite where there is no surface."""
@@ -56,9 +55,7 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | No
     """The optimum of a size at its tokens by the laws of these runs; None where they refuse."""
     if not runs:
         return None
-    largest = max(runs, key=lambda run: run.params)
-    trend = _size_trend(largest.params, float(largest.tokens[-1]))
-    laws = fit_laws(runs, replace(options, size_trend=trend))
+    laws = fit_laws(runs, _with_trend(runs, options))
     query = PredictionQuery(
         total_flops=size.point_flops, params=size.params, flops_per_token=size.flops_per_token
     )
@@ -67,7 +64,18 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | No
         return None
     batch = replace(found.batch_size, value=found.batch_size_raw)
     regret = _expected_regret(laws, found.learning_rate, batch)
-    return Located(found.learning_rate, batch, laws.surface.residual_rms, regret)
+    return Located(found.learning_rate, batch, regret)
+
+
+def scatter(runs: Sequence[Run], options: FitOptions) -> float | None:
+    """Of losses about the surface through these runs, nats; None where there is no surface."""
+    return surface_residual(runs, _with_trend(runs, options)) if runs else None
+
+
+def _with_trend(runs: Sequence[Run], options: FitOptions) -> FitOptions:
+    largest = max(runs, key=lambda run: run.params)
+    trend = _size_trend(largest.params, float(largest.tokens[-1]))
+    return replace(options, size_trend=trend)
 
 
 def _size_trend(params: float, tokens: float) -> SizeTrend | None:

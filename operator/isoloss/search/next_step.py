@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from isoloss.search.aiming import Located, aimed_cells, locate, moved_by_trend
+from isoloss.search.aiming import Located, aimed_cells, locate, moved_by_trend, scatter
 from isoloss.search.lattice import distance, grid_points, neighbours
 from isoloss.search.model import (
     Decision,
@@ -29,8 +29,6 @@ from isoloss_contract.ledger import IntentAction
 
 USUAL_NOISE = 0.0015
 """Nats from seed to seed that are assumed at the least: 0.0013 was measured at 124 M parameters."""
-NOISE_SAMPLES = 10
-"""Bootstrap samples of a fit that only tells how runs scatter."""
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
 
@@ -56,14 +54,11 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
 
 
 def _noise(state: State) -> float:
-    """As stated, else as the runs scatter about the laws' surface: never less than is usual."""
+    """As stated, else as the runs scatter about the surface through them: never less than is usual."""
     if state.options.run_noise is not None:
         return state.options.run_noise
-    fit = replace(state.options.fit, bootstrap_samples=NOISE_SAMPLES)
-    located = locate(state.runs(state.sizes), state.sizes[-1], fit)
-    if located is None or located.residual_rms is None:
-        return USUAL_NOISE
-    return max(USUAL_NOISE, located.residual_rms)
+    found = scatter(state.runs(state.sizes), state.options.fit)
+    return USUAL_NOISE if found is None else max(USUAL_NOISE, found)
 
 
 def _begin(state: State, index: int) -> Iterator[Decision]:
@@ -92,7 +87,8 @@ def _narrow(state: State) -> Step:
     target = state.sizes[-1]
     located = locate(state.runs(state.sizes), target, state.options.fit)
     stop = _enough(state.options, located)
-    if stop is not None:
+    # Laws of cheaper sizes alone may be sure of themselves; something of this size must have borne them out.
+    if stop is not None and standing(state, target) is not None:
         return _step((), stop, located)
     if located is None:
         # A refusal is most often that of an edge: no estimate is trusted to say that it is none.

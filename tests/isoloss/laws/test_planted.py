@@ -5,7 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, Prediction, PredictionQuery, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Prediction,
+    PredictionQuery,
+    fit_laws,
+    predict,
+    surface_residual,
+)
 from tests.support.planted import Deviating, Grid, Planted, planted_runs
 
 TWO_SIZES = Grid()
@@ -136,3 +143,14 @@ def test_intervals_cover_through_inversion_and_composition():
     assert hits["rate"] / trials >= 0.7
     assert hits["batch"] / trials >= 0.7
     assert hits["equivalent"] / trials >= 0.6
+
+
+def test_the_scatter_about_the_surface_is_told_without_the_laws():
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0, 0.003)
+    assert surface_residual(runs) == fit_laws(runs).surface.residual_rms
+
+
+def test_there_is_no_scatter_where_there_is_no_surface():
+    assert surface_residual([]) is None
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0))
+    assert surface_residual(runs[:4]) is None

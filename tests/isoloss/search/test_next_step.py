@@ -224,6 +224,15 @@ def test_a_failed_point_is_left_alone():
     assert steps[-1].stop is StopReason.PRECISION_REACHED
 
 
+def test_no_answer_is_precise_before_the_largest_size_has_borne_it_out():
+    """The laws of the cheaper sizes alone have a narrow interval there."""
+    middle = size("middle", 2e8, 1.3e10)
+    steps, _ = search((SMALL, middle, LARGE), OPTIONS, unavailable=set(grid_points(LARGE)))
+    tried = {d.point for step in steps for d in step.decisions if d.point.size == "large"}
+    assert tried >= set(grid_points(LARGE))
+    assert steps[-1].stop is StopReason.NOTHING_LEFT
+
+
 def test_a_diverged_point_never_leads():
     best = min(grid_points(SMALL), key=lambda p: trained(p, 1.0).losses[-1])
     known = [seen(p, 0.3) for p in grid_points(SMALL)]

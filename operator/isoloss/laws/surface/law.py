@@ -43,13 +43,11 @@ def surface_law(
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None
     per_param = [t.flops_per_token / t.params for t in trajectories]
-    log_loss = np.average(np.concatenate([c.log_losses for c in cells]), weights=fit.weights)
-    weighted = np.average((fit.residuals * fit.scale) ** 2, weights=fit.weights)
     record = SurfaceLaw(
         status=fitted,
         planes=planes(law[0], fit.centre),
         curvature=fit.hessian,
-        residual_rms=float(np.sqrt(weighted) * np.exp(log_loss)),
+        residual_rms=residual_rms(fit, cells),
         flops_per_token_per_param=float(np.median(per_param)),
         cells=len(cells),
         points=len(fit.runs),
@@ -59,6 +57,13 @@ def surface_law(
     )
     others = np.arange(len(law)) >= DECIDE.stop
     return record, planes(law[convex & others], fit.centre)
+
+
+def residual_rms(fit: SurfaceFit, cells: Sequence[Cell]) -> float:
+    """Weighted root mean square by which the losses of these cells are off the surface, nats."""
+    log_loss = np.average(np.concatenate([c.log_losses for c in cells]), weights=fit.weights)
+    weighted = np.average((fit.residuals * fit.scale) ** 2, weights=fit.weights)
+    return float(np.sqrt(weighted) * np.exp(log_loss))
 
 
 def _token_slope(cells: Sequence[Cell]) -> float:
