@@ -97,6 +97,16 @@ def at_first_rung() -> ObservedSweep:
     return next_pass(replace(chosen, results=found))
 
 
+def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
+    """The world in which an attempt of the first point cost so much."""
+    assert isinstance(world.ledger, Ledger)
+    dear = tuple(
+        replace(r, unfinished_flops=flops) if r.key == FIRST.key else r
+        for r in world.ledger.points
+    )
+    return replace(world, ledger=world.ledger.replace(points=dear))
+
+
 def records(world: ObservedSweep) -> dict[str, PointRecord]:
     assert isinstance(world.ledger, Ledger)
     return {record.name: record for record in world.ledger.points}
@@ -239,17 +249,8 @@ def test_a_switch_to_sequential_stops_what_runs_and_keeps_what_is_done() -> None
 
 def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> None:
     chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)))
-    failed_dear = replace(chosen, status={})
-    record = records(failed_dear)[FIRST.name]
-    assert isinstance(failed_dear.ledger, Ledger)
-    dear = tuple(
-        replace(r, unfinished_flops=1e15) if r.key == record.key else r
-        for r in failed_dear.ledger.points
-    )
     small = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
-    spent = replace(
-        failed_dear, ledger=failed_dear.ledger.replace(points=dear), spec=parsed(small)
-    )
+    spent = replace(with_cost(replace(chosen, status={}), 1e15), spec=parsed(small))
     paused = next_pass(spent)
     assert records(paused)[SECOND.name].intent == Intent(
         IntentAction.PAUSE, RUNG, "BudgetExhausted"
@@ -259,6 +260,35 @@ def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> No
     raised = replace(paused, spec=parsed(large), generation=2)
     plan = decide_sweep(raised)
     assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
+
+
+def test_a_search_that_a_lowered_budget_ends_says_so_until_it_is_raised() -> None:
+    """Every chosen point came as far as it was to: nothing is unaffordable, and nothing more is chosen."""
+    lowered = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    dear = with_cost(at_first_rung(), 1e15)
+    world = next_pass(replace(dear, spec=parsed(lowered), generation=2))
+    plan = decide_sweep(world)
+    assert plan.status.search is not None
+    assert plan.status.search.ended == "BudgetExhausted"
+    assert condition(plan, "Progressing")[:2] == ("False", "BudgetExhausted")
+    again = decide_sweep(replace(world, spec=parsed(SPEC), generation=3))
+    assert again.status.search is not None
+    assert again.status.search.ended == ""
+    assert again.fit is not None
+    assert again.fit.search is not None
+
+
+def test_where_no_point_is_pending_a_spent_budget_is_still_named_as_the_end_of_the_search() -> (
+    None
+):
+    found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in POINTS}
+    chosen = next_pass(answered(begun(), *(decision(point) for point in POINTS)), fit=None)
+    dear = with_cost(next_pass(replace(chosen, results=found)), 1e15)
+    lowered = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    plan = decide_sweep(replace(dear, spec=parsed(lowered), generation=2))
+    status, _, message = condition(plan, "Progressing")
+    assert status == "False"
+    assert "no further point fits into spec.budget" in message
 
 
 def test_a_search_that_cannot_decide_says_so() -> None:
