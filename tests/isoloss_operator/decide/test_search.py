@@ -372,3 +372,76 @@ def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
     assert len(done) == len(world.ledger.points)
     again = {key for key, count in world.trained.items() if count > before.get(key, 0)}
     assert len(again) < len(done), "what had come to its end trains no more"
+
+
+# ------------------------------------------------------------------------ a plan that changes
+
+
+def small() -> SearchedWorld:
+    """Six points of one size, whose search takes about thirty passes: it prunes three and adds two."""
+    spec = searched_spec(
+        proxies=[{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}],
+        grid={"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
+        parallelism=4,
+    )
+    return SearchedWorld(random.Random(1), spec=spec, kills=0.0, trouble=0.0)
+
+
+def let_pass(world: SearchedWorld, passes: int, **changes: Any) -> None:
+    """So many passes, with changes of the spec meanwhile."""
+    spec = world.spec
+    world.spec = {**spec, **changes}
+    for _ in range(passes):
+        world.run_operator()
+        world.let_time_pass(400.0)
+    world.spec = spec
+
+
+def run_to_end(world: SearchedWorld) -> SearchedWorld:
+    for _ in range(PASSES):
+        plan = world.run_operator()
+        assert plan is not None
+        assert plan.status.search is not None
+        if plan.status.search.ended:
+            return world
+        world.let_time_pass(400.0)
+    raise AssertionError(f"not over after {PASSES} passes")
+
+
+@pytest.mark.parametrize("passes", [5, 17, 26])
+def test_a_search_whose_ledger_is_lost_trains_just_what_it_would_have(passes: int) -> None:
+    """It decides again from the results in the store: reasons and bounds may then differ."""
+    calm, world = run_to_end(small()), small()
+    let_pass(world, passes)
+    world.ledger, world.fit = None, None
+    run_to_end(world)
+    trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
+    assert trained == {name: sha256 for name, (_, sha256) in wants(calm).items()}
+
+
+@pytest.mark.parametrize("passes", [5, 17])
+def test_a_search_that_was_exhaustive_for_a_while_ends_and_exhaustive_trains_the_rest(
+    passes: int,
+) -> None:
+    """FakeWorld asserts that no token is trained twice and that parallelism holds."""
+    world = small()
+    let_pass(world, passes)
+    let_pass(world, 4, search={"strategy": "Exhaustive"})
+    run_to_end(world)
+    let_pass(world, 60, search={"strategy": "Exhaustive"})
+    assert world.ledger is not None
+    assert all(r.trained_for >= r.wanted_tokens for r in world.ledger.points)
+
+
+def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_is_taken_away() -> (
+    None
+):
+    calm, world = run_to_end(small()), small()
+    let_pass(world, 14)
+    spent = float(world.status["spentFlops"])
+    let_pass(world, 12, budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
+    assert world.status["search"]["ended"] == "BudgetExhausted"
+    assert not any(job.holds_a_slot for job in world.jobs.values())
+    run_to_end(world)
+    trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
+    assert trained == {name: sha256 for name, (_, sha256) in wants(calm).items()}
