@@ -8,10 +8,11 @@ import pytest
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
-from tests.faults.kills import WIDE, play_kills
+from tests.faults.kills import play_kills
 from tests.faults.matrix import all_rows
 from tests.faults.preemptions import preemption_row
 from tests.faults.rows import play_row, undisturbed
+from tests.faults.scene import WIDE
 from tests.faults.stage import Stage
 from tests.faults.verdict import Reference
 
