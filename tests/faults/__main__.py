@@ -15,18 +15,22 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.faults.kills import BATCH, WIDE, kill_name, play_kills, was_killed
+from tests.faults.kills import BATCH, EXHAUSTIVE, SEARCH, Killed, play_kills, was_killed
 from tests.faults.matrix import all_rows
-from tests.faults.rows import Row, play_row, undisturbed
+from tests.faults.rows import REFERENCES, Row, play_row, undisturbed
 from tests.faults.scene import RUN_ENDED, RunEnded
 from tests.faults.stage import Stage, own_stage
 from tests.faults.table import TABLE, Results, write_table
 from tests.faults.verdict import Verdict
 
 RESULTS = Path(".faults") / "results.json"
+KILLED = (EXHAUSTIVE, SEARCH)
+MOST_WRITES = 1000
+"""More than any sweep here makes."""
 
 
 def report(results: Results, verdict: Verdict) -> None:
@@ -51,8 +55,7 @@ def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> N
         if RUN_ENDED.is_set():
             return
         try:
-            reference = references["kills" if row.is_wide else "rows"]
-            report(results, play_row(stage, row, reference))
+            report(results, play_row(stage, row, references[row.reference]))
         except RunEnded:
             return
         except Exception as error:  # noqa: BLE001 (one row must not end the others)
@@ -67,28 +70,29 @@ def _harness_failed(row: str, error: Exception) -> Verdict:
     return Verdict(row, problems=(problem,), converged=False)
 
 
-def find_references(stage: Stage, results: Results) -> None:
-    """Play the sweeps that all others are compared with."""
-    for name, spec in {"rows": {}, "kills": WIDE}.items():
-        reference = undisturbed(stage, **spec)
+def find_references(stage: Stage, names: Iterable[str], results: Results) -> None:
+    """Play the sweeps that others are compared with."""
+    for name in sorted(names):
+        reference = undisturbed(stage, **REFERENCES[name])
         results.keep_reference(name, reference)
-        print(
-            f"undisturbed: {len(reference.points)} points, {reference.writes} writes", flush=True
-        )
+        counted = f"{len(reference.points)} points, {reference.writes} writes"
+        print(f"undisturbed {name}: {counted}", flush=True)
 
 
-def play_every_kill(stage: Stage, wanted: str, results: Results, again: bool) -> None:
+def play_every_kill(
+    stage: Stage, killed: Killed, wanted: str, results: Results, again: bool
+) -> None:
     """Batches of kills, until all sweeps of one had ended before their kill."""
-    reference = results.references["kills"]
+    reference = results.references[killed.reference]
     for first in itertools.count(1, BATCH):
         numbers = range(first, first + BATCH)
-        chosen = [n for n in numbers if _is_wanted(kill_name(n), wanted, results, again)]
+        chosen = [n for n in numbers if _is_wanted(killed.row(n), wanted, results, again)]
         try:
-            verdicts = play_kills(stage, chosen, reference) if chosen else []
+            verdicts = play_kills(stage, chosen, reference, killed) if chosen else []
         except RunEnded:
             return
         except Exception as error:  # noqa: BLE001 (one batch must not end the others)
-            verdicts = [_harness_failed(kill_name(n), error) for n in chosen]
+            verdicts = [_harness_failed(killed.row(n), error) for n in chosen]
         for verdict in verdicts:
             report(results, verdict)
         if first > reference.writes and not any(was_killed(v) for v in verdicts):
@@ -124,12 +128,21 @@ def main() -> int:
     # Small groups first: a run that is ended early has then seen most kinds of faults.
     sizes = Counter(row.group for row in rows)
     rows.sort(key=lambda row: sizes[row.group])
+    asked = (options.only, results, options.again)
+    killed = [
+        k for k in KILLED if any(_is_wanted(k.row(n), *asked) for n in range(1, MOST_WRITES))
+    ]
     began = time.monotonic()
     with own_stage() as stage:
         stage.patience = options.patience
-        find_references(stage, results)
-        with ThreadPoolExecutor(2) as pool:
-            kills = pool.submit(play_every_kill, stage, options.only, results, options.again)
+        find_references(stage, {each.reference for each in (*rows, *killed)}, results)
+
+        def play_kills_in_turn() -> None:
+            for each in killed:
+                play_every_kill(stage, each, *asked)
+
+        with ThreadPoolExecutor(1) as pool:
+            kills = pool.submit(play_kills_in_turn)
             play_all(stage, rows, results, options.at_once)
             kills.result()
     results.add_time(time.monotonic() - began)

@@ -68,14 +68,17 @@ def _midway(harm: Callable[[Scene], None]) -> Play:
     return play
 
 
-def _running_jobs(scene: Scene) -> list[str]:
+def running_jobs(scene: Scene) -> list[str]:
+    """Names of the Jobs that have a pod."""
     jobs = _batch(scene).list_namespaced_job(scene.namespace).items
     return [job.metadata.name for job in jobs if job.status.active]
 
 
-def _delete_jobs(policy: str) -> Callable[[Scene], None]:
+def delete_jobs(policy: str) -> Callable[[Scene], None]:
+    """Deletes two running Jobs."""
+
     def harm(scene: Scene) -> None:
-        for name in _running_jobs(scene)[:2]:
+        for name in running_jobs(scene)[:2]:
             _batch(scene).delete_namespaced_job(
                 name, scene.namespace, propagation_policy=policy, _preload_content=False
             )
@@ -94,7 +97,7 @@ def _delete_pods(**options: Any) -> Callable[[Scene], None]:
 
 def _suspend_jobs(scene: Scene) -> None:
     """As Kueue does when it takes a workload's admission back, and gives it again."""
-    names = _running_jobs(scene)[:2]
+    names = running_jobs(scene)[:2]
     for suspend in (True, False):
         for name in names:
             body = {"spec": {"suspend": suspend}}
@@ -105,15 +108,15 @@ def _suspend_jobs(scene: Scene) -> None:
 HARMS: dict[str, tuple[str, Callable[[Scene], None]]] = {
     "deleted-background": (
         "two running Jobs are deleted by hand, twice",
-        _delete_jobs("Background"),
+        delete_jobs("Background"),
     ),
     "deleted-foreground": (
         "the same in the foreground",
-        _delete_jobs("Foreground"),
+        delete_jobs("Foreground"),
     ),
     "deleted-orphan": (
         "the same, and their pods go on alone",
-        _delete_jobs("Orphan"),
+        delete_jobs("Orphan"),
     ),
     "pod-deleted": ("three running pods are deleted by hand, twice", _delete_pods()),
     "pod-forced": (
@@ -129,10 +132,10 @@ def _ttl(scene: Scene) -> Expectation:
     scene.start()
     scene.wait_trained(5)
     kill_all(scene.operator)
-    for name in _running_jobs(scene):
+    for name in running_jobs(scene):
         body = {"spec": {"ttlSecondsAfterFinished": 0}}
         _batch(scene).patch_namespaced_job(name, scene.namespace, body)
-    _wait_down(scene, lambda: not _running_jobs(scene))
+    _wait_down(scene, lambda: not running_jobs(scene))
     scene.operator.start()
     scene.finish(120)
     return Expectation()
@@ -166,7 +169,7 @@ def _node_lost(scene: Scene) -> Expectation:
     assert scene.player is not None
     lost, log = scene.player, scene.player.trainings(scene.namespace)
     lost.end()
-    stranded = len(_running_jobs(scene))
+    stranded = len(running_jobs(scene))
     scene.rest(EVICTED_SECONDS)
     scene.player = _Successor(scene.stage, scene.namespace, log.lines)
     _core(scene).delete_node(lost.node)

@@ -196,6 +196,7 @@ ORDINARY = {
     "NotYetKnown",
     "PreparingData",
     "Training",
+    "Searching",
     "Fitting",
     "Provisional",
     "NoResults",

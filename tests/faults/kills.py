@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tests.faults.rows import Row
-from tests.faults.scene import WIDE_GRID, WIDE_PARALLELISM, Failed, Scene
+from tests.faults.scene import SEARCHED, WIDE, Failed, Json, Scene
 from tests.faults.servers import Server, kill_all, new_operator, new_server
 from tests.faults.stage import BUCKET, Stage
 from tests.faults.verdict import Expectation, Reference, Verdict, judge
@@ -19,7 +20,6 @@ from tests.faults.writes import Writes
 from tests.support.operator_process import OperatorProcess, User, apply_account
 
 BATCH = 10
-WIDE = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
 HOLD_SECONDS = 150
 LIFE_SECONDS = 90
 BATCH_SETTINGS = {
@@ -30,9 +30,23 @@ BATCH_SETTINGS = {
 }
 
 
-def kill_name(number: int) -> str:
-    """The row of a kill after so many writes."""
-    return f"kill/after-{number:03}"
+@dataclass(frozen=True)
+class Killed:
+    """The sweep that is killed after each of its writes."""
+
+    rows: str
+    """What the rows' names begin with."""
+    reference: str
+    """Name of the undisturbed sweep."""
+    spec: Json
+
+    def row(self, number: int) -> str:
+        """The row of a kill after so many writes."""
+        return f"{self.rows}-{number:03}"
+
+
+EXHAUSTIVE = Killed("kill/after", "kills", WIDE)
+SEARCH = Killed("search/kill-after", "searches", SEARCHED)
 
 
 def was_killed(verdict: Verdict) -> bool:
@@ -40,7 +54,9 @@ def was_killed(verdict: Verdict) -> bool:
     return any(note.startswith("after ") for note in verdict.notes)
 
 
-def play_kills(stage: Stage, numbers: Sequence[int], reference: Reference) -> list[Verdict]:
+def play_kills(
+    stage: Stage, numbers: Sequence[int], reference: Reference, killed: Killed = EXHAUSTIVE
+) -> list[Verdict]:
     """One batch: a sweep for each number of writes."""
     began = time.monotonic()
     namespaces = [stage.new_namespace(f"kill {number}") for number in numbers]
@@ -51,7 +67,7 @@ def play_kills(stage: Stage, numbers: Sequence[int], reference: Reference) -> li
     folder = stage.directory / "operators" / f"kills-{numbers[0]}-{namespaces[0]}"
     operator = new_operator(stage, server, namespaces, folder, BATCH_SETTINGS)
     scenes = [
-        _scene(stage, number, namespace, server, operator)
+        _scene(stage, killed.row(number), namespace, server, operator, killed.spec)
         for number, namespace in zip(numbers, namespaces, strict=True)
     ]
     try:
@@ -67,11 +83,11 @@ def play_kills(stage: Stage, numbers: Sequence[int], reference: Reference) -> li
 
 
 def _scene(
-    stage: Stage, number: int, namespace: str, server: Server, operator: OperatorProcess
+    stage: Stage, name: str, namespace: str, server: Server, operator: OperatorProcess, spec: Json
 ) -> Scene:
     user = User(stage.api_client, namespace)
     uri = f"s3://{BUCKET}/{namespace}"
-    return Scene(stage, kill_name(number), server, operator, user, uri, spec=WIDE)
+    return Scene(stage, name, server, operator, user, uri, spec=dict(spec))
 
 
 def _kill(scenes: Sequence[Scene], writes: Writes, limits: dict[str, int]) -> None:

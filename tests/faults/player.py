@@ -55,6 +55,8 @@ class Ending:
     what: str
     code: int = 0
     message: str = ""
+    trained: tuple[int, int] | None = None
+    """Tokens from which and until which it trained a point."""
 
 
 @dataclass
@@ -99,7 +101,8 @@ def perform(task: Json, environment: dict[str, str]) -> Ending:
     if value < shares.get("failed", 0):
         return Ending("failed", CRASHED, json.dumps({"code": "Planted", "message": "as planted"}))
     diverged = value >= 1 - shares.get("diverged", 0)
-    return Ending("end" if planted_trainer.finish(task, diverged=diverged) else "skip")
+    trained = planted_trainer.finish(task, diverged=diverged)
+    return Ending("skip") if trained is None else Ending("end", trained=trained)
 
 
 def attempt(task: Json, environment: dict[str, str]) -> Ending:
@@ -228,7 +231,7 @@ class Player:
         else:
             loop = asyncio.get_running_loop()
             ending = await loop.run_in_executor(self._writers, attempt, task, pod.environment)
-        self._note(ending.what, pod, task)
+        self._note(ending.what, pod, task, ending.trained)
         await self._report_end(pod, started, ending)
         if not pod.bound:
             return
@@ -280,10 +283,14 @@ class Player:
     def _path(self, pod: Pod) -> str:
         return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
-    def _note(self, what: str, pod: Pod, task: Json) -> None:
+    def _note(
+        self, what: str, pod: Pod, task: Json, trained: tuple[int, int] | None = None
+    ) -> None:
         key = planted_trainer.point_key(task["point"]) if task["kind"] == "train" else ""
         attempt = task.get("claimant", {}).get("attempt", 0)
         line = {"what": what, "namespace": pod.namespace, "key": key, "attempt": attempt}
+        if trained is not None:
+            line["from"], line["until"] = trained
         self._log.write(json.dumps({**line, "at": time.time()}) + "\n")
         self._log.flush()
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from kubernetes import client
 
-from tests.faults.kills import WIDE
 from tests.faults.rows import Row
-from tests.faults.scene import Scene
+from tests.faults.scene import WIDE, Scene
 from tests.faults.verdict import Expectation
 
 PREEMPTIONS = 100
@@ -54,4 +53,5 @@ def preemption_row(count: int = PREEMPTIONS) -> Row:
         f"{count} running pods of 30 points are evicted: nothing is charged",
         lambda scene: preempted(scene, count),
         options={"spec": WIDE},
+        reference="kills",
     )

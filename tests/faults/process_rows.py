@@ -26,6 +26,7 @@ NO_FAKETIME = "" if FAKETIME.exists() else f"{FAKETIME} is not there: apt instal
 NO_ROOT = "" if os.geteuid() == 0 else "mounting a small file system needs root"
 DISK = "1m"
 FULL_SECONDS = 15.0
+UNELECTED = {"ISOLOSS_LEADER_ELECTION": "false"}
 FROZEN_LEASE = {
     "ISOLOSS_LEASE_SECONDS": "12",
     "ISOLOSS_RENEW_DEADLINE_SECONDS": "8",
@@ -35,13 +36,12 @@ FROZEN_LEASE = {
 
 def process_rows() -> list[Row]:
     """All rows about the operator's own process and what it finds on its disk."""
-    unelected = {"ISOLOSS_LEADER_ELECTION": "false"}
     return [
         Row(
             "two/writing",
             "two operators without leader election write at the same time",
-            _two_writing,
-            environment=unelected,
+            two_writing,
+            environment=UNELECTED,
         ),
         Row(
             "two/frozen",
@@ -58,7 +58,7 @@ def process_rows() -> list[Row]:
             )
             for name, sign in (("ahead", "+"), ("behind", "-"))
         ),
-        *(Row(f"version/{name}", words, play) for name, (words, play) in VERSIONS.items()),
+        *(Row(f"version/{name}", words, play) for name, (words, play) in version_plays().items()),
         Row("disk/full", "the disk of a file store is full for a while", _disk_full, skip=NO_ROOT),
     ]
 
@@ -75,7 +75,8 @@ def _second(scene: Scene, **environment: str) -> Any:
     return operator
 
 
-def _two_writing(scene: Scene) -> Expectation:
+def two_writing(scene: Scene) -> Expectation:
+    """A second operator leads as well."""
     scene.seconds = 0.5
     _second(scene, ISOLOSS_LEADER_ELECTION="false").start()
     scene.start()
@@ -148,20 +149,20 @@ def _file_store(scene: Scene) -> dict[str, str]:
 # ------------------------------------------------------------------------------------ versions
 
 
-def _while_down(change: Callable[[Scene], None], speaks: bool = False) -> Play:
-    """Kill the operator in the middle of a sweep, change files, and start it again."""
+def while_down(change: Callable[[Scene], None], trained: int) -> Play:
+    """Kill the operator once so many points were trained, change files, and start it again."""
 
     def play(scene: Scene) -> Expectation:
         scene.seconds = 1.0
         scene.start()
-        scene.wait_trained(6)
+        scene.wait_trained(trained)
         kill_all(scene.operator)
         if not wait_for(lambda: _is_quiet(scene), 60):
             raise Failed("pods did not end while the operator was down")
         change(scene)
         scene.operator.start()
         scene.finish(120)
-        return Expectation(speaks=speaks)
+        return Expectation()
 
     return play
 
@@ -224,11 +225,11 @@ def _older_ledger(scene: Scene) -> None:
     former.write_text(json.dumps(document))
 
 
-def _next_major_ledger(scene: Scene) -> Expectation:
+def _next_major_ledger(scene: Scene, trained: int) -> Expectation:
     """An operator that was rolled back must leave the ledger alone and say why it waits."""
     scene.seconds = 1.0
     scene.start()
-    scene.wait_trained(6)
+    scene.wait_trained(trained)
     kill_all(scene.operator)
     wait_for(lambda: _is_quiet(scene), 60)
     path = scene.ledger_head()
@@ -268,31 +269,37 @@ def _garbage(scene: Scene) -> None:
     replace_object(path, b"{ this was a ledger")
 
 
-VERSIONS: dict[str, tuple[str, Play]] = {
-    "result-newer": (
-        "results with a field that this version does not know",
-        _while_down(_newer_results),
-    ),
-    "result-older": ("results without optional fields", _while_down(_older_results)),
-    "ledger-newer-minor": (
-        "a ledger with a field that this version does not know",
-        _while_down(_newer_ledger),
-    ),
-    "ledger-newer-major": (
-        "a ledger of a later major version, for some seconds",
-        _next_major_ledger,
-    ),
-    "ledger-older": ("a ledger in the first format", _while_down(_older_ledger)),
-    "ledger-garbage": ("a ledger that is not JSON", _while_down(_garbage)),
-    "laws-newer": (
-        "laws of a later version",
-        _other_laws(lambda laws: {**laws, "version": 99}),
-    ),
-    "laws-older": (
-        "laws of an earlier version",
-        _other_laws(lambda laws: {**laws, "version": 1}),
-    ),
-}
+def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
+    """What happens to files of other versions, and how, once so many points were trained."""
+
+    def down(change: Callable[[Scene], None]) -> Play:
+        return while_down(change, trained)
+
+    return {
+        "result-newer": (
+            "results with a field that this version does not know",
+            down(_newer_results),
+        ),
+        "result-older": ("results without optional fields", down(_older_results)),
+        "ledger-newer-minor": (
+            "a ledger with a field that this version does not know",
+            down(_newer_ledger),
+        ),
+        "ledger-newer-major": (
+            "a ledger of a later major version, for some seconds",
+            lambda scene: _next_major_ledger(scene, trained),
+        ),
+        "ledger-older": ("a ledger in the first format", down(_older_ledger)),
+        "ledger-garbage": ("a ledger that is not JSON", down(_garbage)),
+        "laws-newer": (
+            "laws of a later version",
+            _other_laws(lambda laws: {**laws, "version": 99}),
+        ),
+        "laws-older": (
+            "laws of an earlier version",
+            _other_laws(lambda laws: {**laws, "version": 1}),
+        ),
+    }
 
 
 # ------------------------------------------------------------------------------------- the disk

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.scene import Failed, Scene, new_scene
+from tests.faults.scene import SEARCHED, WIDE, Failed, Scene, new_scene
 from tests.faults.stage import Stage
 from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
 from tests.faults.writes import Writes
 
+REFERENCES: Mapping[str, Mapping[str, Any]] = {"rows": {}, "kills": WIDE, "searches": SEARCHED}
+"""The specs of the undisturbed sweeps."""
 Play = Callable[[Scene], Expectation | None]
 """Starts the operator, does harm, and returns once the sweep has finished. Raises Failed."""
 
@@ -31,11 +33,8 @@ class Row:
     """Of the scene."""
     skip: str = ""
     """Why it cannot be played here."""
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether its sweep is the one of the kills, and so is its reference."""
-        return "spec" in self.options
+    reference: str = "rows"
+    """Name of the undisturbed sweep that it is compared with: one of REFERENCES."""
 
     @property
     def group(self) -> str:

@@ -37,6 +37,13 @@ POINTS = 12
 WIDE_PARALLELISM = 6
 WIDE_GRID = {**GRID, "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"]}
 """30 points, whose laws can be fitted."""
+WIDE: Json = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
+SEARCHED: Json = {
+    "proxies": [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}],
+    "grid": {"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
+    "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}},
+}
+"""Six points whose optimum lies beyond the edge: the search prunes three of them, adds two and resumes three."""
 
 
 RUN_ENDED = threading.Event()

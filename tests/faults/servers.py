@@ -109,7 +109,7 @@ def kill_all(operator: OperatorProcess) -> None:
     Its lease goes, too: that a lease expires is a row of its own, and need not be waited for in all.
     """
     assert operator.process is not None
-    family = [operator.process.pid, *_descendants(operator.process.pid)]
+    family = [operator.process.pid, *descendants(operator.process.pid)]
     for pid in family:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -123,15 +123,16 @@ def hasten_fits(operator: OperatorProcess) -> None:
     """Let what the operator started run like itself: a fit gives way to all others, and on a machine
     that is busy with something else it would hardly run at all."""
     if operator.process is not None:
-        for pid in _descendants(operator.process.pid):
+        for pid in descendants(operator.process.pid):
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Every process that a process started, and those that these started."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
-                found += [int(child), *_descendants(int(child))]
+                found += [int(child), *descendants(int(child))]
     return found

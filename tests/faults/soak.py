@@ -192,9 +192,8 @@ def check_meanwhile(round: Round) -> None:
     most = scene.stage.journal.most_at_once(scene.namespace)
     if most > round.most_allowed:
         raise Failed(f"{most} points at work at once, {round.most_allowed} allowed")
-    twice = {key: n for key, n in scene.trainings.counted("end").items() if n > 1}
-    if twice:
-        raise Failed(f"trained twice: {twice}")
+    if repeated := scene.trainings.repeated():
+        raise Failed(f"{repeated} points trained twice")
 
 
 def check_end(round: Round) -> None:

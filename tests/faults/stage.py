@@ -42,6 +42,16 @@ class Trainings:
         """How often each point was begun (start), trained to its end (end) or found done (skip)."""
         return Counter(line["key"] for line in self.lines if line["what"] == what and line["key"])
 
+    def repeated(self) -> int:
+        """How many trainings did tokens again that an earlier one of their point had behind it."""
+        reached: Counter[str] = Counter()
+        found = 0
+        for line in self.lines:
+            if line["what"] == "end" and line["key"]:
+                found += line["from"] < reached[line["key"]]
+                reached[line["key"]] = max(reached[line["key"]], line["until"])
+        return found
+
 
 class Player:
     """The player's process for the namespaces with a prefix."""

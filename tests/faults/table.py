@@ -13,10 +13,13 @@ from typing import Any
 from tests.faults.rows import Row
 from tests.faults.verdict import Reference, Verdict
 
+KILL = re.compile(r"after-\d+$")
+"""How the name of a kill after so many writes ends."""
 TABLE = Path("docs/reference/faults.md")
 Json = dict[str, Any]
 GROUPS = {
     "kill": "The operator is killed",
+    "search": "A sequential search",
     "api": "The API server",
     "store": "The store",
     "job": "Jobs and pods",
@@ -33,10 +36,11 @@ Written by `make faults`, which plays each row against a real API server with it
 server: the operator is its real process, with the chart's rights, behind two proxies that count its calls and
 make them fail; a player ends its pods with real records in the store. Each row has a sweep of {points} points of
 its own, `parallelism: 4`, which an undisturbed operator ends with {writes} writes; the kills after the N-th write
-have one of {wide_points} points, `parallelism: 6`, and {wide_writes} writes. Sweeps of several kills share an operator:
+have one of {wide_points} points, `parallelism: 6`, and {wide_writes} writes; those of a sequential search have one of six
+points whose optimum lies beyond the grid, and {searched_writes} writes. Sweeps of several kills share an operator:
 the proxies hold what each would write after its N-th, until all have got there and it is killed.
 
-A row holds if no point is lost, none is trained twice, there are never more at work than allowed, nothing is
+A row holds if no point is lost, no token is trained twice, there are never more at work than allowed, nothing is
 charged to a point that is not its fault, and ledger and laws end as those of an undisturbed run. *Seen* are the
 reasons that a person sees in the sweep's conditions and Warning events meanwhile, beside those of an undisturbed
 sweep.
@@ -123,11 +127,13 @@ def page(results: Results, rows: Sequence[Row]) -> str:
         f"{len(verdicts)} rows were played, in {results.seconds / 60:.0f} minutes: "
         f"{len(verdicts) - failed} held, {failed} failed."
     )
+    searched = results.references.get("searches", Reference({}, {}))
     text = HEAD.format(
         points=len(reference.points),
         writes=reference.writes,
         wide_points=len(killed.points),
         wide_writes=killed.writes,
+        searched_writes=searched.writes,
         summary=summary,
     )
     words = {row.name: row.does for row in rows}
@@ -142,7 +148,7 @@ def _section(title: str, group: str, results: Results, words: dict[str, str]) ->
     if not names:
         return ""
     text = f"\n## {title}\n\n| row | what happens | lost | again | most | holds | seen |\n|---|---|---|---|---|---|---|\n"
-    kills = sorted(name for name in names if name.startswith("kill/after-"))
+    kills = sorted(name for name in names if KILL.search(name))
     if kills:
         text += _kills_line([results.verdicts[name] for name in kills])
     order = {name: number for number, name in enumerate(words)}
@@ -162,8 +168,9 @@ def _kills_line(verdicts: list[Verdict]) -> str:
     """The kills that held, as one line: there are more than a hundred."""
     held = [verdict for verdict in verdicts if verdict.held]
     numbers = f"{len(held)} of {len(verdicts)}"
+    rows = KILL.sub("after-N", verdicts[0].row)
     return (
-        f"| `kill/after-N` | SIGKILL after the N-th write, for every N to {len(verdicts)} "
+        f"| `{rows}` | SIGKILL after the N-th write, for every N to {len(verdicts)} "
         f"| {sum(v.lost for v in verdicts)} | {sum(v.retrained for v in verdicts)} "
         f"| {max(v.most for v in verdicts)} | {numbers} | {_seen(verdicts)} |\n"
     )

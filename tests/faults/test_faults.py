@@ -8,10 +8,12 @@ import pytest
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
-from tests.faults.kills import WIDE, play_kills
+from tests.faults.kills import play_kills
 from tests.faults.matrix import all_rows
 from tests.faults.preemptions import preemption_row
 from tests.faults.rows import play_row, undisturbed
+from tests.faults.scene import SEARCHED, WIDE
+from tests.faults.search_rows import FIRST_ROUND
 from tests.faults.stage import Stage
 from tests.faults.verdict import Reference
 
@@ -32,6 +34,8 @@ ROWS = (
     "version/ledger-newer-minor",
 )
 PREEMPTIONS = 12
+FEWEST_DECISIONS = 10
+"""Records of steps and ledgers that follow them: the search takes at least five steps that decide something."""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,19 @@ def reference(stage: Stage) -> Reference:
 def wide_reference(stage: Stage) -> Reference:
     """The same for the sweeps of the kills."""
     return undisturbed(stage, **WIDE)
+
+
+def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(stage: Stage) -> None:
+    """Intents with their reasons and bounds, trajectories and laws are compared."""
+    (row,) = [row for row in all_rows() if row.name == "search/every-decision"]
+    reference = undisturbed(stage, **SEARCHED)
+    verdict = play_row(stage, row, reference)
+    assert verdict.problems == ()
+    decided = {point["intent"]["reason"] for point in reference.points.values()}
+    assert {"AboveLeader", "Leader", "NarrowsInterval"} <= decided
+    assert len(reference.points) > FIRST_ROUND, "some were added"
+    (note,) = verdict.notes
+    assert int(note.split()[0]) >= FEWEST_DECISIONS
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -18,6 +18,7 @@ from tests.faults.injection import Fault
 from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
 from tests.faults.proxy import Loop, Proxy, wait_for
 from tests.faults.rows import Row
+from tests.faults.stage import Trainings
 from tests.faults.table import Results, page
 from tests.faults.verdict import Verdict
 from tests.faults.writes import Writes
@@ -206,7 +207,31 @@ def test_writes_after_the_nth_are_held_and_dropped(proxy: Proxy, upstream: Upstr
     assert ask(proxy, "POST", JOBS)[0] == 200
 
 
+def test_writes_are_held_after_the_next_of_a_kind(upstream: Upstream, proxy: Proxy) -> None:
+    writes = Writes()
+    proxy.handler = writes
+    writes.stop_at("team", injection.of_key("/fit.json", "PUT"))
+    assert ask(proxy, "PUT", "/bucket/team/sweeps/x")[0] == 200
+    assert writes.have_stopped() == set()
+    assert ask(proxy, "PUT", "/bucket/team/sweeps/fit.json")[0] == 200
+    assert wait_for(lambda: writes.have_stopped() == {"team"}, 5)
+    assert ask(proxy, "PUT", "/bucket/team/sweeps/fit.json", seconds=0.5) is None
+    writes.drop_held()
+    assert ask(proxy, "PUT", "/bucket/team/sweeps/fit.json")[0] == 200, "a mark is for once"
+
+
 # ----------------------------------------------------------------------------- what is concluded
+
+
+def trained(key: str, begun: int, until: int) -> Json:
+    return {"what": "end", "key": key, "from": begun, "until": until}
+
+
+def test_a_point_that_goes_on_from_where_it_stopped_is_not_trained_twice() -> None:
+    stages = (trained("a", 0, 30), trained("b", 0, 30), trained("a", 30, 100))
+    assert Trainings(stages).repeated() == 0
+    assert Trainings((*stages, trained("a", 30, 100))).repeated() == 1
+    assert Trainings((*stages, trained("b", 0, 100))).repeated() == 1
 
 
 def entry(version: int, kind: str, uid: str, job: str, holds: bool) -> Entry:

@@ -34,7 +34,7 @@ class Verdict:
     lost: int = 0
     """Points that are not in the final ledger as in the reference."""
     retrained: int = 0
-    """Trainings beyond the first of a point, without those that the fault itself made necessary."""
+    """Trainings that did tokens of a point again, without those that the fault itself made necessary."""
     most: int = 0
     """Most points at work at once."""
     converged: bool = True
@@ -70,16 +70,19 @@ class Expectation:
     """Whether a condition must have told of trouble meanwhile."""
     compares: bool = True
     """Whether ledger and laws are to be those of the reference."""
+    redecided: bool = False
+    """Whether intents may differ: a search whose ledger is lost decides again, by all that was trained since."""
 
 
 def point_facts(record: Any) -> Json:
-    """What must not depend on the way: outcome, length and bytes of the trajectory."""
+    """What must not depend on the way: outcome, length and bytes of the trajectory, and what is wanted."""
     return {
         "state": str(record.state),
         "tokens": record.tokens,
         "loss": record.loss,
         "averaged_loss": record.averaged_loss,
         "trajectory": record.trajectory_sha256,
+        "intent": asdict(record.intent),
     }
 
 
@@ -95,9 +98,8 @@ def judge(
     """The verdict on a scene that was played; `failure` says why it did not get to its end."""
     time.sleep(SETTLE_SECONDS)
     problems = [failure] if failure else []
-    lost = _lost(scene, reference, problems) if expected.compares else 0
-    repeated = sum(count - 1 for count in scene.trainings.counted("end").values())
-    retrained = max(0, repeated - expected.retrained)
+    lost = _lost(scene, reference, expected, problems) if expected.compares else 0
+    retrained = max(0, scene.trainings.repeated() - expected.retrained)
     if lost:
         problems.append(f"{lost} points lost")
     if retrained:
@@ -135,16 +137,18 @@ def _restarts(scene: Scene) -> list[str]:
     return [f"the operator ended {scene.restarts} times by itself"] if scene.restarts else []
 
 
-def _lost(scene: Scene, reference: Reference, problems: list[str]) -> int:
+def _lost(scene: Scene, reference: Reference, expected: Expectation, problems: list[str]) -> int:
     try:
         records = scene.ledger_points()
     except Exception as error:  # noqa: BLE001 (whatever is wrong with the ledger is the finding)
         problems.append(f"the ledger cannot be read: {error}"[:300])
         return len(reference.points)
-    facts = {key: point_facts(record) for key, record in records.items()}
+    ignored = {"intent": None} if expected.redecided else {}
+    facts = {key: {**point_facts(record), **ignored} for key, record in records.items()}
     if not problems and scene.laws() != reference.laws:
         problems.append("the laws differ from those of the undisturbed run")
-    return sum(facts.get(key) != wanted for key, wanted in reference.points.items())
+    wanted = {key: {**fact, **ignored} for key, fact in reference.points.items()}
+    return sum(facts.get(key) != fact for key, fact in wanted.items())
 
 
 def _charges(scene: Scene, expected: Expectation) -> list[str]:

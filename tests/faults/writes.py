@@ -1,4 +1,5 @@
-"""Counts the writes of each sweep, API server and store together, and stops them after the n-th.
+"""Counts the writes of each sweep, API server and store together, and stops them after the n-th, or after
+the next of a kind.
 
 What a killed operator would not have written is held: the call never reaches the server. So several
 sweeps of one operator can each be stopped after a write of their own before one SIGKILL ends it.
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from tests.faults.injection import is_lease
+from tests.faults.injection import Matches, is_lease
 from tests.faults.proxy import Call, Forward
 
 NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
@@ -32,13 +33,18 @@ class Writes:
         self.made: defaultdict[str, list[str]] = defaultdict(list)
         """What each sweep's operator wrote, in the order of arrival."""
         self._lock = threading.Lock()
-        self._limits: Mapping[str, int] = {}
+        self._limits: dict[str, int] = {}
+        self._marks: dict[str, Matches] = {}
         self._ended: defaultdict[str, int] = defaultdict(int)
         self._release: list[asyncio.Event] = [asyncio.Event()]
 
     def stop_after(self, limits: Mapping[str, int]) -> None:
         """Let each sweep make so many writes from its start, and hold what follows."""
         self._limits = dict(limits)
+
+    def stop_at(self, name: str, matches: Matches) -> None:
+        """Let a sweep write until it has made the next write that matches, and hold what follows."""
+        self._marks[name] = matches
 
     def have_stopped(self) -> set[str]:
         """The sweeps whose last allowed write is done."""
@@ -50,7 +56,7 @@ class Writes:
 
     def drop_held(self) -> None:
         """Forget the held calls: their sender has been killed. No limit holds from now on."""
-        self._limits = {}
+        self._limits, self._marks = {}, {}
         release, self._release[0] = self._release[0], asyncio.Event()
         release.set()
 
@@ -60,7 +66,11 @@ class Writes:
             return await forward(call)
         with self._lock:
             self.made[name].append(f"{call.method} {_short(call)}")
-            number, limit = len(self.made[name]), self._limits.get(name)
+            number = len(self.made[name])
+            mark = self._marks.get(name)
+            if mark is not None and name not in self._limits and mark(call):
+                self._limits[name] = number
+            limit = self._limits.get(name)
         if limit is not None and number > limit:
             await self._release[0].wait()
             return call.reset()

@@ -12,12 +12,12 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_contract.ledger import Intent, IntentAction, Ledger, PointState
+from isoloss_contract.ledger import Intent, IntentAction, Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
 from tests.isoloss_operator.conftest import Place, sweep
 from tests.support.cluster import wait_until
-from tests.support.operator_process import OperatorProcess, User
+from tests.support.operator_process import OperatorProcess, User, conditions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -25,12 +25,22 @@ GRID = {
     "batchSizes": [4, 12, 36, 108],
     "learningRates": ["6e-4", "1.8e-3", "5.4e-3", "1.6e-2"],
 }
+LOW_GRID: dict[str, Any] = {
+    "batchSizes": [4, 12, 36],
+    "learningRates": ["6e-4", "1.2e-3", "2.4e-3"],
+}
+"""The planted optimum of the smaller size, 4.2e-3 and 15 sequences, is beyond its edge."""
+ONE_SIZE = [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}]
+
+
+def extending(most: int) -> dict[str, Any]:
+    """A search that may add so many points."""
+    return {"strategy": "Sequential", "extendGrid": {"maxPoints": most}}
 
 
 def searched(place: Place, **spec: Any) -> dict[str, Any]:
     """Two sizes of 16 points each; the planted optimum is inside both grids."""
-    search = {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}}
-    return sweep(place, **{"grid": GRID, "search": search, "parallelism": 12, **spec})
+    return sweep(place, **{"grid": GRID, "search": extending(4), "parallelism": 12, **spec})
 
 
 def finished(operator: OperatorProcess, user: User) -> dict[str, Any]:
@@ -69,6 +79,60 @@ def trained_twice(place: Place) -> list[str]:
 def wants(ledger: Ledger) -> dict[str, tuple[Intent, str]]:
     """What is wanted of each point, and what it has."""
     return {r.name: (r.intent, r.trajectory_sha256) for r in ledger.points}
+
+
+def points_of(ledger: Ledger, reason: str) -> list[PointRecord]:
+    """Those that were added for a reason."""
+    added = {
+        (a.proxy, a.batch_size, a.learning_rate) for a in ledger.additions if a.reason == reason
+    }
+    return [r for r in ledger.points if (r.proxy, r.batch_size, r.learning_rate) in added]
+
+
+def test_a_search_extends_a_grid_whose_optimum_is_beyond_its_edge(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(searched(place, grid=LOW_GRID, search=extending(4)))
+    ended = finished(operator, user)
+    ledger, search = place.ledger(ended), ended["status"]["search"]
+    added = points_of(ledger, "BeyondEdge")
+    assert 0 < len(added) == len(ledger.additions) == search["added"] <= 4
+    assert any(r.learning_rate > float(LOW_GRID["learningRates"][-1]) for r in added)
+    assert all(r.state is PointState.SUCCEEDED and r.tokens for r in added)
+    assert conditions(ended)["FitReady"]["status"] == "True", "the optimum is inside now"
+    assert not trained_twice(place)
+
+
+def test_a_search_adds_no_more_points_than_it_may(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    user.apply_sweep(searched(place, grid=LOW_GRID, search=extending(1), proxies=ONE_SIZE))
+    ended = finished(operator, user)
+    assert ended["status"]["search"]["added"] == 1
+    assert len(place.ledger(ended).additions) == 1
+    assert ended["status"]["search"]["ended"]
+
+
+def test_a_budget_ends_a_search_which_says_so_and_never_spends_more(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    budget = "6.5e13"
+    operator.start()
+    user.apply_sweep(searched(place, budget={"flops": budget}))
+    ended = finished(operator, user)
+    status, ledger = ended["status"], place.ledger(ended)
+    assert status["search"]["ended"] == "BudgetExhausted"
+    assert conditions(ended)["Progressing"]["reason"] == "Finished"
+    assert "spec.budget" in conditions(ended)["Progressing"]["message"]
+    assert 0.5 * float(budget) < flops(ledger, place) <= float(budget)
+    assert float(status["spentFlops"]) == pytest.approx(flops(ledger, place), rel=1e-6)
+
+    user.apply_sweep(searched(place))
+    ended = finished(operator, user)
+    assert ended["status"]["search"]["ended"] == "PrecisionReached", "without a budget it goes on"
+    assert not trained_twice(place)
 
 
 def test_a_search_spends_less_and_killed_at_random_moments_it_decides_the_same(

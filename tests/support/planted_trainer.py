@@ -291,24 +291,27 @@ def save_checkpoint(store: Store, folder: str, tokens: int) -> None:
     store.put(f"{folder}/checkpoints/latest.json", json.dumps({"tokens": tokens}).encode())
 
 
-def finish(task: Json, *, diverged: bool = False) -> bool:
-    """Write a train task's result at once, without training; False where it is there already."""
+def finish(task: Json, *, diverged: bool = False) -> tuple[int, int] | None:
+    """Write a train task's result at once, without training; None where it is there already.
+
+    Else the tokens from which a trainer would have gone on, and those of the result.
+    """
     point, store = task["point"], Store(task["store_uri"])
     key = point_key(point)
     wanted = tokens_of_whole_steps(task)
-    found = store.get(f"points/{key}/result.json")
-    if found is not None and _reaches(found, wanted):
-        return False
+    behind = _reached(store.get(f"points/{key}/result.json"))
+    if behind >= wanted:
+        return None
     write_result(store, f"points/{key}", key, task, wanted, diverged=diverged)
-    return True
+    return behind, wanted
 
 
-def _reaches(result: bytes, wanted: int) -> bool:
-    """Whether a stored result can be read and went as far as wanted."""
+def _reached(result: bytes | None) -> int:
+    """Tokens of a stored result; 0 where there is none that can be read."""
     try:
-        return bool(json.loads(result)["wanted_tokens"] >= wanted)
+        return int(json.loads(result or b"{}")["wanted_tokens"])
     except (ValueError, KeyError, TypeError):
-        return False
+        return 0
 
 
 def tokens_of_whole_steps(task: Json) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from isoloss import formatting
 from isoloss.progress.point_facts import PointFacts
 from isoloss.progress.words import bound_in_words, reason_in_words
-from isoloss_contract.ledger import AddedPoint, IntentAction, PointState
+from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, IntentAction, PointState
 from isoloss_contract.records import WARMUP_MULTIPLE
 
 Row = tuple[str, str]
@@ -130,6 +130,8 @@ def _wanted(facts: PointFacts) -> str:
     whole = formatting.count(record.wanted_tokens)
     if intent.action is IntentAction.PRUNE:
         text = f"pruned after {formatting.count(record.trained_for)} of {whole} tokens"
+    elif intent.reason == NOT_CHOSEN:
+        text = f"nothing yet of {whole} tokens in all"
     elif intent.action is IntentAction.PAUSE:
         text = f"paused, of {whole} tokens in all"
     elif 0 < intent.tokens < record.wanted_tokens:

@@ -19,6 +19,10 @@ MAX_ROWS = 200
 COLUMNS = 3
 RING = 15.0
 """Diameter in points of the ring that stands for all tokens; a disk inside it covers the trained share."""
+MARK = 0.6 * RING
+"""A cross of this width stays within the ring, clear of the number below it."""
+STAR = 0.45 * RING
+"""Fits on the disk of a point with 30 % of its tokens."""
 
 
 def search_map(state: SweepState) -> Figure:
@@ -110,7 +114,7 @@ def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> No
         markersize=ring,
         markerfacecolor="white",
         markeredgecolor=INK if point.tokens else SOFT,
-        markeredgewidth=1.8 if is_best else 0.7,
+        markeredgewidth=0.7,
         zorder=2,
     )
     if point.tokens:
@@ -126,17 +130,27 @@ def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> No
         axes.plot(
             *place,
             marker=mark,
-            markersize=ring,
+            markersize=MARK,
             markeredgecolor=INK,
             markeredgewidth=1.3,
             zorder=4,
+        )
+    if is_best:
+        # White on the disk: a thicker ring is not seen around a disk that fills it.
+        axes.plot(
+            *place,
+            marker="*",
+            markersize=STAR,
+            markerfacecolor="white",
+            markeredgewidth=0,
+            zorder=5,
         )
     bound = point.record.intent.bound
     if point.stage is Stage.PRUNED and bound is not None:
         axes.annotate(
             f"+{formatting.number(bound, 2)}",
             (place[0][0], place[1][0]),
-            xytext=(0, -RING / 2 - 1),
+            xytext=(0, -RING / 2 - 1.5),
             textcoords="offset points",
             ha="center",
             va="top",
@@ -157,6 +171,6 @@ def _legend(figure: Figure) -> None:
         key("pruned, bound in nats", marker="x", markersize=8, markeredgewidth=1.3),
         key("diverged", marker="+", markersize=9, markeredgewidth=1.3),
         key("added to the grid", marker="s", **ring),
-        key("lowest loss", marker="o", **ring, markeredgewidth=1.8),
+        key("lowest loss", marker="*", **ring, markeredgewidth=0.7),
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=4)

@@ -142,7 +142,11 @@ def _with_points(view: PointsView) -> SweepPlan:
         fit_is_final=view.final_laws is not None,
         warnings=warnings_of(view),
         spending=view.spending,
-        search=search_status(spec, ledger, view.points.values(), step) if spec.searches else None,
+        search=(
+            search_status(spec, ledger, view.points.values(), view.search_ended)
+            if spec.searches
+            else None
+        ),
     )
     status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
     return SweepPlan(
@@ -330,8 +334,8 @@ def _budget_exhausted(view: PointsView) -> Finding | None:
 def _finished(view: PointsView) -> Finding | None:
     if not view.is_over:
         return None
-    if view.step is not None:
-        return Finding.false(Reason.FINISHED, ended_in_words(view.step))
+    if view.search_ended:
+        return Finding.false(Reason.FINISHED, ended_in_words(view.search_ended))
     return Finding.false(Reason.FINISHED, "Every point has its outcome.")
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from isoloss.laws import Laws
+from isoloss.progress.words import BUDGET_SPENT
 from isoloss_contract.ledger import (
     DONE,
     FAILED_FOR_GOOD,
@@ -323,6 +324,17 @@ class PointsView:
         """What that step decided; None before it is known, and where none is due."""
         fit = self.observed.fit
         return fit.step if fit is not None and self.search and self.is_fitted(final=True) else None
+
+    @property
+    def search_ended(self) -> str:
+        """Why the search is over, one of isoloss.search.StopReason; empty: it goes on, or there is none."""
+        if not self.spec.searches or not self.is_quiet:
+            return ""
+        if (
+            self.search is None
+        ):  # no step is due, as the budget has no room for what is chosen already
+            return BUDGET_SPENT
+        return self.step.ended if self.step is not None else ""
 
     @property
     def is_over(self) -> bool:

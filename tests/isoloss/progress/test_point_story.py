@@ -53,7 +53,9 @@ def test_a_pruned_point_tells_when_why_and_by_how_much() -> None:
 
 def test_a_point_that_the_search_has_not_chosen_says_so_and_is_not_fitted() -> None:
     waiting = record(1, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
-    assert "the search has not asked for it" in told(facts(waiting))["wanted"]
+    assert told(facts(waiting))["wanted"] == (
+        "nothing yet of 1M tokens in all; NotChosenYet: the search has not asked for it"
+    )
     assert told(facts(waiting))["in the fit"].startswith("not used: NotChosenYet")
 
 

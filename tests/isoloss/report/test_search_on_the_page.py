@@ -58,6 +58,16 @@ def test_the_map_has_a_panel_per_size_and_the_bound_at_its_point() -> None:
     assert [text.get_text() for text in panels[0].texts] == ["+0.05"]
 
 
+def test_the_lowest_loss_is_seen_on_a_disk_that_fills_its_ring() -> None:
+    """Point 1 is trained to its end and the best of its size: nothing about its ring could be seen."""
+    panel = search_map(searched()).axes[0]
+    (star,) = (line for line in panel.lines if line.get_marker() == "*")
+    assert [*star.get_xdata(), *star.get_ydata()] == [8.0, 1e-3]
+    below = [line for line in panel.lines if line.get_zorder() < star.get_zorder()]
+    disks = [line for line in below if [*line.get_ydata()] == [1e-3]]
+    assert max(line.get_markersize() for line in disks) > star.get_markersize()
+
+
 def test_a_report_has_the_section_where_there_is_a_search_alone(laws: Laws) -> None:
     runs = planted_runs()
     page = render_report(laws, runs, title="dense", search=searched())

@@ -97,6 +97,16 @@ def at_first_rung() -> ObservedSweep:
     return next_pass(replace(chosen, results=found))
 
 
+def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
+    """The world in which an attempt of the first point cost so much."""
+    assert isinstance(world.ledger, Ledger)
+    dear = tuple(
+        replace(r, unfinished_flops=flops) if r.key == FIRST.key else r
+        for r in world.ledger.points
+    )
+    return replace(world, ledger=world.ledger.replace(points=dear))
+
+
 def records(world: ObservedSweep) -> dict[str, PointRecord]:
     assert isinstance(world.ledger, Ledger)
     return {record.name: record for record in world.ledger.points}
@@ -239,17 +249,8 @@ def test_a_switch_to_sequential_stops_what_runs_and_keeps_what_is_done() -> None
 
 def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> None:
     chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)))
-    failed_dear = replace(chosen, status={})
-    record = records(failed_dear)[FIRST.name]
-    assert isinstance(failed_dear.ledger, Ledger)
-    dear = tuple(
-        replace(r, unfinished_flops=1e15) if r.key == record.key else r
-        for r in failed_dear.ledger.points
-    )
     small = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
-    spent = replace(
-        failed_dear, ledger=failed_dear.ledger.replace(points=dear), spec=parsed(small)
-    )
+    spent = replace(with_cost(replace(chosen, status={}), 1e15), spec=parsed(small))
     paused = next_pass(spent)
     assert records(paused)[SECOND.name].intent == Intent(
         IntentAction.PAUSE, RUNG, "BudgetExhausted"
@@ -259,6 +260,35 @@ def test_a_spent_budget_pauses_and_a_larger_one_goes_on_to_the_same_rung() -> No
     raised = replace(paused, spec=parsed(large), generation=2)
     plan = decide_sweep(raised)
     assert started(plan) == {FIRST.key: RUNG, SECOND.key: RUNG}
+
+
+def test_a_search_that_a_lowered_budget_ends_says_so_until_it_is_raised() -> None:
+    """Every chosen point came as far as it was to: nothing is unaffordable, and nothing more is chosen."""
+    lowered = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    dear = with_cost(at_first_rung(), 1e15)
+    world = next_pass(replace(dear, spec=parsed(lowered), generation=2))
+    plan = decide_sweep(world)
+    assert plan.status.search is not None
+    assert plan.status.search.ended == "BudgetExhausted"
+    assert condition(plan, "Progressing")[:2] == ("False", "BudgetExhausted")
+    again = decide_sweep(replace(world, spec=parsed(SPEC), generation=3))
+    assert again.status.search is not None
+    assert again.status.search.ended == ""
+    assert again.fit is not None
+    assert again.fit.search is not None
+
+
+def test_where_no_point_is_pending_a_spent_budget_is_still_named_as_the_end_of_the_search() -> (
+    None
+):
+    found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in POINTS}
+    chosen = next_pass(answered(begun(), *(decision(point) for point in POINTS)), fit=None)
+    dear = with_cost(next_pass(replace(chosen, results=found)), 1e15)
+    lowered = sweep_spec(**SEQUENTIAL, budget={"flops": "1e14"})
+    plan = decide_sweep(replace(dear, spec=parsed(lowered), generation=2))
+    status, _, message = condition(plan, "Progressing")
+    assert status == "False"
+    assert "no further point fits into spec.budget" in message
 
 
 def test_a_search_that_cannot_decide_says_so() -> None:
@@ -342,3 +372,76 @@ def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
     assert len(done) == len(world.ledger.points)
     again = {key for key, count in world.trained.items() if count > before.get(key, 0)}
     assert len(again) < len(done), "what had come to its end trains no more"
+
+
+# ------------------------------------------------------------------------ a plan that changes
+
+
+def small() -> SearchedWorld:
+    """Six points of one size, whose search takes about thirty passes: it prunes three and adds two."""
+    spec = searched_spec(
+        proxies=[{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}],
+        grid={"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
+        parallelism=4,
+    )
+    return SearchedWorld(random.Random(1), spec=spec, kills=0.0, trouble=0.0)
+
+
+def let_pass(world: SearchedWorld, passes: int, **changes: Any) -> None:
+    """So many passes, with changes of the spec meanwhile."""
+    spec = world.spec
+    world.spec = {**spec, **changes}
+    for _ in range(passes):
+        world.run_operator()
+        world.let_time_pass(400.0)
+    world.spec = spec
+
+
+def run_to_end(world: SearchedWorld) -> SearchedWorld:
+    for _ in range(PASSES):
+        plan = world.run_operator()
+        assert plan is not None
+        assert plan.status.search is not None
+        if plan.status.search.ended:
+            return world
+        world.let_time_pass(400.0)
+    raise AssertionError(f"not over after {PASSES} passes")
+
+
+@pytest.mark.parametrize("passes", [5, 17, 26])
+def test_a_search_whose_ledger_is_lost_trains_just_what_it_would_have(passes: int) -> None:
+    """It decides again from the results in the store: reasons and bounds may then differ."""
+    calm, world = run_to_end(small()), small()
+    let_pass(world, passes)
+    world.ledger, world.fit = None, None
+    run_to_end(world)
+    trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
+    assert trained == {name: sha256 for name, (_, sha256) in wants(calm).items()}
+
+
+@pytest.mark.parametrize("passes", [5, 17])
+def test_a_search_that_was_exhaustive_for_a_while_ends_and_exhaustive_trains_the_rest(
+    passes: int,
+) -> None:
+    """FakeWorld asserts that no token is trained twice and that parallelism holds."""
+    world = small()
+    let_pass(world, passes)
+    let_pass(world, 4, search={"strategy": "Exhaustive"})
+    run_to_end(world)
+    let_pass(world, 60, search={"strategy": "Exhaustive"})
+    assert world.ledger is not None
+    assert all(r.trained_for >= r.wanted_tokens for r in world.ledger.points)
+
+
+def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_is_taken_away() -> (
+    None
+):
+    calm, world = run_to_end(small()), small()
+    let_pass(world, 14)
+    spent = float(world.status["spentFlops"])
+    let_pass(world, 12, budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
+    assert world.status["search"]["ended"] == "BudgetExhausted"
+    assert not any(job.holds_a_slot for job in world.jobs.values())
+    run_to_end(world)
+    trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
+    assert trained == {name: sha256 for name, (_, sha256) in wants(calm).items()}

@@ -14,9 +14,9 @@ from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 
 
-def ended_in_words(step: SearchStep) -> str:
-    """Why the search is over."""
-    return f"The search is over ({step.ended}): {ENDINGS.get(step.ended, step.ended)}."
+def ended_in_words(ended: str) -> str:
+    """Why the search is over, by one of isoloss.search.StopReason."""
+    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
 
 
 def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[Event, ...]:
@@ -27,7 +27,7 @@ def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[E
     if step is None or (step.ended and step.ended == told):
         return ()
     if step.ended:
-        return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step)),)
+        return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step.ended)),)
     names = {(r.proxy, r.batch_size, r.learning_rate): r.name for r in ledger.points}
     parts = (
         _part([d for d in step.decisions if kind(d)], words, names)

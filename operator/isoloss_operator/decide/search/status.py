@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from isoloss_contract.ledger import IntentAction, Ledger, PointRecord, PointState
 from isoloss_operator.api import ScalingSweepSpec, SearchStatus
 from isoloss_operator.decide.law_status import precise
-from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.planning.points import PlannedPoint
 
 
@@ -15,9 +14,9 @@ def search_status(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Iterable[PlannedPoint],
-    step: SearchStep | None,
+    ended: str,
 ) -> SearchStatus:
-    """`points` are the planned ones, `step` the last decisions, where every point has come as far as it was to."""
+    """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
     records = ledger.points
     pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
     finished = [r for r in records if _is_finished(r)]
@@ -25,7 +24,7 @@ def search_status(
     grid = list(points)[: spec.points]
     in_grid = {point.key for point in grid}
     return SearchStatus(
-        ended=step.ended if step else "",
+        ended=ended,
         finished=len(finished),
         paused=sum(_is_paused(r) for r in records),
         pruned=len(pruned),

@@ -1,0 +1,281 @@
+"""A sequential search: each of its decisions killed, its step disturbed, its plan changed while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tests.faults.cluster_rows import delete_jobs, running_jobs
+from tests.faults.injection import Fault, of_key, replace_object
+from tests.faults.kills import LIFE_SECONDS, SEARCH
+from tests.faults.process_rows import UNELECTED, two_writing, version_plays, while_down
+from tests.faults.proxy import Call
+from tests.faults.rows import Play, Row
+from tests.faults.scene import SEARCHED, Failed, Scene
+from tests.faults.servers import descendants, kill_all
+from tests.faults.store_rows import FAULTS, WHILE_SECONDS
+from tests.faults.verdict import Expectation
+from tests.faults.writes import Writes
+from tests.support.operator_process import conditions
+
+TRAIN_SECONDS = 2.0
+FIRST_ROUND = len(SEARCHED["grid"]["batchSizes"]) * len(SEARCHED["grid"]["learningRates"])
+RESUMING = FIRST_ROUND + 1
+"""Runs after which points of the first round are continued: those of the grid, and the first added point."""
+RETRIED_SECONDS = 240
+"""A fit that could not run is tried again after a minute."""
+MOST_LIVES = 60
+EXHAUSTIVE_SECONDS = 6.0
+WITHOUT_INTENTS = ("ledger-older", "ledger-garbage")
+DECISIONS = re.compile(rb'"decisions": \[\s*\{')
+
+
+def search_rows() -> list[Row]:
+    """All rows about a search but the kills after the n-th write."""
+    plays: dict[str, tuple[str, Play]] = {
+        "every-decision": (
+            "SIGKILL after the record of each step, and after the ledger that follows it",
+            every_decision,
+        ),
+        "fit-dies": ("the process that decides a step dies", _fit_dies),
+        "job-deleted": (
+            "running Jobs of points that were paused and resumed are deleted by hand, twice",
+            _resumed_jobs_deleted,
+        ),
+        "suspended": (
+            "the sweep is suspended while resumed points train, and resumed",
+            _suspended,
+        ),
+        "to-exhaustive-and-back": (
+            "the strategy is changed to Exhaustive and back, and to Exhaustive once the search is over",
+            _to_exhaustive_and_back,
+        ),
+        "budget-lowered": (
+            "the budget is lowered below what is spent, and taken away later",
+            _budget_lowered,
+        ),
+        "intents-newer": (
+            "a ledger whose intents have a field that this version does not know",
+            while_down(_write_newer_intents, RESUMING),
+        ),
+    }
+    plays |= {
+        f"{name}-store": (
+            f"the store: {words}, for {WHILE_SECONDS:.0f} s from the record of the second step on",
+            _store_fails(name),
+        )
+        for name, (words, _) in FAULTS.items()
+    }
+    plays |= {
+        name: (words, _redecided(play) if name in WITHOUT_INTENTS else play)
+        for name, (words, play) in version_plays(trained=RESUMING).items()
+        if name.startswith("ledger-")
+    }
+    rows = [_row(name, words, play) for name, (words, play) in plays.items()]
+    both = "two operators without leader election decide and write at the same time"
+    return [*rows, _row("two-writing", both, two_writing, environment=UNELECTED)]
+
+
+def _row(name: str, words: str, play: Play, **more: Any) -> Row:
+    return Row(
+        f"search/{name}",
+        words,
+        play,
+        options={"spec": SEARCHED},
+        reference=SEARCH.reference,
+        **more,
+    )
+
+
+def _decides(call: Call) -> bool:
+    """Whether a call to the store writes the record of a step that has decisions."""
+    return of_key("/fit.json", "PUT")(call) and DECISIONS.search(call.body) is not None
+
+
+def every_decision(scene: Scene) -> Expectation:
+    """Kill the operator after each step's record, and its successor after the ledger that follows the step."""
+    writes = Writes()
+    scene.inject_writes(writes)
+    scene.apply()
+    writes_of_a_step = (_decides, of_key("/ledger/head.json", "PUT"))
+    for life, mark in zip(range(MOST_LIVES), itertools.cycle(writes_of_a_step), strict=False):
+        writes.stop_at(scene.namespace, mark)
+        scene.operator.start()
+        deadline = time.monotonic() + LIFE_SECONDS * scene.stage.patience
+        while not writes.have_stopped() and not scene.is_finished():
+            if time.monotonic() > deadline:
+                raise Failed(f"life {life + 1} neither decided nor finished; {scene.seen()}")
+            scene.rest(0.05)
+        if scene.is_finished():
+            scene.notes.append(f"{life} kills")
+            return Expectation()
+        kill_all(scene.operator)
+        writes.forget_from(scene.namespace)
+        writes.drop_held()
+    raise Failed(f"not finished after {MOST_LIVES} operators; {scene.seen()}")
+
+
+# ---------------------------------------------------------------------------------- a step
+
+
+@dataclass
+class FromStep:
+    """Every call to the store from the n-th record of a step on."""
+
+    number: int
+    seen: int = 0
+
+    def __call__(self, call: Call) -> bool:
+        self.seen += _decides(call)
+        return self.seen >= self.number
+
+
+def _store_fails(name: str) -> Play:
+    _, act = FAULTS[name]
+
+    def play(scene: Scene) -> Expectation:
+        fault = scene.inject_store(Fault(FromStep(2), act))
+        scene.start()
+        scene.wait(lambda: fault.hits, "the second step")
+        scene.rest(WHILE_SECONDS)
+        fault.active = False
+        scene.finish(180)
+        scene.notes.append(f"{fault.hits} calls hit")
+        return Expectation(speaks=name not in ("slow", "404"))
+
+    return play
+
+
+def _fit_dies(scene: Scene) -> Expectation:
+    scene.start()
+
+    def has_died() -> bool:
+        process = scene.operator.process
+        if process is not None and _reason(scene) == "Searching":
+            for pid in descendants(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        return _reason(scene) == "FitFailed"
+
+    scene.wait(has_died, "the condition to say that its process died")
+    scene.finish(RETRIED_SECONDS)
+    return Expectation(speaks=True)
+
+
+def _reason(scene: Scene) -> str:
+    return str(conditions(scene.sweep()).get("Ready", {}).get("reason", ""))
+
+
+# -------------------------------------------------------------------------- while points train
+
+
+def _runs_ended(scene: Scene) -> int:
+    return int(scene.trainings.counted("end").total())
+
+
+def _wait_resumed(scene: Scene) -> None:
+    """Until points train that were paused before."""
+    scene.wait(
+        lambda: _runs_ended(scene) >= RESUMING and running_jobs(scene), "resumed points to train"
+    )
+
+
+def _resumed_jobs_deleted(scene: Scene) -> Expectation:
+    scene.seconds = TRAIN_SECONDS
+    scene.start()
+    for _ in range(2):
+        _wait_resumed(scene)
+        delete_jobs("Background")(scene)
+        scene.rest(TRAIN_SECONDS)
+    scene.finish(180)
+    return Expectation(charged=0)
+
+
+def _suspended(scene: Scene) -> Expectation:
+    scene.seconds = TRAIN_SECONDS
+    scene.start()
+    _wait_resumed(scene)
+    scene.apply(suspend=True)
+    scene.wait(lambda: _reason(scene) == "Suspended", "the sweep to be suspended")
+    scene.rest(TRAIN_SECONDS)
+    scene.apply()
+    scene.finish(180)
+    return Expectation(charged=0)
+
+
+def _to_exhaustive_and_back(scene: Scene) -> Expectation:
+    """How far the points are when the strategy changes back is chance, and so is what the search then needs."""
+    scene.seconds = TRAIN_SECONDS
+    scene.start()
+    _wait_resumed(scene)
+    scene.apply(search={"strategy": "Exhaustive"})
+    scene.rest(EXHAUSTIVE_SECONDS)
+    scene.apply()
+    scene.finish(180)
+    if not scene.sweep()["status"]["search"].get("ended"):
+        raise Failed("the search does not say why it is over")
+    scene.apply(search={"strategy": "Exhaustive"})
+    scene.finish(180)
+    short = [r.name for r in scene.ledger_points().values() if r.trained_for < r.wanted_tokens]
+    if short:
+        raise Failed(f"Exhaustive left {', '.join(short)} short of their tokens")
+    return Expectation(compares=False)
+
+
+def _budget_lowered(scene: Scene) -> Expectation:
+    """Points that go on say that the budget was raised, instead of why the search wanted them."""
+    scene.seconds = TRAIN_SECONDS
+    scene.start()
+    _wait_resumed(scene)
+    spent = float(scene.sweep()["status"]["spentFlops"])
+    scene.apply(budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
+    scene.wait(lambda: _progress(scene) == "BudgetExhausted", "the budget to end the search")
+    before = _runs_ended(scene)
+    scene.rest(2 * TRAIN_SECONDS)
+    if _runs_ended(scene) > before:
+        raise Failed("points were trained after the budget was spent")
+    scene.apply()
+    scene.finish(180)
+    found = scene.sweep()["status"]["search"]
+    counted = {name: found.get(name) for name in ("added", "pruned", "ended")}
+    if counted != {"added": 2, "pruned": 3, "ended": "NothingLeft"}:
+        raise Failed(f"the search came to another end: {counted}")
+    return Expectation(speaks=True, compares=False)
+
+
+def _progress(scene: Scene) -> str:
+    return str(conditions(scene.sweep()).get("Progressing", {}).get("reason", ""))
+
+
+# ------------------------------------------------------------------------------------ versions
+
+
+def _redecided(play: Play) -> Play:
+    def played(scene: Scene) -> Expectation:
+        expected = play(scene) or Expectation()
+        expected.redecided = True
+        return expected
+
+    return played
+
+
+def _write_newer_intents(scene: Scene) -> None:
+    head = json.loads(scene.ledger_head().read_text())
+    for segment in head["segments"]:
+        path = scene.ledger_head().parent / segment["name"]
+        entries = json.loads(path.read_text())
+        for entry in entries:
+            if entry.get("record"):
+                entry["record"].setdefault("intent", {})["a_later_field"] = 1
+        content = json.dumps(entries).encode()
+        segment["sha256"] = hashlib.sha256(content).hexdigest()
+        replace_object(path, content)
+    replace_object(scene.ledger_head(), json.dumps({**head, "minor_version": 7}).encode())
