@@ -1,6 +1,6 @@
 """Trains the demo's grid with cooldowns of both shapes and compares what each kind of loss says is best.
 
-    python -m benchmarks.cooldown [--share 0.2] [--folder .bench/cooldown] [--markdown FILE]
+    python -m benchmarks.cooldown [--share 0.2] [--size tiny] [--folder .bench/cooldown] [--markdown FILE]
 
 Everything is trained with the trainer, one run after another on one core, and saved in the folder: a
 second call continues where the first one ended.
@@ -24,6 +24,7 @@ from benchmarks.cooldown.comparison import Opinion, opinions, shared_tokens
 from benchmarks.cooldown.training import SHAPES, TrainedPoint, Workshop
 from isoloss.laws import Run
 from isoloss_contract.records import ExitCode
+from isoloss_operator.planning.points import PlannedPoint
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import Interrupted
 
@@ -34,6 +35,7 @@ REFERENCE = "Linear"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--share", default="0.2", help="evaluation.cooldown.share")
+    parser.add_argument("--size", help="train and compare this size of the demo's alone")
     parser.add_argument("--folder", type=Path, default=Path(".bench/cooldown"))
     parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args()
@@ -48,9 +50,11 @@ def main() -> int:
     try:
         workshop = Workshop(options.folder, options.share, Interruption().listen(), say)
         for shape in SHAPES:
-            for point in workshop.points(shape):
+            for point in of_size(workshop.points(shape), options.size):
                 trained.append(workshop.trained(point, shape))
                 say(f"{point.name}, cooled down as {shape}")
+    except UnknownSize as error:
+        parser.error(str(error))
     except Interrupted:
         say("stopped; the same command continues from here")
         return ExitCode.INTERRUPTED
@@ -59,6 +63,18 @@ def main() -> int:
     if options.markdown is not None:
         options.markdown.write_text(text + "\n")
     return 0
+
+
+class UnknownSize(Exception):
+    """No proxy of the demo has that name."""
+
+
+def of_size(points: Sequence[PlannedPoint], size: str | None) -> list[PlannedPoint]:
+    """The points of the proxy of that name; all without one. Raises UnknownSize."""
+    sizes = dict.fromkeys(point.proxy.name for point in points)
+    if size not in (None, *sizes):
+        raise UnknownSize(f"--size {size}: the demo's sizes are {', '.join(sizes)}")
+    return [point for point in points if size in (None, point.proxy.name)]
 
 
 def tables(trained: Sequence[TrainedPoint]) -> Iterator[str]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
+from benchmarks.cooldown.__main__ import UnknownSize, of_size
 from benchmarks.cooldown.comparison import loss_at, opinions, paraboloid_optimum, shared_tokens
 from isoloss.laws import Run
 
@@ -70,3 +75,13 @@ def test_points_without_every_kind_of_loss_do_not_count() -> None:
     assert opinions(kinds, "Linear", 400.0)[0].best.learning_rate == 2e-3
     with pytest.raises(ValueError, match="fewer than two points"):
         opinions({"raw": short, "Linear": valley(2e-3, 4.0)}, "Linear", 300.0)
+
+
+def test_one_size_can_be_compared_alone_and_an_unknown_one_is_named() -> None:
+    points: Any = [
+        SimpleNamespace(proxy=SimpleNamespace(name=n)) for n in ("tiny", "tiny", "small")
+    ]
+    assert of_size(points, "tiny") == points[:2]
+    assert of_size(points, None) == points
+    with pytest.raises(UnknownSize, match="the demo's sizes are tiny, small"):
+        of_size(points, "large")

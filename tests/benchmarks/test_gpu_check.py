@@ -23,6 +23,8 @@ from benchmarks.gpu_check.checks import CHECKS, run_check
 from benchmarks.gpu_check.packages import SMALL, STACK, advice
 from benchmarks.gpu_check.table import as_markdown
 
+# One worker for all of them: what the checks find takes over a minute, and each worker would look for it.
+pytestmark = pytest.mark.xdist_group("gpu check")
 TOY = {"machine": "this machine", "toy": True}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -107,7 +108,6 @@ EDITABLE: dict[str, Any] = {
     "fit.irreducibleLoss": "1.7",
     "fit.form": "LinearInLogCompute",
     "parallelism": 9,
-    "search.strategy": "Sequential",
     "search.extendGrid.maxPoints": 3,
     "search.precision.learningRate": "1.2",
     "search.precision.batchSize": "1.4",
@@ -127,6 +127,10 @@ EDITABLE: dict[str, Any] = {
     "podTemplate.metadata.annotations": {"c": "e"},
     "podTemplate.spec": {"priority": 2},
 }
+EDITABLE_WITHOUT_COOLDOWN: dict[str, Any] = {
+    "search.strategy": "Sequential",
+}
+"""Fields with a value that a sweep with cooldowns is refused."""
 FIXED = {
     "optimizer.schedule": "Constant is the only value",
 }
@@ -183,9 +187,16 @@ def without_numbers(path: str) -> str:
 @pytest.fixture(scope="module")
 def created(isoloss_api: client.ApiClient) -> Iterator[dict[str, Any]]:
     """A sweep in which every field is set, as it is stored."""
-    yield create(isoloss_api, "default", COMPLETE | {"metadata": {"name": NAME}})
-    client.CustomObjectsApi(isoloss_api).delete_namespaced_custom_object(
-        GROUP, VERSION, "default", SWEEP_PLURAL, NAME
+    with stored(isoloss_api, NAME, COMPLETE["spec"]) as sweep:
+        yield sweep
+
+
+@contextmanager
+def stored(api: client.ApiClient, name: str, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A sweep of that name and spec on the server, for the block."""
+    yield create(api, "default", COMPLETE | {"metadata": {"name": name}, "spec": spec})
+    client.CustomObjectsApi(api).delete_namespaced_custom_object(
+        GROUP, VERSION, "default", SWEEP_PLURAL, name
     )
 
 
@@ -193,7 +204,13 @@ def edit(api: client.ApiClient, created: dict[str, Any], changes: dict[str, Any]
     """Send the sweep as created but for `changes`. Raises ApiException."""
     changed = {**created, "spec": sweep_with(created["spec"], changes)}
     client.CustomObjectsApi(api).replace_namespaced_custom_object(
-        GROUP, VERSION, "default", SWEEP_PLURAL, NAME, changed, dry_run="All"
+        GROUP,
+        VERSION,
+        "default",
+        SWEEP_PLURAL,
+        changed["metadata"]["name"],
+        changed,
+        dry_run="All",
     )
 
 
@@ -215,7 +232,8 @@ def sweep_with(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def test_each_field_of_the_spec_is_either_editable_or_part_of_the_identity() -> None:
     root = definitions()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     fields = set(leaves(root["properties"]["spec"], ""))
-    assert fields == {without_numbers(path) for path in (*EDITABLE, *IMMUTABLE, *FIXED)}
+    editable = (*EDITABLE, *EDITABLE_WITHOUT_COOLDOWN)
+    assert fields == {without_numbers(path) for path in (*editable, *IMMUTABLE, *FIXED)}
 
 
 @pytest.mark.parametrize("changes", EDITS.values(), ids=EDITS.keys())
@@ -223,6 +241,15 @@ def test_it_may_be_edited(
     changes: dict[str, Any], isoloss_api: client.ApiClient, created: dict[str, Any]
 ) -> None:
     edit(isoloss_api, created, changes)
+
+
+@pytest.mark.parametrize("path", EDITABLE_WITHOUT_COOLDOWN)
+def test_it_may_be_edited_where_nothing_cools_down(
+    path: str, isoloss_api: client.ApiClient
+) -> None:
+    spec = sweep_with(COMPLETE["spec"], {"evaluation.cooldown": ABSENT})
+    with stored(isoloss_api, f"{NAME}-constant", spec) as sweep:
+        edit(isoloss_api, sweep, {path: EDITABLE_WITHOUT_COOLDOWN[path]})
 
 
 @pytest.mark.parametrize("changes", IMMUTABLE_EDITS.values(), ids=IMMUTABLE_EDITS.keys())

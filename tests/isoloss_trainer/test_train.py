@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import isoloss_trainer.checkpoint as checkpoint_module
-import isoloss_trainer.run as run_module
+import isoloss_trainer.evaluator as evaluator_module
 from isoloss.runs import training_flops_per_token
 from isoloss_contract import layout
 from isoloss_contract.records import (
@@ -451,7 +451,7 @@ def test_a_micro_batch_of_another_place_is_forgotten(prepared: Prepared) -> None
         point_run.state.micro_batch = MicroBatch(
             sequences=1, processes=processes, accelerated=accelerated
         )
-        point_run._keep_micro_batch()
+        point_run.saving.keep_micro_batch(point_run.state)
         assert point_run.learner.micro_batch == wanted
 
 
@@ -496,7 +496,7 @@ def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
     prepared: Prepared, call: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every micro-batch of the first evaluation: of two domains, two halves, raw and averaged."""
-    monkeypatch.setattr(run_module, "CPU_TOKENS", 0)
+    monkeypatch.setattr(evaluator_module, "CPU_TOKENS", 0)
     task = train_task(prepared.manifest, prepared.uri)
     run(task)
     wanted = trajectory(task)

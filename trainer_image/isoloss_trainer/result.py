@@ -6,10 +6,9 @@ import hashlib
 import importlib.metadata
 import math
 import platform
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from isoloss_contract.records import DomainLoss, Outcome, PointResult, TrajectoryRow
+from isoloss_contract.records import DomainLoss, PointResult, TrajectoryRow
 from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Loss, bytes_per_token
 from isoloss_trainer.optimizer import time_constants
@@ -23,15 +22,6 @@ PACKAGES = ("torch", "transformers", "isoloss")
 
 Losses = tuple[Loss, dict[str, Loss]]
 """Of the mixture and of each domain."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a run ended, or SUCCEEDED while it lasts."""
-
-    outcome: Outcome
-    message: str = ""
-    diverged_at_tokens: int | None = None
 
 
 def trajectory_row(
@@ -105,14 +95,14 @@ def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: byt
         averaged_loss=rows[-1].averaged_loss if rows else None,
         trajectory_sha256=hashlib.sha256(trajectory).hexdigest(),
         evaluations=len(rows),
-        accelerator_seconds=run.accelerator_seconds,
+        accelerator_seconds=run.saving.accelerator_seconds,
         accelerators=0 if world.on_cpu else world.size,
         micro_batch=run.learner.micro_batch,
         time_constants=time_constants(run.point),
         attempts=run.state.attempts,
         versions=versions(),
         message=run.ending.message or _summary(run, rows[-1]),
-        cooldown_tokens=run.cooldown_tokens,
+        cooldown_tokens=run.state.cooldown_tokens,
     )
 
 

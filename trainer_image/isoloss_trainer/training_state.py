@@ -76,6 +76,11 @@ class TrainingState(Record, frozen=False):
     """What the last attempt computed with."""
 
     @property
+    def cooldown_tokens(self) -> int:
+        """Tokens that cooldowns took beside those of the run."""
+        return sum(row.cooldown_tokens for row in self.trajectory)
+
+    @property
     def training_loss(self) -> float | None:
         """Mean over the steps since the last scheduled evaluation."""
         return self._mean(self.training_loss_sum)

@@ -54,6 +54,19 @@ def test_what_a_run_shows_after_diverging_is_not_a_loss():
     assert trajectory.diverged
 
 
+def test_a_run_that_ends_far_above_its_lowest_loss_has_diverged_though_nobody_marked_it():
+    """Made not increasing, its rise would look like a run that learns nothing more."""
+    tokens = np.geomspace(1e8, 8e9, 12)
+    losses = np.concatenate([np.linspace(11.78, 4.0, 6), np.linspace(5.0, 11.5, 6)])
+    found = collect([run("risen", tokens, losses)])
+    (trajectory,) = found.trajectories
+    assert trajectory.diverged
+    assert len(trajectory.log_tokens) == 6
+    assert "6 evaluations after divergence" in found.excluded[0].reason
+    steady = np.concatenate([np.linspace(11.78, 4.0, 11), [4.9]])
+    assert not collect([run("noisy", tokens, steady)]).trajectories[0].diverged
+
+
 def test_a_final_loss_far_above_its_size_is_a_diverged_run():
     others = [
         run(f"r{i}", (1e9,), (2.6 + 0.01 * i,), learning_rate=1e-4 * (i + 1)) for i in range(9)

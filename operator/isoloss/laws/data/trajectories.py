@@ -33,6 +33,9 @@ USUAL_RUN_NOISE = 4e-4
 """Of ln L from run to run: 0.0013 nats at 3.3."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median means a diverged run, even if it is not marked."""
+RISE_NATS = 1.0
+"""So does a loss this far above the run's lowest at its end. The trainer calls a lasting rise by as much
+divergence; smoothed and not increasing, it would look like a run that learns nothing more."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,7 @@ def _diverged(run: Run, limit: float) -> Flags:
         return bad
     if len(run.losses) == 1:
         return bad | run.diverged | (np.nan_to_num(run.losses, nan=np.inf) > limit)
-    if run.diverged:
-        best = int(np.nanargmin(np.where(bad, np.inf, run.losses)))
+    best = int(np.nanargmin(np.where(bad, np.inf, run.losses)))
+    if run.diverged or run.losses[-1] > run.losses[best] + RISE_NATS:
         bad = bad | (np.arange(len(run.losses)) > best)
     return bad

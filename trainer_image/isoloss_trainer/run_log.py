@@ -1,0 +1,95 @@
+"""What a run tells those who watch it: lines in the log, and the curves beside them."""
+
+from __future__ import annotations
+
+from isoloss_contract.records import TrajectoryRow
+from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.figures import Meter
+from isoloss_trainer.kernels import describe_kernels
+from isoloss_trainer.learner import Learner
+from isoloss_trainer.optimizer import learning_rate
+from isoloss_trainer.recorders import (
+    Recorders,
+    curves_of_evaluation,
+    curves_of_training,
+    wanted_recorders,
+)
+from isoloss_trainer.stopwatch import Stopwatch
+from isoloss_trainer.training_state import TrainingState
+
+
+class RunLog:
+    """Writes them; `active_parameters` are the model's that take part in a token."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        learner: Learner,
+        meter: Meter,
+        stopwatch: Stopwatch,
+        active_parameters: int,
+    ) -> None:
+        self._attempt, self._log, self._learner = attempt, attempt.log, learner
+        self._meter, self._stopwatch = meter, stopwatch
+        self._active_parameters = active_parameters
+        self._recorders = Recorders({}, self._log)
+
+    def start(self, tokens: int, *, resumed: bool, written_by: dict[str, str] | None) -> None:
+        """A run that has seen `tokens` begins, or resumes from a checkpoint `written_by` these versions."""
+        task, world = self._attempt.task, self._attempt.world
+        self._recorders = Recorders(wanted_recorders(self._attempt, tokens), self._log)
+        self._meter.start(tokens, self._stopwatch.seconds)
+        kernels = describe_kernels(
+            self._learner.model.network, task.point.sequence_length, compiled=not world.on_cpu
+        )
+        self._log.event(
+            "resume" if resumed else "start",
+            tokens=tokens,
+            key=task.point.key,
+            wanted=task.tokens,
+            device=world.device,
+            processes=world.size,
+            deterministic=task.deterministic,
+            written_by=written_by,
+            micro_batch=self._learner.micro_batch,
+            recompute=self._learner.recompute,
+            parameters=self._active_parameters,
+            **kernels,
+        )
+
+    def progress(self, state: TrainingState, tokens: int) -> None:
+        """Where the run stands, if it is time to say so."""
+        if not self._log.is_due:
+            return
+        task = self._attempt.task
+        found = self._meter.figures(
+            state.step,
+            tokens,
+            task.tokens,
+            learning_rate(task.point.learning_rate, tokens, task.point.optimizer.warmup_tokens),
+            self._stopwatch.seconds_without("evaluation", "cooldown"),
+        )
+        self._log.progress_in_words(
+            "train", tokens, found.wanted_tokens, found.words(), found.facts()
+        )
+        self._recorders.record(tokens, curves_of_training(found))
+
+    def evaluation(self, row: TrajectoryRow) -> None:
+        """What one found, with the experts' load since the one before."""
+        facts = row.model_dump(exclude={"domains"})
+        load = self._learner.balance.take_load()
+        experts = {} if load is None else {"expert_load": load}
+        self._log.event("evaluation", **facts, **self._stopwatch.shares(), **experts)
+        self._recorders.record(row.tokens, curves_of_evaluation(row, experts))
+
+    def cooldown(self, row: TrajectoryRow) -> None:
+        """What the copy found that cooled down from the row's evaluation."""
+        facts = {"tokens": row.cooled_tokens, "loss": row.cooled_loss}
+        self._log.event("cooldown", start=row.tokens, **facts, **self._stopwatch.shares())
+        if row.cooled_tokens is not None and row.cooled_loss is not None:
+            curve = {"validation/cooled_loss": row.cooled_loss}
+            self._recorders.record(row.cooled_tokens, curve)
+
+    def close(self) -> None:
+        """Finish the curves."""
+        self._recorders.close()
