@@ -184,7 +184,12 @@ class Fitter(Generic[Key]):
                 self._kept[uid] = _Kept(outcome, math.inf)
             self._on_laws(key)
 
-        answer = self._run(job, self._timeout, superseded, keep_laws)
+        try:
+            answer = self._run(job, self._timeout, superseded, keep_laws)
+        except Exception as error:
+            # Raised in a thread of the pool it would be lost, and the fit would count as running for ever.
+            logger.exception("The fit of %s failed", job.title)
+            answer = NotFitted(f"{type(error).__name__}: {error}")
         ended = self._clock()
         with self._lock:
             del self._running[uid]
@@ -274,8 +279,13 @@ def run_in_process(
     process = _PROCESSES.Process(
         target=_main, args=(theirs, job, memory_mib, on_start), name="fit", daemon=True
     )
-    process.start()
-    theirs.close()
+    try:
+        process.start()
+    except (OSError, EOFError) as error:  # what it is forked from died; the next one is made anew
+        ours.close()
+        return NotFitted(f"the fit's process did not start: {type(error).__name__}: {error}")
+    finally:
+        theirs.close()
     deadline = time.monotonic() + timeout_seconds
     stored: FitOutcome | None = None
     try:

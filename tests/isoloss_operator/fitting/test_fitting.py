@@ -123,6 +123,22 @@ def test_laws_are_known_before_their_report_is_drawn(bench: Bench) -> None:
     assert bench.fitter.outcome("uid") == bench.answer
 
 
+def test_a_fit_that_raises_has_failed_and_is_not_taken_for_running(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> FitEnd:
+        raise ValueError("as planned")
+
+    bench.fitter._run = fail
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.told == [("key", False)])
+    assert bench.fitter.running("uid") is None
+    outcome = bench.fitter.outcome("uid")
+    assert outcome is not None
+    assert "ValueError: as planned" in outcome.error
+    assert "The fit of research/dense failed" in caplog.text
+
+
 def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
     bench.fitter.start("uid", "key", job())
     eventually(lambda: bench.began)
@@ -327,6 +343,15 @@ def test_the_process_of_a_fit_fails_at_its_limit_and_dies_before_the_operator_do
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert ended.stdout == "refused\n"
+
+
+def test_a_fit_whose_process_cannot_be_started_says_so() -> None:
+    """What it is forked from was killed meanwhile, say for its memory."""
+    context = "multiprocessing.context.ForkServerProcess.start"
+    with mock.patch(context, side_effect=EOFError("unexpected EOF")):
+        answer = run_in_process(job(), 60, threading.Event(), unexpected)
+    assert isinstance(answer, NotFitted)
+    assert "did not start: EOFError: unexpected EOF" in answer.message
 
 
 def test_a_fit_that_takes_too_long_is_given_up() -> None:
