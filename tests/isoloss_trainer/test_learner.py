@@ -361,7 +361,7 @@ def test_a_toy_model_beats_a_bigram_model_on_the_same_tokens(
         tokens=200_000,
         evaluation=EvaluationConfig(first_tokens=10**9, sequences_per_domain=64),
     )
-    steps = run.wanted_steps
+    steps = run.timetable.steps
     for number in range(steps):
         batch = run.sequences.read(number * 16, 16)
         run.learner.step(batch, (number + 1) * run.batch_tokens)
