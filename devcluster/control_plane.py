@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 NODE_GROUP = "devcluster:nodes"
+NODE_EVICTIONS_PER_SECOND = 100
 CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs about 16 Jobs a second
 START_SECONDS = 90
 USERS = ("admin", "system:kube-controller-manager", "system:kube-scheduler", "devcluster:node")
@@ -215,6 +216,11 @@ class ControlPlane:
             "concurrent-job-syncs": 10,
             "node-monitor-period": "1s",
             "node-monitor-grace-period": f"{self._node_grace_seconds}s",
+            # By default one node in ten seconds loses its pods, nodes that have left included, and
+            # none where more than half of a small cluster is silent.
+            "node-eviction-rate": NODE_EVICTIONS_PER_SECOND,
+            "secondary-node-eviction-rate": NODE_EVICTIONS_PER_SECOND,
+            "large-cluster-size-threshold": 0,
             "profiling": "false",
         }
 
