@@ -71,15 +71,20 @@ def headline(view: View) -> str:
     done = sum(points.get(state, 0) for state in ("succeeded", "diverged", "failed"))
     ready = view.condition(view.sweep, "Ready")
     if ready.get("status") == "True":
-        if view.prediction is None:
-            return f"points {done}/{total}, laws fitted"
-        answer = view.condition(view.prediction, "Ready")
-        return f"points {done}/{total}, laws fitted; prediction: {answer.get('reason', 'waiting')}"
+        answer = "" if view.prediction is None else f"; {_answer(view, view.prediction)}"
+        return f"points {done}/{total}, laws fitted{answer}"
     if not total:
         return f"sweep: {ready.get('reason', 'waiting for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
     active = points.get("active", 0)
     return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
+
+
+def _answer(view: View, prediction: Json) -> str:
+    if not view.is_true(prediction, "Ready"):
+        return f"prediction: {view.condition(prediction, 'Ready').get('reason', 'waiting')}"
+    rate, size = (prediction["status"][name]["value"] for name in ("learningRate", "batchSize"))
+    return f"learning rate {rate}, batch size {size}"
 
 
 def active_points(view: View) -> list[tuple[str, str, str]]:

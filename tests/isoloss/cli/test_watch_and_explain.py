@@ -207,15 +207,18 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
     isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
+    rate = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
+    size = {"value": 64, "low": "50", "high": "80"}
+    predicted = resource(("Ready", "True", "Predicted"), learningRate=rate, batchSize=size)
     put_kubectl(
         tmp_path,
         monkeypatch,
         scalingsweep__dense=resource(("Ready", "True", "Fitted")),
-        hyperparamprediction__next=resource(("Ready", "True", "Answered"), learningRate=answer),
+        hyperparamprediction__next=predicted,
     )
     ended = isoloss("watch", "hyperparamprediction/next")
     assert ended.code == 0
+    assert ended.out.endswith("laws fitted; learning rate 3e-4, batch size 64\n")
     once = isoloss("watch", "hpred/next", "--once").out
     assert "predicted learning rate: 3e-4 [2e-4, 4e-4]" in once
 
