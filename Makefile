@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-versions test-gs test-bare test-alerts images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-fast test-oldest test-versions test-gs test-bare test-alerts images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-science bench-search lock clean
 
 help: ## List the commands
@@ -28,6 +28,10 @@ test: setup ## Run every test, with a real API server and a real S3 server
 
 test-fast: setup ## Run the tests that need neither cluster nor S3
 	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/isoloss tests/isoloss_contract tests/isoloss_operator tests/isoloss_trainer tests/deploy
+
+test-oldest: setup ## Run the cluster's tests against the oldest supported Kubernetes
+	@DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m devcluster build $(TEST_TOOLS)
+	DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m pytest -n 2 -m cluster tests/devcluster tests/isoloss_operator tests/deploy tests/gitops
 
 test-versions: ## Run the trainer's tests at the corners of its supported range (large downloads)
 	@./scripts/test-versions.sh

@@ -31,6 +31,9 @@ PROGRESS_SECONDS = 10
 GO_MESSAGE = "go: "
 STALE_PACKAGES = '{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}'
 
+KUBERNETES_VARIABLE = "DEVCLUSTER_KUBERNETES"
+"""Names another wrapper of Kubernetes than the newest: kubernetes-1.31, the oldest supported."""
+
 Report = Callable[[str], None]
 Progress = Callable[[Sequence[str]], str]
 """Says how far a go command is, from the lines it has written."""
@@ -98,7 +101,8 @@ _KUBERNETES_VERSION = " ".join(
 
 
 def _kubernetes(name: str) -> Tool:
-    return Tool(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VERSION)
+    wrapper = os.environ.get(KUBERNETES_VARIABLE, "kubernetes")
+    return Tool(name, wrapper, f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VERSION)
 
 
 TOOLS = {

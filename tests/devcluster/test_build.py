@@ -1,5 +1,6 @@
 """Each program is built once, completely or not at all, from what its wrapper pins."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,10 +86,18 @@ def test_a_wrapper_names_version_and_program(tool: build.Tool) -> None:
     assert list(tool.folder.glob("*.go")) == []
 
 
-@pytest.mark.parametrize(("minor", "is_used"), [(35, True), (37, True), (32, False)])
+def test_the_oldest_kubernetes_that_is_tested_is_the_charts_oldest() -> None:
+    wrapper = (toolchain.TOOLS_FOLDER / "kubernetes-1.31" / "go.mod").read_text()
+    (version,) = re.findall(r"k8s.io/kubernetes v(\S+)", wrapper)
+    chart = (toolchain.TOOLS_FOLDER.parents[1] / "helm" / "isoloss" / "Chart.yaml").read_text()
+    assert f'kubeVersion: ">={version}-0"' in chart
+
+
+@pytest.mark.parametrize(("behind", "is_used"), [(1, True), (-1, True), (4, False)])
 def test_a_kubectl_far_from_the_server_is_not_used(
-    fake_go: Path, minor: int, *, is_used: bool
+    fake_go: Path, behind: int, *, is_used: bool
 ) -> None:
+    minor = int(TOOLS["kube-apiserver"].version.split(".")[1]) - behind
     kubectl = fake_go / "kubectl"
     kubectl.write_text(f"""#!/bin/sh\necho '{{"gitVersion": "v1.{minor}.0"}}'\n""")
     kubectl.chmod(0o755)

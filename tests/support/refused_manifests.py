@@ -354,7 +354,7 @@ REST_OF_SWEEP = (
     _sweep(
         "two proxies of one name",
         {"proxies.1.name": "small"},
-        'Duplicate value: {"name":"small"}',
+        "spec.proxies[1]: Duplicate value",
         "names must be unique: small",
     ),
     _sweep(
@@ -365,7 +365,7 @@ REST_OF_SWEEP = (
     _sweep(
         "two domains of one name",
         {"data.domains.1.name": "general"},
-        'Duplicate value: {"name":"general"}',
+        "spec.data.domains[1]: Duplicate value",
         "names must be unique: general",
     ),
     _sweep("no domains", {"data.domains": []}, "at least 1 item"),

@@ -198,12 +198,24 @@ def refusal(api_client: client.ApiClient, namespace: str, change: Json) -> str:
     return ""
 
 
+REFUSED_SINCE = {
+    "unmasked proc": 33,
+    **dict.fromkeys(("probe elsewhere", "readiness elsewhere", "startup elsewhere"), 34),
+    **dict.fromkeys(("hook elsewhere", "other hook elsewhere"), 34),
+}
+"""Minor versions of Kubernetes whose own admission is the first to refuse these; the operator always does."""
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_api_server_refuses_it_too(
     api_client: client.ApiClient, restricted: str, name: str
 ) -> None:
     said = refusal(api_client, restricted, REFUSED[name][0])
+    served = int(client.VersionApi(api_client).get_code().minor)
+    if served < REFUSED_SINCE.get(name, 0):
+        assert said == ""
+        return
     # Of host processes the API server says first that they need the host's network.
     assert "violates PodSecurity" in said or "hostProcess" in said
 
