@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from isoloss_contract.records import PointConfig
+from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
@@ -224,6 +225,11 @@ class Learner:
         if self.balance.has_loss and not self.world.on_cpu:
             # The balance loss of a layer that is computed again leaves the graph.
             self.model.compile_body(whole=False)
+
+    def use_attention(self, kernel: AttentionKernel) -> None:
+        """From now on hand attention what `kernel` takes; before the first step."""
+        if kernel.narrow:
+            self.model.keep_values_narrow()
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""
