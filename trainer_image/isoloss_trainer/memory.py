@@ -68,8 +68,8 @@ def footprint(
 
 def state_bytes(precision: Literal["bf16", "float32"], processes: int = 1) -> float:
     """Per parameter and device: weights and gradients that compute, summed gradients, and of this
-    process's part float32 weights, their average, both moments and, of several, the gradient."""
-    own = (16 if precision == "bf16" else 12) + (4 if processes > 1 else 0)
+    process's part float32 weights, their average and both moments."""
+    own = 16 if precision == "bf16" else 12
     return 8 + own / processes
 
 
