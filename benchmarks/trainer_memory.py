@@ -106,7 +106,12 @@ def flash(
 
 @torch.library.custom_op("isoloss_dry::flash_backward", mutates_args=())
 def flash_backward(
-    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    log_sum_exp: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of its operands; shapes only."""
     raise NotImplementedError
@@ -119,8 +124,15 @@ def _(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
 
 
 @flash_backward.register_fake
-def _(gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
-    del gradient
+def _(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    log_sum_exp: torch.Tensor,
+) -> Any:
+    del gradient, output, log_sum_exp
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 
@@ -129,8 +141,8 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(context: Any, gradient: torch.Tensor, _: torch.Tensor) -> Any:
-    query, key, value, *_others = context.saved_tensors
-    return flash_backward(gradient, query, key, value)
+    # All of them, as flash attention's own: what no one reads the compiler would not keep.
+    return flash_backward(gradient, *context.saved_tensors)
 
 
 flash.register_autograd(_backward, setup_context=_keep)

@@ -67,6 +67,14 @@ def agreement(setting: Setting) -> Found:
     return found
 
 
+def attention(setting: Setting) -> Found:
+    """What attention takes with each kernel, and which one a run chooses by that."""
+    from benchmarks.gpu_check.steps import attention_times
+
+    presets = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_PRESETS
+    return {name: attention_times(name, setting.device, toy=setting.toy) for name in presets}
+
+
 def deterministic(setting: Setting) -> Found:
     """Whether two runs of five steps end with equal bits, with the switch and without."""
     from benchmarks.gpu_check.steps import equal_bits
@@ -159,6 +167,7 @@ CHECKS: dict[str, Check] = {
     "environment": environment,
     "agreement": agreement,
     "deterministic": deterministic,
+    "attention": attention,
     "cross-entropy": cross_entropy,
     **{f"compilation-{preset}": _compilation(preset) for preset in GPU_PRESETS},
     "interruption": interruption,

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.trainer_rivals import Precision, point_of
+from benchmarks.trainer_rivals import Precision, chosen_attention, point_of
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import preferred_kernels
+from isoloss_trainer.attention import head_shape, preferred_kernels
+from isoloss_trainer.attention_choice import measure, measurement
+from isoloss_trainer.attention_kernels import candidates, fastest
 from isoloss_trainer.evaluation import run_losses
 from isoloss_trainer.kernels import describe_kernels, deterministic_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import footprint
-from isoloss_trainer.model import build_network
+from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.world import World
 
 TOY_LENGTH, LENGTH = 128, 8192
@@ -92,7 +94,8 @@ class Gradients:
 def gradients_of(config: dict[str, Any], device: str, precision: Precision) -> Gradients:
     """By the trainer's own step: its first moment after one step is a tenth of the clipped gradient."""
     learner, batch = learner_of(config, device, precision)
-    with preferred_kernels(learner.world):
+    chosen = chosen_attention(learner, TOY_LENGTH, precision)
+    with preferred_kernels(learner.world, chosen=chosen):
         facts = learner.step(batch, batch[:, 1:].numel())
     parts = learner.copied()
     assert parts is not None
@@ -133,8 +136,9 @@ def compiled_steps(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     learner.limit_micro_batch(2)
     if device == "cpu":
         learner.model.body.compile(backend="aot_eager", dynamic=False, fullgraph=True)
+    chosen = chosen_attention(learner, length, "bf16")
     started = time.monotonic()
-    with preferred_kernels(learner.world):
+    with preferred_kernels(learner.world, chosen=chosen):
         float(learner.step(batch, 10**6).loss)
         first = time.monotonic() - started
         learner.model.eval()
@@ -195,7 +199,8 @@ def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
         rows = batch.numpy().astype(np.uint32)
         run_losses(learner.model.token_losses, rows, learner.world, learner.micro_batch)
 
-    with preferred_kernels(learner.world):
+    chosen = chosen_attention(learner, length, "bf16")
+    with preferred_kernels(learner.world, chosen=chosen):
         learner.step(batch, 10**6)
         evaluate()
         step = _seconds(device, lambda: learner.step(batch, 10**6))
@@ -210,6 +215,19 @@ def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     tensors = learner.tensors().values()
     found["state, GiB"] = sum(t.numel() * t.element_size() for t in tensors) / 2**30
     return found
+
+
+def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
+    """Milliseconds of one layer's attention, forward and backward, with each kernel, and which one a run takes."""
+    config = model_config(preset_config(preset))
+    shape = head_shape(config, TOY_LENGTH if toy else LENGTH, "bf16")
+    assert shape is not None
+    measured = measure(candidates(shape), measurement(shape, device))
+    times = {
+        f"{kernel}, ms": found if isinstance(found, str) else 1e3 * found
+        for kernel, found in measured.items()
+    }
+    return {**times, "chosen": str(fastest(measured) or "none can run")}
 
 
 def _seconds(device: str, action: Callable[[], Any]) -> float:

@@ -59,6 +59,16 @@ def test_losses_and_gradients_agree_with_the_reference(found) -> None:
 
 
 @pytest.mark.slow
+def test_attention_is_timed_with_each_kernel(found) -> None:
+    """A CPU has flash attention alone."""
+    for row in found["attention"].values():
+        assert row["chosen"] == "FLASH_ATTENTION"
+        assert row["FLASH_ATTENTION, ms"] > 0
+        assert "No" in row["CUDNN_ATTENTION, ms"]
+    assert "CUDNN_ATTENTION, narrow values, ms" in found["attention"]["moe-tiny"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["compilation-dense-100m", "compilation-moe-100m"])
 def test_one_compilation_serves_every_batch_size(found, check: str) -> None:
     (row,) = found[check].values()

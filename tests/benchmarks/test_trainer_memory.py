@@ -40,12 +40,12 @@ def test_a_learner_holds_as_many_bytes_per_parameter_as_planned() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", GPU_PRESETS)
-def test_the_plan_counts_about_what_the_compiler_keeps(preset: str) -> None:
-    """The plan's error is on the safe side, or within a fifth."""
+def test_the_plan_counts_what_the_compiler_keeps_within_a_tenth(preset: str) -> None:
+    """Of the layers: the ends of the model and the head are counted beside them."""
     model = model_of(preset)
     planned = footprint(model.network, "bf16").of_sequences(1, LENGTH, recompute=False)
     kept = kept_by_compiled_body(model)
-    assert 0.5 * planned < kept < 1.2 * planned
+    assert 0.9 * planned < kept < 1.1 * planned
     assert plain_peak(model) > kept
 
 

@@ -48,7 +48,7 @@ def test_the_state_is_counted_as_the_learner_holds_it(
 
 def test_several_processes_share_what_one_holds() -> None:
     assert state_bytes("bf16") == 24
-    assert state_bytes("bf16", 8) == 8 + 20 / 8
+    assert state_bytes("bf16", 8) == 8 + 16 / 8
     assert state_bytes("float32") == 20
 
 

@@ -2,21 +2,23 @@
 
 Under torch.compile, transformers builds a dense [1, 1, S, S] mask for `sdpa` even for plain causal
 attention, which rules out the fast kernels and doubles the work. An attention registered under its
-own name gets `is_causal=True` and no mask.
+own name gets `is_causal=True` and no mask. There are two: MLA's values are narrower than its keys, and not
+every kernel takes them so.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from isoloss_contract.records import AttentionShape
+from isoloss_trainer.attention_kernels import DETERMINISTIC, ORDER, AttentionKernel, HeadShape
 from isoloss_trainer.world import World
 
-NAME = "isoloss_causal"
+NAME, NARROW_NAME = "isoloss_causal", "isoloss_causal_narrow"
 FAMILIES = frozenset(
     {
         "llama",
@@ -34,31 +36,28 @@ FAMILIES = frozenset(
 
 
 def register() -> None:
-    """Register the attention with transformers under NAME."""
+    """Register the attention with transformers under NAME, and under NARROW_NAME the one that widens no values."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    ALL_ATTENTION_FUNCTIONS.register(NAME, causal_attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, no_mask)
+    for name, function in ((NAME, causal_attention), (NARROW_NAME, narrow_causal_attention)):
+        ALL_ATTENTION_FUNCTIONS.register(name, function)
+        ALL_MASK_ATTENTION_FUNCTIONS.register(name, no_mask)
 
 
-def preferred_kernels(world: World, *, deterministic: bool = False) -> AbstractContextManager[Any]:
-    """On an accelerator, prefer cuDNN's attention to flash, and flash to the rest: torch prefers
-    flash, which is about half as fast on Hopper. Of the fast ones, flash alone has a backward pass that
-    gives equal bits each time."""
+def preferred_kernels(
+    world: World, *, deterministic: bool = False, chosen: AttentionKernel | None = None
+) -> AbstractContextManager[Any]:
+    """On an accelerator, prefer the `chosen` kernel to all others, and these in ORDER; where `deterministic`,
+    only kernels that give equal bits."""
     if world.on_cpu:
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    order = [
-        SDPBackend.CUDNN_ATTENTION,
-        SDPBackend.FLASH_ATTENTION,
-        SDPBackend.EFFICIENT_ATTENTION,
-        SDPBackend.MATH,
-    ]
-    if deterministic:
-        order = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(order, set_priority=True)
+    first = () if chosen is None else (chosen.backend,)
+    allowed = DETERMINISTIC if deterministic else ORDER
+    names = dict.fromkeys(name for name in (*first, *allowed) if name in allowed)
+    return sdpa_kernel([getattr(SDPBackend, name) for name in names], set_priority=True)
 
 
 def attention_shape(config: Any) -> AttentionShape | None:
@@ -72,16 +71,39 @@ def attention_shape(config: Any) -> AttentionShape | None:
     if config.model_type not in FAMILIES or (kinds != {"full_attention"} and not windowed):
         return None
     heads = config.num_attention_heads
-    if config.model_type == "deepseek_v3":
-        query, value = config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
-    else:
-        query = value = getattr(config, "head_dim", None) or config.hidden_size // heads
+    query, value = _head_sizes(config)
     return AttentionShape(
         layers=config.num_hidden_layers,
         query_width=heads * query,
         value_width=heads * value,
         window=getattr(config, "sliding_window", None) if windowed else None,
     )
+
+
+def head_shape(
+    config: Any, sequence_length: int, precision: Literal["bf16", "float32"]
+) -> HeadShape | None:
+    """Of one layer's attention; None for a model that keeps its own attention."""
+    if not is_plainly_causal(config, sequence_length):
+        return None
+    query, value = _head_sizes(config)
+    heads = config.num_attention_heads
+    return HeadShape(
+        heads=heads,
+        key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+        query_size=query,
+        value_size=value,
+        sequence_length=sequence_length,
+        precision=precision,
+    )
+
+
+def _head_sizes(config: Any) -> tuple[int, int]:
+    """Widths of a head's queries and values."""
+    if config.model_type == "deepseek_v3":
+        return config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return size, size
 
 
 def is_plainly_causal(config: Any, sequence_length: int) -> bool:
@@ -115,17 +137,42 @@ def causal_attention(
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of [batch, heads, S, size] tensors; the output is [batch, S, heads, value size]."""
-    groups = getattr(module, "num_key_value_groups", 1)
     size = value.shape[-1]
     value = _padded(value, query.shape[-1])
+    output = _attend(module, query, key, value, scaling)
+    return output[..., :size].transpose(1, 2).contiguous(), None
+
+
+def narrow_causal_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    **_options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As `causal_attention`, for kernels that take values of a size of their own."""
+    output = _attend(module, query, key, value, scaling)
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+) -> torch.Tensor:
+    groups = getattr(module, "num_key_value_groups", 1)
     if query.device.type == "cpu" and groups > 1:
         # The CPU kernel is several times faster on repeated heads than on grouped ones.
         key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
         groups = 1
-    output = scaled_dot_product_attention(
+    return scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1
     )
-    return output[..., :size].transpose(1, 2).contiguous(), None
 
 
 def _padded(value: torch.Tensor, size: int) -> torch.Tensor:

@@ -65,7 +65,13 @@ class CompileCache:
 
 
 def facts_of_run(
-    point: PointConfig, *, micro_batch: int, recompute: bool, processes: int, deterministic: bool
+    point: PointConfig,
+    *,
+    micro_batch: int,
+    recompute: bool,
+    processes: int,
+    deterministic: bool,
+    attention: str | None = None,
 ) -> dict[str, Any]:
     """All that compiled code may depend on: elsewhere it has another key and is never loaded."""
     return {
@@ -77,6 +83,7 @@ def facts_of_run(
         "recompute": recompute,
         "processes": processes,
         "deterministic": deterministic,
+        "attention": attention,
         **facts_of_machine(),
     }
 

@@ -6,12 +6,13 @@ Knows nothing of the store, of schedules or of tokens beyond those it is given.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
 from isoloss_contract.records import PointConfig
+from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
@@ -80,9 +81,8 @@ class Learner:
         means = self._gradients(mine, 1.0 / batch_tokens)
         for summed in (means, *self.balance.counts):
             self.world.sum(summed)
-        gradient = self._flat.summed_gradient()
         norm = self._state.step(
-            gradient,
+            self._flat.summed_gradient,
             self._point,
             tokens,
             batch_tokens,
@@ -108,6 +108,8 @@ class Learner:
                     raise
                 refusal = str(error) or type(error).__name__
             # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
+            # First the sum: other processes wait for this one's share of it.
+            self._flat.finish_sum()
             if not self.world.any(bool(refusal)):
                 return means
             if self.micro_batch == 1 and self.recompute:
@@ -121,20 +123,26 @@ class Learner:
                 torch.cuda.empty_cache()
 
     def _try_gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
-        """Sum the gradients of `scale` times the batch's summed loss; returns that loss and the
-        offsets, scaled and summed alike."""
+        """The gradients of `scale` times the batch's summed loss, whose sum over all processes begins with the last
+        micro-batch; returns that loss and the offsets, scaled and summed alike."""
         self._flat.clear_gradient()
         total = torch.zeros(2, dtype=torch.float32, device=self.world.device)
         z_loss = self._point.optimizer.z_loss
         # With fewer sequences than processes, some have none; torch would split that into one part.
-        for part in torch.split(batch, self.micro_batch) if len(batch) else ():
+        parts = torch.split(batch, self.micro_batch) if len(batch) else ()
+        for number, part in enumerate(parts, 1):
             tokens = part.to(self.world.device, non_blocking=True)
             loss, offset = self.model.summed_loss(tokens[:, :-1], tokens[:, 1:], scale, z_loss)
             total += torch.stack([loss.detach(), offset])
             penalty = self.balance.take_penalty(scale * (batch.shape[1] - 1))
-            with self.balance.backward_pass():
+            is_last = number == len(parts)
+            with (
+                self.balance.backward_pass(),
+                self._flat.summing_gradient() if is_last else nullcontext(),
+            ):
                 (loss if penalty is None else loss + penalty).backward()  # type: ignore[no-untyped-call]
-            self._flat.collect_gradient()
+            if not is_last:
+                self._flat.collect_gradient()
         return total
 
     @contextmanager
@@ -224,6 +232,11 @@ class Learner:
         if self.balance.has_loss and not self.world.on_cpu:
             # The balance loss of a layer that is computed again leaves the graph.
             self.model.compile_body(whole=False)
+
+    def use_attention(self, kernel: AttentionKernel) -> None:
+        """From now on hand attention what `kernel` takes; before the first step."""
+        if kernel.narrow:
+            self.model.keep_values_narrow()
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""

@@ -53,23 +53,23 @@ def footprint(
     """Of training `network` (transformers, also on the meta device) in `processes` processes."""
     config, number = network.config, sum(p.numel() for p in network.parameters())
     layers, size = config.num_hidden_layers, 2 if precision == "bf16" else 4
-    layer = size * layer_numbers(config) + 4 * config.num_attention_heads
-    ends = (
-        3 * size * config.hidden_size
-    )  # the embedding's output, the last norm's and its gradient
+    numbers = layer_numbers(config)
+    statistics = 4 * config.num_attention_heads
+    # The embedding's output, the last norm's and its gradient.
+    ends = 3 * size * config.hidden_size
     return Footprint(
         state=int(number * state_bytes(precision, processes)),
         head=head_bytes(network.get_output_embeddings().weight.shape, size),
-        token=layers * layer + ends,
+        token=size * sum(numbers) + layers * statistics + ends,
         recomputed_token=layers * size * config.hidden_size + ends,
-        layer_token=layer,
+        layer_token=size * max(numbers) + statistics,
     )
 
 
 def state_bytes(precision: Literal["bf16", "float32"], processes: int = 1) -> float:
     """Per parameter and device: weights and gradients that compute, summed gradients, and of this
-    process's part float32 weights, their average, both moments and, of several, the gradient."""
-    own = (16 if precision == "bf16" else 12) + (4 if processes > 1 else 0)
+    process's part float32 weights, their average and both moments."""
+    own = 16 if precision == "bf16" else 12
     return 8 + own / processes
 
 
@@ -83,14 +83,14 @@ def head_bytes(shape: tuple[int, ...], size: int) -> int:
     return chunk * vocabulary * (4 + size) + vocabulary * width * (4 + 2 * size)
 
 
-def layer_numbers(config: Any) -> int:
-    """Numbers per token that one layer keeps, in the largest of its layers."""
-    hidden = config.hidden_size
+def layer_numbers(config: Any) -> list[int]:
+    """Numbers per token that each layer keeps."""
     attention = (
         _latent_attention(config) if getattr(config, "kv_lora_rank", 0) else _attention(config)
     )
     # Inputs of both norms and of what follows them.
-    return int(4 * hidden + attention + _feed_forward(config))
+    own = 4 * config.hidden_size + attention
+    return [own + inner for inner in _feed_forwards(config)]
 
 
 def _attention(config: Any) -> int:
@@ -110,15 +110,28 @@ def _latent_attention(config: Any) -> int:
     return int(ranks + config.num_attention_heads * (4 * query + narrow))
 
 
-def _feed_forward(config: Any) -> int:
-    """Gate, up and their product; of experts also each one's copies of input and output."""
-    experts = getattr(config, "num_experts_per_tok", 0) or 0
-    width = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    if not experts:
-        return int(3 * width)
-    own = getattr(config, "moe_intermediate_size", None) or width
+def _feed_forwards(config: Any) -> list[int]:
+    """Of each layer. Layers that are dense among others with experts are known of DeepSeek-V3 alone;
+    elsewhere all are counted with experts, which keep more."""
+    layers = config.num_hidden_layers
+    if not (getattr(config, "num_experts_per_tok", 0) or 0):
+        return [_dense(config)] * layers
+    dense = min(layers, getattr(config, "first_k_dense_replace", 0) or 0)
+    return [_dense(config)] * dense + [_with_experts(config)] * (layers - dense)
+
+
+def _dense(config: Any) -> int:
+    """Gate, up and their product."""
+    return int(3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size))
+
+
+def _with_experts(config: Any) -> int:
+    """Of each expert that a token is sent to its copy of the input, gate, up and their product, and the output
+    before it is weighted; of the shared ones as of dense layers; and the router's input in float32."""
+    own = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
     shared = own * (getattr(config, "n_shared_experts", 0) or 0)
-    return int(max(3 * width, experts * (3 * config.hidden_size + 3 * own) + 3 * shared))
+    each = 2 * config.hidden_size + 3 * own
+    return int(config.num_experts_per_tok * each + 3 * shared + 2 * config.hidden_size)
 
 
 def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:

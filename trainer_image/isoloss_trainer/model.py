@@ -30,6 +30,10 @@ class LanguageModel(nn.Module):
         plain = attention.is_plainly_causal(self.config, sequence_length)
         network.set_attn_implementation(attention.NAME if plain else "sdpa")
 
+    def keep_values_narrow(self) -> None:
+        """Attend to values of a size of their own, for kernels that take them; before anything is compiled."""
+        self.network.set_attn_implementation(attention.NARROW_NAME)
+
     def compile_body(self, *, whole: bool = True) -> None:
         """Compile the body for one fixed shape, as one graph where `whole`; the chunked loss stays outside."""
         self.body.compile(dynamic=False, fullgraph=whole)

@@ -6,24 +6,27 @@ master weights.
 
 Of several processes, each has the master weights of its own part of the buffer, and with them the
 optimizer's state (ZeRO, stage 1: Rajbhandari et al. 1910.02054): the sum of the gradients hands each
-process its part, and publishing the weights joins the parts. Together these move as many bytes as a sum
-that every process gets whole.
+process its part (gradient_sum.py), and publishing the weights joins the parts. Together these move about as
+many bytes as a sum that every process gets whole.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import torch
 from torch import nn
 
+from isoloss_trainer.gradient_sum import GradientSum
 from isoloss_trainer.named_tensors import Tensors
 from isoloss_trainer.world import World
 
 ALIGNMENT = 64
 """In elements: grouped matrix products need their operands on 16-byte boundaries."""
-
-
 SWAPPED = 2**24
 """Elements exchanged at a time."""
+EVERYTHING = slice(None)
+"""Of a flat vector."""
 
 
 class FlatParameters:
@@ -55,6 +58,11 @@ class FlatParameters:
             parameter.data = view
         for parameter, view in self._views(self._compute_gradient):
             parameter.grad = view
+        places = {
+            p: slice(offset, offset + p.numel())
+            for p, offset in zip(self._parameters, self._offsets, strict=True)
+        }
+        self._sum = GradientSum(self._gradient, places, self.collect_gradient, world)
 
     def _views(self, buffer: torch.Tensor) -> list[tuple[nn.Parameter, torch.Tensor]]:
         return [
@@ -72,11 +80,11 @@ class FlatParameters:
         """Where each parameter begins in a vector of `size` elements."""
         return dict(zip(self._names, self._offsets, strict=True))
 
-    def collect_gradient(self) -> None:
-        """Add a micro-batch's bfloat16 gradients to the float32 sum; call after each micro-batch."""
+    def collect_gradient(self, stretch: slice = EVERYTHING) -> None:
+        """Add a micro-batch's bfloat16 gradients to the float32 sum; call after each micro-batch but the last."""
         if self._mixed:
-            self._gradient += self._compute_gradient
-            self._compute_gradient.zero_()
+            self._gradient[stretch].add_(self._compute_gradient[stretch])
+            self._compute_gradient[stretch].zero_()
 
     def clear_gradient(self) -> None:
         """Zero the gradients; call before each step."""
@@ -84,9 +92,18 @@ class FlatParameters:
         if self._mixed:
             self._compute_gradient.zero_()
 
+    def summing_gradient(self) -> AbstractContextManager[None]:
+        """The block of a step's last backward pass: gradients are sent to their processes as they are ready."""
+        return self._sum.overlapping()
+
+    def finish_sum(self) -> None:
+        """Send the rest and wait; all processes call this after each attempt at a step, also one that failed."""
+        self._sum.finish()
+
+    @property
     def summed_gradient(self) -> torch.Tensor:
-        """The gradient summed over all processes, of this process's part; all processes call this."""
-        return self._world.sum_parts(self._gradient)
+        """The gradient summed over all processes, of this process's part, once the sum is finished."""
+        return self._gradient[self._world.part(self.size)]
 
     def join_gradient(self, mine: torch.Tensor) -> torch.Tensor:
         """The whole of what each process has made of its part of the summed gradient; all call this.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.attention import head_shape, preferred_kernels
+from isoloss_trainer.attention_choice import choose_attention
+from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
@@ -81,6 +85,7 @@ class PointRun:
             point, learner, self.sequences, timetable, self._evaluator, self.saving, stopwatch
         )
         self._compile_cache = CompileCache(attempt, self._compiled_for)
+        self._kernels = ExitStack()
 
     @property
     def batch_tokens(self) -> int:
@@ -97,6 +102,7 @@ class PointRun:
         restored, versions = self.saving.restore() or (None, None)
         if restored is not None:
             self.state = restored
+        self._choose_kernels()
         self._compile_cache.load()
         self.learner.reserve_staging()
         self._log.start(self.tokens, resumed=restored is not None, written_by=versions)
@@ -147,6 +153,7 @@ class PointRun:
 
     def close(self) -> None:
         """End all threads, whatever became of the run."""
+        self._kernels.close()
         self._reporter.close()
         self.saving.close()
         self.sequences.close()
@@ -154,6 +161,24 @@ class PointRun:
         self._log.close()
 
     # ------------------------------------------------------------------------------- its parts
+
+    def _choose_kernels(self) -> None:
+        """Of attention, until the run is closed: before anything is compiled."""
+        attempt, point = self.attempt, self.point
+        config = self.learner.model.config
+        shape = head_shape(config, point.sequence_length, point.precision)
+        self.state.attention = choose_attention(attempt, shape, self.state.attention)
+        chosen = self._attention_kernel
+        if chosen is not None:
+            self.learner.use_attention(chosen)
+        deterministic = attempt.task.deterministic
+        self._kernels.enter_context(
+            preferred_kernels(attempt.world, deterministic=deterministic, chosen=chosen)
+        )
+
+    @property
+    def _attention_kernel(self) -> AttentionKernel | None:
+        return None if self.state.attention is None else self.state.attention.kernel
 
     def _lasts(self) -> bool:
         return self.ending.outcome is Outcome.SUCCEEDED
@@ -215,12 +240,14 @@ class PointRun:
             raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
     def _compiled_for(self) -> dict[str, Any]:
+        kernel = self._attention_kernel
         return facts_of_run(
             self.point,
             micro_batch=self.learner.micro_batch,
             recompute=self.learner.recompute,
             processes=self.attempt.world.size,
             deterministic=self.attempt.task.deterministic,
+            attention=None if kernel is None else str(kernel),
         )
 
 

@@ -67,7 +67,6 @@ def _claim_and_run(attempt: Attempt) -> PointResult:
 def _join_and_run(attempt: Attempt) -> PointResult:
     if attempt.world.size == 1:
         attempt.interruption.check()
-    from isoloss_trainer.attention import preferred_kernels
     from isoloss_trainer.kernels import deterministic_kernels
     from isoloss_trainer.run import run_point
 
@@ -76,11 +75,7 @@ def _join_and_run(attempt: Attempt) -> PointResult:
         # Checked together: one process that left alone would keep the others waiting for it.
         if world.any(attempt.interruption.requested):
             raise Interrupted("Interrupted", "stop requested")
-        deterministic = attempt.task.deterministic
-        with (
-            deterministic_kernels(deterministic),
-            preferred_kernels(world, deterministic=deterministic),
-        ):
+        with deterministic_kernels(attempt.task.deterministic):
             return run_point(replace(attempt, world=world))
     finally:
         world.leave()

@@ -19,6 +19,7 @@ from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import Work
 
 RANK_VARIABLE = "RANK"
 PIECE = 2**24
@@ -113,15 +114,14 @@ class World:
         each = count // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 
-    def sum_parts(self, full: torch.Tensor) -> torch.Tensor:
-        """This process's part of the sum of `full` over all processes; alone, `full` itself."""
+    def start_sum_for(self, owner: int, tensor: torch.Tensor) -> Work | None:
+        """Begin to replace the `tensor` of process `owner` by its sum over all processes; wait for what is
+        returned. What the others have in theirs means nothing then. All begin their sums in the same order."""
         if self.size == 1:
-            return full
-        from torch.distributed import reduce_scatter_tensor
+            return None
+        from torch.distributed import reduce
 
-        summed = full.new_empty(len(full) // self.size)
-        reduce_scatter_tensor(summed, full)
-        return summed
+        return reduce(tensor, dst=owner, async_op=True)
 
     def join_parts(self, full: torch.Tensor, mine: torch.Tensor) -> None:
         """Fill `full` with the parts that the processes have, in their order."""

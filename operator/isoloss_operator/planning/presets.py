@@ -63,8 +63,8 @@ def _deepseek_v3(
         "num_key_value_heads": heads,
         "q_lora_rank": q_rank,
         "kv_lora_rank": kv_rank,
-        # 128 / 64 / 128 in the paper. Value heads are narrower than query heads (128 against 192): the
-        # trainer widens them with zeros, because flash attention wants both equal.
+        # 128 / 64 / 128 in the paper. Value heads are narrower than query heads (128 against 192): for
+        # flash attention, which wants both equal, the trainer widens them with zeros.
         "qk_nope_head_dim": nope,
         "qk_rope_head_dim": nope // 2,
         "v_head_dim": nope,
