@@ -89,6 +89,10 @@ def sweep_folder(name: str, uid: str) -> str:
     return f"{SWEEPS}/{name}-{uid}"
 
 
+VALIDATIONS = "validations"
+"""Folder of the validations of predictions, each in a folder NAME-UID with the ledger of its probes."""
+
+
 def ledger_in(folder: str) -> str:
     """ledger_files.LedgerHead of the sweep in `folder`: it names the segments with the points' records."""
     return f"{folder}/ledger/head.json"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
@@ -153,6 +154,9 @@ class ObservedSweep:
     """UTC, aware."""
     spec: ScalingSweepSpec | InvalidSpec
     """Parsed once per pass."""
+    kept_in: str = layout.SWEEPS
+    """Folder of the store that holds its own: of all sweeps, or of all validations for the probes of a
+    prediction, which are trained as the points of a sweep."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
@@ -189,6 +193,11 @@ class ObservedSweep:
     write_error: str = ""
     """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
 
+    @property
+    def folder(self) -> str:
+        """Where its ledger is, relative to the store."""
+        return f"{self.kept_in}/{self.name}-{self.uid}"
+
 
 @dataclass(frozen=True)
 class FirstReads:
@@ -198,8 +207,6 @@ class FirstReads:
     folder: str
     """Of the sweep."""
     manifest: str
-    ledger: str
-    """Its head."""
     like_checkpoints: Mapping[str, str] = field(default_factory=dict)
     """URIs of checkpoints whose config.json is wanted, by the field that names them."""
     sources: Mapping[str, str] = field(default_factory=dict)
