@@ -196,7 +196,7 @@ class ObservedSweep:
     @property
     def folder(self) -> str:
         """Where its ledger is, relative to the store."""
-        return f"{self.kept_in}/{self.name}-{self.uid}"
+        return layout.folder_in(self.kept_in, self.name, self.uid)
 
 
 @dataclass(frozen=True)
@@ -245,6 +245,18 @@ class ObservedReference:
 
 
 @dataclass(frozen=True)
+class ObservedProbes:
+    """What is stored of a prediction's probes, as of the points of a sweep."""
+
+    config: Read[Mapping[str, Any]] = ABSENT
+    """The checkpoint's config.json."""
+    ledger: Read[Ledger] = ABSENT
+    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
+    progress: Mapping[str, PointProgress] = field(default_factory=dict)
+    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ObservedPrediction:
     """A HyperparamPrediction and everything it depends on, at one moment."""
 
@@ -256,7 +268,9 @@ class ObservedPrediction:
     spec: HyperparamPredictionSpec | InvalidSpec
     status: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
-    """Evaluate Jobs owned by this prediction."""
+    """Of the evaluation and of the probes."""
+    orphaned_pods: tuple[str, ...] = ()
+    """See ObservedSweep."""
     sweep: ObservedReference | None = None
     storage_refusal: str = ""
     """Why this namespace may not read the checkpoint or the sweep's storage; empty: it may."""
@@ -280,6 +294,17 @@ class ObservedPrediction:
     """Why the API server refused the ConfigMap in the last pass; empty: it did not."""
     publish_error_may_pass: bool = False
     """Whether that refusal may end by itself, as that of a quota does."""
+    probes: ObservedProbes = ObservedProbes()
+
+    @property
+    def evaluate_jobs(self) -> tuple[ObservedJob, ...]:
+        """Those that measure the initial loss."""
+        return tuple(job for job in self.jobs if job.kind == "evaluate")
+
+    @property
+    def train_jobs(self) -> tuple[ObservedJob, ...]:
+        """Those of the probes."""
+        return tuple(job for job in self.jobs if job.kind == "train")
 
 
 @dataclass(frozen=True)

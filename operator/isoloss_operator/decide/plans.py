@@ -128,6 +128,8 @@ class PredictionPlan:
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
     create: tuple[JobRequest, ...] = ()
+    probes: PointWrites | None = None
+    """After everything else: what keeps them from being written must not keep back the answer."""
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""

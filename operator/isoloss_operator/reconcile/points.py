@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read, value_of
+from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.jobs.progress import progress_marks
-from isoloss_operator.decide.observation import ObservedSweep, SweepReads
+from isoloss_operator.decide.observation import ObservedJob, SweepReads
 from isoloss_operator.decide.plans import PointWrites
 from isoloss_operator.process.sweep_load import attempts_ended
 from isoloss_operator.reconcile.passes import Memory, results_of_failed, tolerated
 from isoloss_operator.reconcile.services import Services
 
 
+@dataclass(frozen=True)
+class StoredPoints:
+    """What the store says of points, by key, and since when each Job, by uid, has made no progress."""
+
+    results: Mapping[str, Read[PointResult]]
+    progress: Mapping[str, PointProgress]
+    unchanged_since: Mapping[str, datetime]
+
+
 def read_points(
-    services: Services, memory: Memory, observed: ObservedSweep, uri: str, reads: SweepReads
-) -> ObservedSweep:
-    """What was observed, with results, progress, and since when each Job has made none."""
+    services: Services,
+    memory: Memory,
+    uri: str,
+    reads: SweepReads,
+    jobs: Sequence[ObservedJob],
+    now: datetime,
+) -> StoredPoints:
+    """The results and progress that a decision asks for; `jobs` are those of the points."""
     storage = services.storage
     progress = storage.progress(uri, reads.progress)
-    memory.marks = progress_marks(observed.jobs, progress, memory.marks, observed.now)
-    return replace(
-        observed,
+    memory.marks = progress_marks(jobs, progress, memory.marks, now)
+    return StoredPoints(
         results={
             **storage.results(uri, reads.results),
             **results_of_failed(

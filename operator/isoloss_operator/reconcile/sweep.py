@@ -150,7 +150,8 @@ class SweepReconciler:
             return replace(observed, store_error=fit.message)
         observed = replace(observed, fit=value_of(fit))
         reads = sweep_reads(observed, self._stored_points(observed, uri))
-        return read_points(self._services, memory, observed, uri, reads)
+        found = read_points(self._services, memory, uri, reads, observed.jobs, observed.now)
+        return replace(observed, **vars(found))
 
     def _stored_points(self, observed: ObservedSweep, uri: str) -> frozenset[str]:
         """Names under points/, up to a resync old: for results that others wrote into this store."""
