@@ -94,7 +94,8 @@ class Reason(StrEnum):
     POD_WAITING = "PodWaiting"
     """Pods cannot start for another reason; the message says which."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
-    """spec.budget is spent, or the remaining points do not fit into it; the laws use the points done."""
+    """spec.budget, or spec.validation.budget of a prediction, is spent, or the remaining points do not fit into it;
+    the laws use the points done, and no verdict is given."""
     TOO_MANY_FAILED_POINTS = "TooManyFailedPoints"
     """More points failed for good than failurePolicy.maxFailedPoints allows; nothing starts."""
 

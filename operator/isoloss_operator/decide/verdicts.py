@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,15 @@ from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_view import PointsView
+
+_REASONS: Final[Mapping[Judged, Reason]] = {
+    Judged.ANSWER_HOLDS: Reason.ANSWER_HOLDS,
+    Judged.BETTER_ANSWER_NEARBY: Reason.BETTER_ANSWER_NEARBY,
+    Judged.ANSWER_DIVERGED: Reason.ANSWER_DIVERGED,
+    Judged.WITHIN_NOISE: Reason.WITHIN_NOISE,
+    Judged.NO_MINIMUM: Reason.NO_MINIMUM,
+    Judged.TOO_FEW_PROBES: Reason.TOO_FEW_PROBES,
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ def _too_few(message: str) -> Verdict:
 
 
 def _finding(found: Validation) -> Finding:
-    reason, message = Reason(str(found.reason)), found.message
+    reason, message = _REASONS[found.reason], found.message
     if found.validated is None:
         return Finding.unknown(reason, message)
     if found.reason is Judged.ANSWER_DIVERGED:

@@ -63,7 +63,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
     Reason.UNSCHEDULABLE: "Compare the requests and node selectors of the pod template with the nodes.",
     Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
-    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done.",
+    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done; for probes, raise "
+    "`spec.validation.budget`.",
     Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` for the classes, correct the cause in the pod template "
     "or the proxies, or raise `failurePolicy.maxFailedPoints`.",
     Reason.FITTED: NOTHING,

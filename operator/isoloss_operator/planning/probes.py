@@ -33,8 +33,9 @@ from isoloss_operator.planning.points import PlannedPoint, planned_point, planne
 NAME: Final = "probe"
 MAX_PLACES: Final = 5
 """The answer, and a neighbour on either side of its learning rate and of its batch size."""
-NOT_THE_MODEL: Final = frozenset({"_name_or_path", "auto_map"})
-"""Keys of a config.json that say where it came from. The trainer runs no code that auto_map names."""
+NOT_THE_MODEL: Final = frozenset({"_name_or_path", "auto_map", "qk_head_dim"})
+"""Keys of a config.json that say where it came from, or what others say already. The trainer runs no code that
+auto_map names; DeepSeek-V3's qk_head_dim is the sum of two others."""
 ALIKE: Final = 1.05
 """Factor in tokens up to which runs are of one length, and up to which probes may exceed the budget."""
 
