@@ -135,3 +135,22 @@ def test_a_budget_of_its_own_holds_probes_back_until_it_is_raised(
     apply_both(user, place, uri, seconds=0.02, budget={"flops": "3e14"})
     assert judged(user)["status"]["validation"]["points"]["succeeded"] == PROBES
     assert set(place.traces.starts().values()) == {1}
+
+
+def test_a_pod_template_that_is_refused_to_probes_keeps_back_no_answer(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """The answer is published before probes are tried; a corrected template starts them."""
+    operator.start()
+    uri = checkpoint(place)
+    refused = {"spec": {"hostNetwork": True}}
+    apply_both(user, place, uri, seconds=0.02, podTemplate=refused)
+    held = user.wait_for(lambda: user.prediction("target"), "Validated", "Unknown", "JobRefused")
+    assert "hostNetwork" in conditions(held)["Validated"]["message"]
+    assert conditions(held)["Ready"]["status"] == "True"
+    assert conditions(held)["Stalled"]["status"] == "False"
+    core = client.CoreV1Api(user.api_client)
+    assert core.read_namespaced_config_map("answer", user.namespace).data["ready"] == "true"
+    apply_both(user, place, uri, seconds=0.02)
+    assert judged(user)["status"]["validation"]["points"]["succeeded"] == PROBES
+    assert set(place.traces.starts().values()) == {1}
