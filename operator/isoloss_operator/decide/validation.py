@@ -138,13 +138,26 @@ def _unknown_ledger(observed: ObservedPrediction) -> ValidationStep:
     read = observed.probes.ledger
     message = read.message if isinstance(read, Newer | Unanswered) else ""
     reason = Reason.LEDGER_NEWER if isinstance(read, Newer) else Reason.STORAGE_UNREACHABLE
-    step = _as_it_was(observed, Finding.unknown(reason, message))
+    return _held_up(observed, Finding.unknown(reason, message))
+
+
+def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
+    """The store gives out too little to go on: a verdict stands, else `finding` says so."""
+    said = parse_conditions(observed.status).get(VALIDATED)
+    stands = (
+        said is not None
+        and said.status != "Unknown"
+        and said.observed_generation == observed.generation
+    )
+    step = _as_it_was(observed, None if stands else finding)
     return replace(step, requeue_after=30.0)
 
 
 def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
     """No probes can be planned. Running ones may fit the next answer and go on, unless they are not to."""
     observed = view.observed
+    if finding.reason is Reason.STORAGE_UNREACHABLE:
+        return _held_up(observed, finding)
     stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
     step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
     if view.answer_stands and finding.reason is Reason.ANSWER_AWAITED:

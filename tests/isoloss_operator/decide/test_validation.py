@@ -543,3 +543,18 @@ def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:
     assert set(reads.progress) == set(keys[:3])
     impossible = replace(working, probes=replace(working.probes, config=ABSENT))
     assert set(probe_reads(impossible, frozenset()).progress) == set(keys[:3])
+
+
+@pytest.mark.parametrize(
+    "outage", [{"ledger": Unanswered("timeout")}, {"config": Unanswered("timeout")}]
+)
+def test_a_verdict_stands_while_the_store_gives_out_neither_ledger_nor_config(
+    outage: Mapping[str, Any],
+) -> None:
+    """Nothing is concluded from no answer."""
+    world_ = judged()
+    before = decide_prediction(world_)
+    away = decide_prediction(replace(world_, probes=replace(world_.probes, **outage)))
+    assert away.status == before.status
+    assert writes(away) == (0, 0)
+    assert away.requeue_after <= 60.0
