@@ -87,11 +87,23 @@ def evaluation_result(key: str) -> str:
 
 SWEEPS = "sweeps"
 """Folder of all sweeps, each in a folder NAME-UID."""
+VALIDATIONS = "validations"
+"""Folder of the validations of predictions, each in a folder NAME-UID with the ledger of its probes."""
+
+
+def folder_in(collection: str, name: str, uid: str) -> str:
+    """Folder of one sweep in SWEEPS, or of one prediction in VALIDATIONS."""
+    return f"{collection}/{name}-{uid}"
 
 
 def sweep_folder(name: str, uid: str) -> str:
     """Folder of one sweep, written by the operator."""
-    return f"{SWEEPS}/{name}-{uid}"
+    return folder_in(SWEEPS, name, uid)
+
+
+def validation_folder(name: str, uid: str) -> str:
+    """Folder of one prediction's validation, written by the operator."""
+    return folder_in(VALIDATIONS, name, uid)
 
 
 def ledger_in(folder: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from isoloss.errors import BadInput
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost, search_cost
 from isoloss_contract.store import Store, StoreError
-from isoloss_operator.api import API_VERSION, SWEEP_KIND, ScalingSweepSpec
+from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND, ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.evaluation_share import (
@@ -34,10 +35,12 @@ from isoloss_operator.planning.evaluation_share import (
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import DEFAULT_UTILISATION, PEAK_FLOPS
 from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.probe_cost import ProbeCost, probe_cost
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     like_checkpoints,
+    parse_prediction_spec,
     parse_sweep_spec,
     with_derived_proxies,
 )
@@ -69,7 +72,10 @@ class SizePlan:
 
 @command
 def plan(
-    manifest: Annotated[Path, typer.Argument(help="A ScalingSweep manifest (YAML).")],
+    manifest: Annotated[
+        Path,
+        typer.Argument(help="A ScalingSweep manifest (YAML), its predictions beside it or not."),
+    ],
     tokens_per_second: Annotated[
         float | None,
         typer.Option(help="Throughput of one accelerator, the same for every size."),
@@ -102,6 +108,7 @@ def plan(
     if (target_params is None) != (target_tokens is None):
         raise BadInput("give --target-params and --target-tokens together")
     try:
+        validations = _validations(manifest)
         spec = _with_derived_proxies(read_manifest(manifest))
         sizes = _sizes(spec)
         search = _search(spec)
@@ -110,10 +117,14 @@ def plan(
     pace = _Pace(tokens_per_second, utilisation * peak_flops)
     cost = _cost(spec, sizes, target_params, target_tokens)
     if as_json:
-        print_document({**_document(sizes, pace, cost), "search": _search_document(search)})
+        document = {**_document(sizes, pace, cost), "search": _search_document(search)}
+        print_document(
+            {**document, "validations": {name: asdict(each) for name, each in validations.items()}}
+        )
     else:
         _print_plan(spec, sizes, pace, cost)
         _print_search(search)
+        _print_validations(validations)
     return ANSWERED
 
 
@@ -122,15 +133,7 @@ def read_manifest(path: Path) -> ScalingSweepSpec:
 
     Proxies with `like` are not derived yet: only the file is read.
     """
-    try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-        documents = read_documents(path.read_text("utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or 'cannot be read'}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"{path}: not YAML: {error}") from error
-    sweeps = [item for item in documents if isinstance(item, dict) and _is_sweep(item)]
+    sweeps = _objects(path, SWEEP_KIND)
     if len(sweeps) != 1:
         raise BadInput(
             f"{path}: holds {len(sweeps)} objects of kind {SWEEP_KIND} ({API_VERSION}), not one"
@@ -139,6 +142,37 @@ def read_manifest(path: Path) -> ScalingSweepSpec:
     if not isinstance(spec, dict):
         raise BadInput(f"{path}: spec: missing")
     return parse_sweep_spec(spec)
+
+
+def _objects(path: Path, kind: str) -> list[dict[str, Any]]:
+    """The objects of a kind of ours in a YAML file. Raises BadInput."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
+        documents = read_documents(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or 'cannot be read'}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{path}: not YAML: {error}") from error
+    return [
+        item
+        for item in documents
+        if isinstance(item, dict)
+        and (item.get("kind"), item.get("apiVersion")) == (kind, API_VERSION)
+    ]
+
+
+def _validations(path: Path) -> dict[str, ProbeCost]:
+    """What the probes of each prediction in the file cost, by its name. Raises BadInput or InvalidSpec."""
+    costs = {}
+    for item in _objects(path, PREDICTION_KIND):
+        spec, metadata = item.get("spec"), item.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(spec, dict):
+            raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
+        if (cost := probe_cost(parse_prediction_spec(spec))) is not None:
+            costs[str(name)] = cost
+    return costs
 
 
 def _with_derived_proxies(spec: ScalingSweepSpec) -> ScalingSweepSpec:
@@ -152,10 +186,6 @@ def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
         return Store(checkpoint, follow_links=True).read_json_object("config.json")
     except StoreError as error:
         return error
-
-
-def _is_sweep(item: dict[str, Any]) -> bool:
-    return item.get("kind") == SWEEP_KIND and item.get("apiVersion") == API_VERSION
 
 
 def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
@@ -276,6 +306,23 @@ def _print_search(search: SearchEstimate | None) -> None:
         f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
         f"(the whole grid and {search.max_added_points} added points). {search.basis}"
     )
+
+
+def _print_validations(validations: Mapping[str, ProbeCost]) -> None:
+    for name, cost in validations.items():
+        if cost.flops is not None:
+            amount = f"{formatting.flops(cost.flops)} FLOPs"
+        else:
+            amount = f"{formatting.count(cost.tokens)} tokens"
+        console().print(
+            f"Validation of {name}, beside that: at most {cost.runs} probes, {amount}, "
+            f"{cost.share_of_budget:.3g} times the prediction's budget."
+        )
+        limit = cost.max_flops
+        if limit is not None and cost.flops is not None and cost.flops > limit:
+            console().print(
+                f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start"
+            )
 
 
 def _print_plan(

@@ -34,6 +34,8 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
 from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.probes import probe_model
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
@@ -246,6 +248,19 @@ def test_a_result_states_what_its_attention_costs(
     found = training_flops_per_token(result.parameters, result.attention, SEQUENCE_LENGTH)
     assert found == pytest.approx(counted.total(Convention.EXACT), rel=1e-12)
     assert training_flops_per_token(result.parameters) == counted.total(Convention.SIX_ND)
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
+def test_a_probe_is_trained_by_the_config_json_that_its_checkpoint_was_saved_with(
+    prepared: Prepared, tmp_path: Path, model: dict[str, Any]
+) -> None:
+    """What transformers writes there is a model that the operator counts and the trainer builds."""
+    build_network(model, seed=7).save_pretrained(tmp_path / "model")
+    saved = json.loads((tmp_path / "model" / "config.json").read_text())
+    counts = parameter_counts(saved)
+    given = {"initial_weights": uri(tmp_path / "model"), "model": probe_model(saved, counts)}
+    result = run(train_task(prepared.manifest, prepared.uri, tokens=512, **given))
+    assert result.parameters.active == counts.active
 
 
 def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:

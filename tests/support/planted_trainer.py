@@ -48,6 +48,22 @@ def planted_loss(params: float, tokens: float, batch: float, rate: float) -> flo
     return float(IRREDUCIBLE + A * params**-ALPHA + D * useful**-BETA)
 
 
+def tokens_behind(params: float, initial_weights: str | None) -> float:
+    """Tokens after which the best run of this size has the loss in a checkpoint's name; 0 without one."""
+    if initial_weights is None:
+        return 0.0
+    reducible = stated_loss(initial_weights) - IRREDUCIBLE - A * params**-ALPHA
+    return float((reducible / D) ** (-1 / BETA))
+
+
+def stated_loss(checkpoint: str) -> float:
+    """The loss in the last part of a checkpoint's URI, as in .../loss-2.4. Raises ValueError without one."""
+    name = checkpoint.rstrip("/").rpartition("/")[2]
+    if not name.startswith("loss-"):
+        raise ValueError(f"{checkpoint} is no model")
+    return float(name.removeprefix("loss-"))
+
+
 # ----------------------------------------------------------------------------------------- store
 
 
@@ -327,6 +343,7 @@ def write_result(
     point = task["point"]
     parameters = counts(point["model"])
     params = parameters["body_active"] + parameters["head"]
+    behind = tokens_behind(params, point.get("initial_weights"))
     rows: list[Json] = []
     evaluation = point["evaluation"]
     step_tokens = point["batch_size"] * point["sequence_length"]
@@ -335,7 +352,8 @@ def write_result(
         at = evaluation["first_tokens"] * 10 ** (index / evaluation["per_decade"])
         tokens = min(math.ceil(at / step_tokens) * step_tokens, wanted)
         if not rows or tokens > rows[-1]["tokens"]:
-            loss = planted_loss(params, tokens, point["batch_size"], point["learning_rate"])
+            seen = tokens + behind
+            loss = planted_loss(params, seen, point["batch_size"], point["learning_rate"])
             errors = {"loss_standard_error": 1e-3, "averaged_loss_standard_error": 1e-3}
             row = {"step": tokens // step_tokens, "tokens": tokens, "loss": loss + 0.01}
             rows.append({**row, "averaged_loss": loss, **errors})
@@ -373,15 +391,10 @@ def evaluate(task: Json) -> None:
     """The initial loss of a checkpoint: it is written in the last part of its URI, as in .../loss-2.4."""
     config, store = task["config"], Store(task["store_uri"])
     key = canonical_key(config)
-    name = config["checkpoint"].rstrip("/").rpartition("/")[2]
-    if not name.startswith("loss-"):
-        end(
-            BAD_DATA,
-            "NotACheckpoint",
-            f"{config['checkpoint']} is no model",
-            "spec.checkpoint.uri",
-        )
-    loss = float(name.removeprefix("loss-"))
+    try:
+        loss = stated_loss(config["checkpoint"])
+    except ValueError as error:
+        end(BAD_DATA, "NotACheckpoint", str(error), "spec.checkpoint.uri")
     result = {
         "key": key,
         "loss": loss,
@@ -389,18 +402,25 @@ def evaluate(task: Json) -> None:
         "domains": {domain: {"loss": loss} for domain in config["mixture"]},
         "nats_per_byte": loss / 4.0,
         "evaluated_tokens": 10**6,
-        "parameters": {
-            "body_active": 9 * 10**6,
-            "body_total": 9 * 10**6,
-            "head": 10**6,
-            "embedding": 0,
-        },
+        "parameters": checkpoint_counts(config["checkpoint"]),
         "model_type": "llama",
         "tokenizer_digest": hashlib.sha256(b"tokenizer").hexdigest(),
         "same_tokenizer": True,
         "accelerator_seconds": 1.0,
     }
     store.put(f"evaluations/{key}/result.json", json.dumps(result).encode())
+
+
+def checkpoint_counts(checkpoint: str) -> Json:
+    """contract.ParameterCounts by the config.json of a checkpoint; ten million where it has none."""
+    try:
+        config = Store(checkpoint).get("config.json")
+    except OSError:
+        config = None
+    if config is not None:
+        return counts(json.loads(config))
+    body = 9 * 10**6
+    return {"body_active": body, "body_total": body, "head": 10**6, "embedding": 0}
 
 
 interrupted = False

@@ -520,6 +520,26 @@ PREDICTIONS = (
         {"publish.configMapName": "Answer"},
         "should match",
     ),
+    _prediction(
+        "a validation without a checkpoint",
+        {"checkpoint": ABSENT, "initialLoss": "2.08", "validation": {}},
+        "validation continues a checkpoint: set checkpoint instead of initialLoss",
+    ),
+    _prediction(
+        "probes longer than the budget",
+        {"validation": {"tokensShare": "1.5"}},
+        "must be a number above 0, up to 1",
+    ),
+    _prediction(
+        "neighbours at the answer itself",
+        {"validation": {"factor": "1"}},
+        "must be a number above 1, up to 10",
+    ),
+    _prediction(
+        "a budget of probes without a limit",
+        {"validation": {"budget": {}}},
+        "set flops, acceleratorHours or both",
+    ),
 )
 
 REFUSED = (*GRIDS, *UNQUOTED, *REST_OF_SWEEP, *PREDICTIONS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from isoloss_operator.api.corpus import Data, Domain, Storage, Validation
 from isoloss_operator.api.fields import ApiType
 from isoloss_operator.api.prediction import (
+    AnswerValidation,
     Checkpoint,
     HyperparamPredictionSpec,
     PredictionBudget,
@@ -28,9 +29,12 @@ from isoloss_operator.api.statuses import (
     LedgerReference,
     OptimumStatus,
     PointCounts,
+    ProbeStatus,
+    RefinedStatus,
     ScalingSweepStatus,
     SearchCostStatus,
     SearchStatus,
+    ValidationStatus,
     VariantStatus,
 )
 from isoloss_operator.api.sweep import (
@@ -58,6 +62,7 @@ __all__ = [
     "SWEEP_PLURAL",
     "VERSION",
     "ActivePoint",
+    "AnswerValidation",
     "ApiType",
     "Checkpoint",
     "Condition",
@@ -81,9 +86,11 @@ __all__ = [
     "OptimumStatus",
     "PointCounts",
     "PredictionBudget",
+    "ProbeStatus",
     "Proxy",
     "Publish",
     "Queue",
+    "RefinedStatus",
     "ScalingSweepSpec",
     "ScalingSweepStatus",
     "Search",
@@ -95,6 +102,7 @@ __all__ = [
     "Training",
     "TtlSecondsAfterFinished",
     "Validation",
+    "ValidationStatus",
     "VariantStatus",
 ]
 

@@ -171,6 +171,22 @@ Factor = Annotated[
         'a number above 1, up to 100, such as "1.3"',
     ),
 ]
+BudgetShare = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) > 0.0 && double(self) <= 1.0",
+        lambda x: 0 < x <= 1,
+        'a number above 0, up to 1, such as "0.3"',
+    ),
+]
+NeighbourFactor = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) > 1.0 && double(self) <= 10.0",
+        lambda x: 1 < x <= 10,
+        'a number above 1, up to 10, such as "2"',
+    ),
+]
 CooldownShare = Annotated[
     DecimalText,
     decimal(

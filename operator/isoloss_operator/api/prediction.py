@@ -9,14 +9,17 @@ from pydantic import Field
 from isoloss_operator.api.fields import (
     ApiType,
     AtLeastOne,
+    BudgetShare,
     Decimal,
     FolderUri,
     Loss,
+    NeighbourFactor,
     ObjectName,
     PodTemplate,
     PositiveTokens,
     Rule,
 )
+from isoloss_operator.api.sweep import SweepBudget
 
 
 class SweepReference(ApiType):
@@ -63,6 +66,30 @@ class Publish(ApiType):
     """Name of a ConfigMap in the same namespace that the operator creates and owns."""
 
 
+class AnswerValidation(ApiType):
+    """Short continued runs of the checkpoint, the probes: at the answer, and at a higher and a lower learning
+    rate and batch size."""
+
+    tokens_share: BudgetShare = "0.3"
+    """Share of the budget's tokens that each probe trains for, with a fresh optimizer and the sweep's
+    warm-up. Probes of the whole budget tell most; those of a tenth seldom settle anything."""
+    factor: NeighbourFactor = "2"
+    """Between the answer and its neighbours, in learning rate and in batch size."""
+    seeds: int = Field(default=1, ge=1, le=20)
+    """Runs at every place, with seeds of their own from the sweep's training.seed on."""
+    tolerance: Decimal = "0.01"
+    """Nats that the answer may lose at the full budget and still holds."""
+    budget: SweepBudget | None = None
+    """Limits on what all probes of this prediction may spend, those of former answers included. A probe
+    that does not fit is not started; once a limit is exceeded, running ones are stopped with a checkpoint,
+    and go on when it is raised. None when absent: a probe at every place, and its retries."""
+    parallelism: int = Field(default=4, ge=1, le=1000)
+    """Maximum number of the probes' Jobs at a time."""
+    pod_template: PodTemplate | None = None
+    """Merged into the probes' pods, after the sweep's podTemplate. That of spec.checkpoint is for the
+    evaluation alone."""
+
+
 class HyperparamPredictionSpec(ApiType):
     """For this checkpoint and this budget: what learning rate and batch size?"""
 
@@ -84,10 +111,15 @@ class HyperparamPredictionSpec(ApiType):
             "targetParameters goes with initialLoss only: the checkpoint states its own",
             lambda spec: spec.checkpoint is None or spec.target_parameters is None,
         ),
+        Rule(
+            "!has(self.validation) || has(self.checkpoint)",
+            "validation continues a checkpoint: set checkpoint instead of initialLoss",
+            lambda spec: spec.validation is None or spec.checkpoint is not None,
+        ),
     )
 
     suspend: bool = False
-    """Stop the evaluation Job and start none. An answer that exists is kept."""
+    """Stop the evaluation Job and the probes, and start none. An answer that exists is kept."""
     sweep_ref: SweepReference
     """Sweep whose laws answer."""
     checkpoint: Checkpoint | None = None
@@ -110,5 +142,9 @@ class HyperparamPredictionSpec(ApiType):
     max_extrapolation: AtLeastOne = "1000"
     """Maximum ratio of the total compute to the largest compute of the sweep. Predictions beyond are
     refused."""
+    validation: AnswerValidation | None = None
+    """Train short continued runs around the answer and judge it by them, in the condition Validated,
+    status.validation and status.refined. The answer itself, Ready and the ConfigMap stay as they are. The operator
+    reads the checkpoint's config.json for it. Nothing is trained when absent."""
     publish: Publish | None = None
     """Publish the answer as a ConfigMap."""

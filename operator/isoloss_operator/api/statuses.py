@@ -251,13 +251,77 @@ class VariantStatus(StatusType):
     """Total compute in FLOPs."""
 
 
+class ProbeStatus(StatusType):
+    """One place at which probes are trained, all its seeds together."""
+
+    learning_rate: StatusText
+    """Learning rate."""
+    batch_size: StatusText
+    """Batch size in sequences of the sweep's length."""
+    state: StatusText
+    """Pending, Active, Succeeded, Diverged or Failed: of the seed that is furthest from its end, and Diverged
+    where any diverged."""
+    loss: StatusText = ""
+    """Loss at the end in nats per token, mean over the seeds that have one."""
+    difference: StatusText = ""
+    """Loss less that at the answer, in nats, once all probes are over."""
+    standard_error: StatusText = ""
+    """Of the difference, by the noise between seeds."""
+    better: StatusText = ""
+    """answer or neighbour, where one is better beyond noise."""
+
+
+class ValidationStatus(StatusType):
+    """The probes of the answer and what they say. The verdict is the condition Validated."""
+
+    places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
+    """Where probes are trained, the answer first."""
+    tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
+    """Tokens of each probe, rounded up to whole steps."""
+    points: PointCounts = PointCounts()
+    """Number of probes by state."""
+    progress: StatusText = ""
+    """Completed probes of all probes, such as 3/5."""
+    planned_flops: StatusText = ""
+    """FLOPs of all probes, counted as 6 * active parameters * tokens."""
+    spent_flops: StatusText = ""
+    """FLOPs of all attempts, counted as in a sweep's status.spentFlops; those for former answers too."""
+    accelerator_hours: StatusText = ""
+    """Accelerator hours of the same attempts."""
+    estimated_completion: StatusText = ""
+    """Estimated time of completion at the current speed (RFC 3339)."""
+    beats_neighbours: bool | None = None
+    """Whether the answer's loss is below that of every neighbour beyond noise; false where a neighbour's is
+    below it. Absent where that is not known."""
+    regret: IntervalStatus | None = None
+    """Nats that the answer loses at the full budget, by the probes alone."""
+    direction: StatusText = ""
+    """Where the better answer lies, such as: a higher learning rate."""
+    failures: tuple[FailedPoint, ...] = Field(default=(), max_length=8)
+    """Up to 8 of the failed probes."""
+    ledger: LedgerReference | None = None
+    """Ledger with the details of every probe."""
+
+
+class RefinedStatus(StatusType):
+    """Laws and probes together, beside the laws' own answer."""
+
+    learning_rate: IntervalStatus | None = None
+    """Learning rate."""
+    batch_size: IntervalStatus | None = None
+    """Batch size in sequences, not rounded."""
+    regret: IntervalStatus | None = None
+    """Nats that the laws' own answer loses to the best one, by laws and probes together."""
+
+
 class HyperparamPredictionStatus(StatusType):
     """Observed state of the prediction: the answer and what it is based on."""
 
     observed_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
     """Generation of the spec that the status was computed from. -1 before the first pass."""
     conditions: ConditionList = ()
-    """Conditions: Accepted, Evaluated, Ready, Stale, Stalled and Reconciling."""
+    """Conditions: Accepted, Evaluated, Ready, Stale, Stalled and Reconciling, and Validated where
+    spec.validation asks for it."""
     initial_loss: IntervalStatus | None = None
     """Initial loss in nats per token. The interval follows from the standard error."""
     domain_losses: dict[str, StatusText] = Field(default_factory=dict, max_length=32)
@@ -296,3 +360,7 @@ class HyperparamPredictionStatus(StatusType):
     """SHA-256 of the ledger that the laws were fitted to."""
     evaluation_uri: StatusText = ""
     """URI of the measured initial loss."""
+    validation: ValidationStatus | None = None
+    """The probes of the answer, where spec.validation asks for them."""
+    refined: RefinedStatus | None = None
+    """Laws and probes together, once the probes are judged. The answer above stays that of the laws."""

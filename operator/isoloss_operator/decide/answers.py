@@ -35,7 +35,7 @@ def predicted(
 ) -> Prediction | Finding:
     """The answer, or why there is none. `result` is the measured loss, None where the spec states it."""
     try:
-        outcome = predict(laws, _query(laws, spec, sweep, result))
+        outcome = predict(laws, question(laws, spec, sweep, result))
     except ValueError as error:
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
@@ -47,12 +47,13 @@ def predicted(
     return Finding.false(reason, message, stalled=True)
 
 
-def _query(
+def question(
     laws: Laws,
     spec: HyperparamPredictionSpec,
     sweep: ScalingSweepSpec,
     result: EvaluationResult | None,
 ) -> PredictionQuery:
+    """What a prediction asks the laws; their answer is in sequences of the sweep's length."""
     budget = spec.budget
     return PredictionQuery(
         initial_loss=result.loss if result else float(spec.initial_loss or "nan"),

@@ -128,11 +128,11 @@ def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     # A run at its very end has spent just what was planned: rounding must not stop it there.
     if budget.flops and flops_left < -ROUNDING * float(budget.flops):
         return (
-            f"budget.flops {budget.flops} is spent: the sweep used {flops_in_words(spent.flops)}"
+            f"budget.flops {budget.flops} is spent: its points used {flops_in_words(spent.flops)}"
         )
     if seconds_left < 0:
         hours = spent.accelerator_seconds / 3600
-        return f"budget.acceleratorHours {budget.accelerator_hours} is spent: the sweep used {hours:.2f}"
+        return f"budget.acceleratorHours {budget.accelerator_hours} is spent: its points used {hours:.2f}"
     return ""
 
 

@@ -86,8 +86,8 @@ def given_loss_step(
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return EvaluationStep(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
-        delete=deletions(observed.jobs, "the spec states the initial loss"),
-        expire=expiries(sweep, observed.jobs),
+        delete=deletions(observed.evaluate_jobs, "the spec states the initial loss"),
+        expire=expiries(sweep, observed.evaluate_jobs),
     )
 
 
@@ -102,12 +102,15 @@ def evaluation_step(
     """Measure, wait or explain."""
     config = evaluate_config(sweep, manifest, checkpoint)
     evaluation = _Evaluation(observed, sweep, config, suspended)
-    others = [job for job in observed.jobs if job.key != config.key]
+    others = [job for job in observed.evaluate_jobs if job.key != config.key]
     delete = deletions(others, "the spec names another checkpoint or corpus")
     delete += lost_deletions(evaluation.jobs)
     if (result := value_of(evaluation.result)) is not None:
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
-        finding, expire = Finding.true(Reason.EVALUATED, message), expiries(sweep, observed.jobs)
+        finding, expire = (
+            Finding.true(Reason.EVALUATED, message),
+            expiries(sweep, observed.evaluate_jobs),
+        )
         return EvaluationStep(finding, result, delete=delete, expire=expire)
     task = evaluation.task
     if suspended:
@@ -139,7 +142,7 @@ class _Evaluation:
     @cached_property
     def jobs(self) -> tuple[ObservedJob, ...]:
         """Its own Jobs in order of attempts."""
-        return by_attempt(job for job in self.observed.jobs if job.key == self.config.key)
+        return by_attempt(job for job in self.observed.evaluate_jobs if job.key == self.config.key)
 
     @cached_property
     def failures(self) -> tuple[tuple[ObservedJob, Failure], ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
@@ -153,6 +154,9 @@ class ObservedSweep:
     """UTC, aware."""
     spec: ScalingSweepSpec | InvalidSpec
     """Parsed once per pass."""
+    kept_in: str = layout.SWEEPS
+    """Folder of the store that holds its own: of all sweeps, or of all validations for the probes of a
+    prediction, which are trained as the points of a sweep."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
@@ -189,6 +193,11 @@ class ObservedSweep:
     write_error: str = ""
     """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
 
+    @property
+    def folder(self) -> str:
+        """Where its ledger is, relative to the store."""
+        return layout.folder_in(self.kept_in, self.name, self.uid)
+
 
 @dataclass(frozen=True)
 class FirstReads:
@@ -198,8 +207,6 @@ class FirstReads:
     folder: str
     """Of the sweep."""
     manifest: str
-    ledger: str
-    """Its head."""
     like_checkpoints: Mapping[str, str] = field(default_factory=dict)
     """URIs of checkpoints whose config.json is wanted, by the field that names them."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -238,6 +245,18 @@ class ObservedReference:
 
 
 @dataclass(frozen=True)
+class ObservedProbes:
+    """What is stored of a prediction's probes, as of the points of a sweep."""
+
+    config: Read[Mapping[str, Any]] = ABSENT
+    """The checkpoint's config.json."""
+    ledger: Read[Ledger] = ABSENT
+    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
+    progress: Mapping[str, PointProgress] = field(default_factory=dict)
+    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ObservedPrediction:
     """A HyperparamPrediction and everything it depends on, at one moment."""
 
@@ -249,7 +268,9 @@ class ObservedPrediction:
     spec: HyperparamPredictionSpec | InvalidSpec
     status: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
-    """Evaluate Jobs owned by this prediction."""
+    """Of the evaluation and of the probes."""
+    orphaned_pods: tuple[str, ...] = ()
+    """See ObservedSweep."""
     sweep: ObservedReference | None = None
     storage_refusal: str = ""
     """Why this namespace may not read the checkpoint or the sweep's storage; empty: it may."""
@@ -273,6 +294,17 @@ class ObservedPrediction:
     """Why the API server refused the ConfigMap in the last pass; empty: it did not."""
     publish_error_may_pass: bool = False
     """Whether that refusal may end by itself, as that of a quota does."""
+    probes: ObservedProbes = ObservedProbes()
+
+    @property
+    def evaluate_jobs(self) -> tuple[ObservedJob, ...]:
+        """Those that measure the initial loss."""
+        return tuple(job for job in self.jobs if job.kind == "evaluate")
+
+    @property
+    def train_jobs(self) -> tuple[ObservedJob, ...]:
+        """Those of the probes."""
+        return tuple(job for job in self.jobs if job.kind == "train")
 
 
 @dataclass(frozen=True)

@@ -79,17 +79,23 @@ class Event:
     message: str
 
 
-@dataclass(frozen=True)
-class SweepPlan:
-    """What is to be done about a sweep now. See the module's docstring for the order."""
+@dataclass(frozen=True, kw_only=True)
+class PointWrites:
+    """What is to be written for the points of a ledger."""
 
-    status: ScalingSweepStatus
     ledger: Ledger | None = None
     """Write it (Ledger.document()) before anything else; None: unchanged."""
     set_aside: tuple[SetAside, ...] = ()
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
     create: tuple[JobRequest, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan(PointWrites):
+    """What is to be done about a sweep now. See the module's docstring for the order."""
+
+    status: ScalingSweepStatus
     fit: FitRequest | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
@@ -122,6 +128,8 @@ class PredictionPlan:
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
     create: tuple[JobRequest, ...] = ()
+    probes: PointWrites | None = None
+    """After everything else: what keeps them from being written must not keep back the answer."""
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""

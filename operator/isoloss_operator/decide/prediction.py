@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
-from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.answers import predicted_in_words
 from isoloss_operator.decide.conditions import (
@@ -22,6 +21,7 @@ from isoloss_operator.decide.conditions import (
     RECONCILING,
     STALE,
     STALLED,
+    VALIDATED,
     Finding,
     dated,
     parse_conditions,
@@ -40,13 +40,19 @@ from isoloss_operator.decide.prediction_status import (
     prediction_status,
     previous_prediction,
 )
-from isoloss_operator.decide.prediction_view import PredictionView, sweep_not_ready
+from isoloss_operator.decide.prediction_view import (
+    PredictionView,
+    prediction_view,
+    sweep_not_ready,
+    unanswered,
+)
 from isoloss_operator.decide.publication import publication, withdrawals
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
+from isoloss_operator.decide.validation import ValidationStep, validation_step
 from isoloss_operator.planning.specs import InvalidSpec
 
-_ANNOUNCED: Final = (ACCEPTED, EVALUATED, READY, STALE, STALLED)
+_ANNOUNCED: Final = (ACCEPTED, EVALUATED, READY, STALE, VALIDATED, STALLED)
 _WAITING: Final = frozenset({Reason.SWEEP_NOT_READY, Reason.PROVISIONAL})
 """Both mean a sweep that is still running: as its provisional laws come and go, so do these."""
 _PREVIEW: Final = "The numbers shown are provisional and will change: wait for Ready."
@@ -84,10 +90,17 @@ class State:
 
 def decide_prediction(observed: ObservedPrediction) -> PredictionPlan:
     """What is to be done about a prediction now, and what its status says."""
-    return _plan(observed, _decide(observed))
+    view = prediction_view(observed)
+    state = _without_view(observed) if view is None else _decided(view)
+    return _plan(observed, state, validation_step(observed, view))
 
 
-def _decide(observed: ObservedPrediction) -> State:
+def _decided(view: PredictionView) -> State:
+    return next(state for check in STATES if (state := check(view)) is not None)
+
+
+def _without_view(observed: ObservedPrediction) -> State:
+    """Before the sweep, its store and its corpus are known."""
     spec, reference = observed.spec, observed.sweep
     if isinstance(spec, InvalidSpec):
         return _not_accepted(Reason.INVALID_SPEC, str(spec))
@@ -99,13 +112,10 @@ def _decide(observed: ObservedPrediction) -> State:
     if isinstance(reference.spec, InvalidSpec):
         found = Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
         return _standing_or(observed, found)
-    if message := observed.store_error or _unanswered(observed):
+    if message := unanswered(observed):
         return _without_store(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
-    manifest = value_of(observed.manifest)
-    if manifest is None:  # before the corpus is prepared nothing can be measured
-        return _standing_or(observed, sweep_not_ready(reference))
-    view = PredictionView(observed, spec, reference, reference.spec, manifest)
-    return next(state for check in STATES if (state := check(view)) is not None)
+    # Before the corpus is prepared nothing can be measured.
+    return _standing_or(observed, sweep_not_ready(reference))
 
 
 def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
@@ -123,11 +133,6 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
         answer=None,
         requeue_after=30.0,
     )
-
-
-def _unanswered(observed: ObservedPrediction) -> str:
-    reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
-    return next((read.message for read in reads if is_unknown(read)), "")
 
 
 def _not_accepted(reason: Reason, message: str) -> State:
@@ -268,13 +273,18 @@ STATES: Final[Sequence[Check]] = (
 # -------------------------------------------------------------------------------------- the plan
 
 
-def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
+def _plan(
+    observed: ObservedPrediction, state: State, validation: ValidationStep
+) -> PredictionPlan:
     refused = storage_not_writable(observed) or request_refused(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
     previous = parse_conditions(observed.status)
     conditions = dated(
-        _findings(state), previous, generation=observed.generation, now=observed.now
+        _findings(state, validation.finding),
+        previous,
+        generation=observed.generation,
+        now=observed.now,
     )
     before = previous_prediction(observed.status)
     status = prediction_status(
@@ -282,7 +292,7 @@ def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
         state.answer or Answer.of(before),
         conditions,
         observed.generation,
-    )
+    ).model_copy(update={"validation": validation.status, "refined": validation.refined})
     step = state.step or EvaluationStep(state.evaluated)
     news = _news(conditions, previous)
     return PredictionPlan(
@@ -293,8 +303,12 @@ def _plan(observed: ObservedPrediction, state: State) -> PredictionPlan:
         create=step.create,
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
-        events=condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
-        requeue_after=state.requeue_after or step.requeue_after,
+        probes=validation.writes,
+        events=(
+            *condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
+            *validation.events,
+        ),
+        requeue_after=min(state.requeue_after or step.requeue_after, validation.requeue_after),
     )
 
 
@@ -310,7 +324,7 @@ def _news(
     return tuple(c for c in turned(conditions, previous) if not waits_on(c))
 
 
-def _findings(state: State) -> dict[str, Finding]:
+def _findings(state: State, validated: Finding | None) -> dict[str, Finding]:
     creates = state.step is not None and state.step.create
     changes = "The evaluate Job is being started." if creates else ""
     return {
@@ -318,6 +332,7 @@ def _findings(state: State) -> dict[str, Finding]:
         EVALUATED: state.evaluated,
         READY: state.ready,
         STALE: state.stale,
+        **({VALIDATED: validated} if validated else {}),
         STALLED: stalled(state.ready),
         RECONCILING: reconciling(state.ready, changes),
     }

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from isoloss_contract import layout
 from isoloss_contract.reading import value_of
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
-from isoloss_operator.decide.observation import ObservedPrediction, PredictionReads
+from isoloss_operator.decide.observation import (
+    ObservedPrediction,
+    PredictionReads,
+    SweepReads,
+)
+from isoloss_operator.decide.points.ledgers import known_ledger
+from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.sweep_reads import point_reads
+from isoloss_operator.decide.validation import planned_probes, planned_view, unplanned_view
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config
 
 
@@ -20,6 +29,33 @@ def prediction_reads(observed: ObservedPrediction) -> PredictionReads | None:
         manifest=layout.data_manifest(prepare_config(reference.spec).key),
         laws=layout.sweep_laws(reference.name, reference.uid),
     )
+
+
+def checkpoint_of_probes(observed: ObservedPrediction) -> str | None:
+    """URI of the checkpoint whose config.json says what the probes train; None: none are asked for."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec) or spec.validation is None or spec.checkpoint is None:
+        return None
+    return spec.checkpoint.uri.rstrip("/")
+
+
+def probes_folder(observed: ObservedPrediction) -> str | None:
+    """Where the ledger of the probes is; None where none are asked for and none run."""
+    if checkpoint_of_probes(observed) is None and not observed.train_jobs:
+        return None
+    return layout.validation_folder(observed.name, observed.uid)
+
+
+def probe_reads(observed: ObservedPrediction, stored: frozenset[str]) -> SweepReads:
+    """Which results and progress of probes to read, once all else is known; `stored` as of sweep_reads."""
+    view = prediction_view(observed)
+    if view is None:
+        return SweepReads()
+    planned = planned_probes(view)
+    # What those that are to be stopped have cost is wanted, too.
+    points = unplanned_view(view) if isinstance(planned, Finding) else planned_view(view, planned)
+    records, jobs = known_ledger(points.observed).by_key, points.sweep.train_jobs
+    return point_reads(points.observed, tuple(points.points.values()), records, jobs, stored)
 
 
 def evaluation_path(observed: ObservedPrediction) -> str | None:

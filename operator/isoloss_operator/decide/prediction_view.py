@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss.laws import Prediction, RefusalReason
-from isoloss_contract.reading import value_of
+from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.decide.answers import predicted
-from isoloss_operator.decide.conditions import READY, Finding, parse_conditions
+from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
@@ -23,6 +23,7 @@ from isoloss_operator.decide.prediction_status import (
 )
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import previous_status
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,15 @@ class PredictionView:
         return self._answered(self.prediction, self.fit)
 
     @property
+    def answer_stands(self) -> bool:
+        """Whether the former answer is kept, marked stale, as there is no new one and none is refused."""
+        is_unmeasured = self.step.finding.status != "True"
+        waits = isinstance(self.fit, Finding) and not isinstance(self.fit.reason, RefusalReason)
+        return (is_unmeasured or waits) and stands(
+            parse_conditions(self.observed.status), self.observed.generation
+        )
+
+    @property
     def preview(self) -> Answer | None:
         """The answer of provisional laws, to look at while the sweep runs; None without one."""
         fit = value_of(self.observed.fit)
@@ -97,6 +107,24 @@ class PredictionView:
     def _answered(self, prediction: Prediction, fit: FitOutcome) -> Answer:
         """The answer as the status shows it."""
         return answered(prediction, self.spec, self.sweep, self.reference, fit, self.result)
+
+
+def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
+    """The view of a prediction; None where its spec, its sweep or its store is not as it should be, or the corpus is
+    not prepared yet."""
+    spec, reference, manifest = observed.spec, observed.sweep, value_of(observed.manifest)
+    if isinstance(spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
+        return None
+    if reference is None or isinstance(reference.spec, InvalidSpec) or manifest is None:
+        return None
+    return PredictionView(observed, spec, reference, reference.spec, manifest)
+
+
+def unanswered(observed: ObservedPrediction) -> str:
+    """What the store said instead of an answer; empty: it answered."""
+    reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
+    said = next((read.message for read in reads if is_unknown(read)), "")
+    return observed.store_error or said
 
 
 def sweep_not_ready(reference: ObservedReference) -> Finding:

@@ -94,7 +94,8 @@ class Reason(StrEnum):
     POD_WAITING = "PodWaiting"
     """Pods cannot start for another reason; the message says which."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
-    """spec.budget is spent, or the remaining points do not fit into it; the laws use the points done."""
+    """spec.budget, or spec.validation.budget of a prediction, is spent, or the remaining points do not fit into it;
+    the laws use the points done, and no verdict is given."""
     TOO_MANY_FAILED_POINTS = "TooManyFailedPoints"
     """More points failed for good than failurePolicy.maxFailedPoints allows; nothing starts."""
 
@@ -163,6 +164,25 @@ class Reason(StrEnum):
     """A ConfigMap of the wanted name belongs to another owner; nothing is published."""
     CONFIG_MAP_REFUSED = "ConfigMapRefused"
     """The API server refuses the ConfigMap (name, quota, rights); the answer is not published."""
+
+    # Validated
+    ANSWER_AWAITED = "AnswerAwaited"
+    """There is no current answer that probes could be trained around."""
+    PROBES_NOT_POSSIBLE = "ProbesNotPossible"
+    """The checkpoint or the spec allows no probes; the message says why."""
+    ANSWER_HOLDS = "AnswerHolds"
+    """The answer loses no more than spec.validation.tolerance, with a probability of 80 %."""
+    BETTER_ANSWER_NEARBY = "BetterAnswerNearby"
+    """The answer loses more than spec.validation.tolerance, with the same probability, and the better one surely
+    lies on the side that the message names."""
+    ANSWER_DIVERGED = "AnswerDiverged"
+    """Training at the answer diverged."""
+    WITHIN_NOISE = "WithinNoise"
+    """The probes do not tell whether the answer holds."""
+    NO_MINIMUM = "NoMinimum"
+    """The neighbours on both sides of the answer have lower losses than the answer."""
+    TOO_FEW_PROBES = "TooFewProbes"
+    """Fewer than three probes have a loss, or none of them is at the answer."""
 
 
 TRAINER_REASONS: Final = frozenset(

@@ -10,21 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from isoloss_contract.ledger import DONE, PointState
+from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import fit_request
 from isoloss_operator.decide.jobs.removal import expiries
-from isoloss_operator.decide.jobs.waiting import Wait, waits_for
 from isoloss_operator.decide.law_findings import laws_finding
-from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, SweepPlan
 from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
+from isoloss_operator.decide.refused_writes import request_refused
 from isoloss_operator.decide.search.intents import stepped
 from isoloss_operator.decide.search.news import ended_in_words, search_events
 from isoloss_operator.decide.search.status import search_status
@@ -44,12 +43,24 @@ from isoloss_operator.decide.sweep_conditions import (
 )
 from isoloss_operator.decide.sweep_status import (
     SweepFacts,
-    failed_in_words,
     numbers_of,
     previous_status,
 )
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
 from isoloss_operator.decide.sweep_warnings import warnings_of
+from isoloss_operator.decide.training_findings import (
+    all_jobs_wait,
+    all_points_wait_to_retry,
+    bad_configuration,
+    budget_exhausted,
+    budget_spent,
+    done_in_words,
+    job_refused,
+    ledger_not_taken,
+    suspended,
+    too_many_failed_points,
+    training,
+)
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -175,74 +186,9 @@ def _search_ended(observed: ObservedSweep) -> str:
     return "" if search is None else search.ended
 
 
-def _bad_configuration(view: PointsView) -> Finding | None:
-    error = view.ledger.configuration_error
-    if error is None:
-        return None
-    where = f"{error.field}: " if error.field else ""
-    message = f"{where}{error.message} (found by {error.where})"
-    return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
-
-
-def _too_many_failed_points(view: PointsView) -> Finding | None:
-    if not view.too_many_failed:
-        return None
-    allowed = view.spec.failure_policy.max_failed_points
-    message = (
-        f"{len(view.failed)} points failed for good, more than the {allowed} of "
-        f"failurePolicy.maxFailedPoints: {failed_in_words(view.failed)}"
-    )
-    return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
-
-
 def _over(view: PointsView) -> Finding | None:
     """No point is running and none will: the laws decide, also while the sweep is suspended."""
     return _fit(view) if view.is_over else None
-
-
-def _budget_spent(view: PointsView) -> Finding | None:
-    """Running attempts are stopped with a checkpoint: a larger budget continues them."""
-    if not view.budget_spent or not view.active:
-        return None
-    message = f"{view.budget_spent}: {len(view.active)} running points are stopped."
-    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
-
-
-def _suspended(view: PointsView) -> Finding | None:
-    finding = suspension(view.sweep)
-    return Finding.false(finding.reason, finding.message) if view.spec.suspend else None
-
-
-def _storage_not_writable(view: PointsView) -> Finding | None:
-    return storage_not_writable(view.observed)
-
-
-def _job_refused(view: PointsView) -> Finding | None:
-    """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
-    error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
-    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
-
-
-def _all_jobs_wait(view: PointsView) -> Finding | None:
-    """Nothing trains: every Job waits for its queue, a node, an image or a Secret."""
-    jobs, waits = _unfinished(view), _waits(view)
-    if not jobs or view.starts or len(waits) < len(jobs):
-        return None
-    if troubles := _troubles(waits):
-        is_hopeless = all(wait.reason is Reason.WORKLOAD_DEACTIVATED for wait in waits)
-        message = _in_trouble(troubles, len(jobs))
-        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
-    message = f"{len(waits)} Jobs are waiting for Kueue to admit them: {waits[0].message}"
-    return Finding.false(Reason.QUEUED, message)
-
-
-def _all_points_wait_to_retry(view: PointsView) -> Finding | None:
-    """How long a point waits that was preempted twice, or crashed: jobs/backoff.py."""
-    waiting = view.admission.waiting
-    if not waiting or _unfinished(view) or view.starts:
-        return None
-    message = f"{_done(view)}; {waiting} are retried after a delay."
-    return Finding.false(Reason.WAITING_TO_RETRY, message)
 
 
 def _searching(view: PointsView) -> Finding | None:
@@ -253,39 +199,24 @@ def _searching(view: PointsView) -> Finding | None:
     if fit is not None and view.step is None and view.is_fitted(final=True):
         message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
         return Finding.false(Reason.FIT_FAILED, message)
-    message = f"{_done(view)}; the search decides which train next."
+    message = f"{done_in_words(view)}; the search decides which train next."
     return Finding.false(Reason.SEARCHING, message)
-
-
-def _training(view: PointsView) -> Finding | None:
-    jobs, waits = _unfinished(view), _waits(view)
-    queued = sum(wait.reason is Reason.QUEUED for wait in waits)
-    training = len(jobs) - len(waits)
-    if view.spec.queue is None:
-        training += len(view.starts)
-    else:  # its Jobs are created suspended
-        queued += len(view.starts)
-    waiting = f", {queued} are queued" if queued else ""
-    message = f"{_done(view)}, {training} are training{waiting}."
-    if troubles := _troubles(waits):
-        message += f" {_in_trouble(troubles, len(jobs))}"
-    return Finding.false(Reason.TRAINING, message)
 
 
 Check = Callable[[PointsView], Finding | None]
 
 STATES: Final[Sequence[Check]] = (
-    _storage_not_writable,
-    _bad_configuration,
-    _too_many_failed_points,
+    ledger_not_taken,
+    bad_configuration,
+    too_many_failed_points,
     _over,
-    _suspended,
-    _budget_spent,
-    _job_refused,
-    _all_jobs_wait,
-    _all_points_wait_to_retry,
+    suspended,
+    budget_spent,
+    job_refused,
+    all_jobs_wait,
+    all_points_wait_to_retry,
     _searching,
-    _training,
+    training,
 )
 
 
@@ -295,7 +226,7 @@ STATES: Final[Sequence[Check]] = (
 def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
     accepted = ALL_ACCEPTED
-    refused = _storage_not_writable(view) or _bad_configuration(view) or _job_refused(view)
+    refused = ledger_not_taken(view) or bad_configuration(view) or job_refused(view)
     if refused := refused or request_refused(view.observed):
         accepted = Finding.false(refused.reason, refused.message)
     changes = []
@@ -309,26 +240,11 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
         ready=ready,
         accepted=accepted,
         data=Finding.true(Reason.DATA_PREPARED, corpus),
-        progressing=_budget_exhausted(view) or _finished(view),
+        progressing=budget_exhausted(view) or _finished(view),
         fit=_fit(view),
         suspended=suspension(view.sweep),
         changes="; ".join(changes),
     )
-
-
-def _budget_exhausted(view: PointsView) -> Finding | None:
-    """The remaining points do not fit into spec.budget: see budget.py for what counts."""
-    unaffordable = view.admission.unaffordable
-    if not view.is_over:
-        return None
-    if view.budget_spent:
-        left = sum(record.state is PointState.PENDING for record in view.ledger.points)
-        message = f"{view.budget_spent}: {left} points are not finished."
-        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
-    if not unaffordable:
-        return None
-    message = f"{len(unaffordable)} points are not started: {view.admission.budget_message}"
-    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
 def _finished(view: PointsView) -> Finding | None:
@@ -355,24 +271,3 @@ def _fit(view: PointsView) -> Finding:
         message = fit.error or "The fit could not run."
         return Finding.false(Reason.FIT_FAILED, message, stalled=final)
     return laws_finding(fit.laws, fit.points, final=final)
-
-
-def _unfinished(view: PointsView) -> list[ObservedJob]:
-    return [job for job in view.active if not job.is_finished]
-
-
-def _waits(view: PointsView) -> list[Wait]:
-    return [wait for job in _unfinished(view) if (wait := waits_for(job))]
-
-
-def _troubles(waits: Sequence[Wait]) -> list[Wait]:
-    return [wait for wait in waits if wait.reason is not Reason.QUEUED]
-
-
-def _in_trouble(troubles: Sequence[Wait], jobs: int) -> str:
-    return f"{len(troubles)} of {jobs} Jobs cannot start: {troubles[0].message}"
-
-
-def _done(view: PointsView) -> str:
-    done = sum(record.state in DONE for record in view.ledger.points)
-    return f"{done} of {len(view.ledger.points)} points are done"

@@ -93,7 +93,7 @@ def requeue_after(view: PointsView) -> float:
     """Seconds until the next pass unless an event comes first."""
     if view.unanswered:
         return 15.0
-    if _has_unrecorded(view):
+    if has_unrecorded(view):
         return 1.0
     due = view.admission.next_start
     if due is not None and not view.starts:
@@ -103,7 +103,7 @@ def requeue_after(view: PointsView) -> float:
     return math.inf if _is_idle(view) else 60.0
 
 
-def _has_unrecorded(view: PointsView) -> bool:
+def has_unrecorded(view: PointsView) -> bool:
     """Whether Jobs are to be let go as soon as the ledger about to be written is stored."""
     recorded = {job.uid for job in recorded_jobs(view)}
     return any(_is_kept(job) and job.uid not in recorded for job in view.observed.jobs)

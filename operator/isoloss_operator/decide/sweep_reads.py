@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from isoloss_contract import layout
 from isoloss_contract.ledger import FAILED_FOR_GOOD, PointRecord
 from isoloss_operator.decide.jobs.requests import store_uri
@@ -29,9 +31,8 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         return None
     return FirstReads(
         store_uri=store_uri(spec),
-        folder=layout.sweep_folder(observed.name, observed.uid),
+        folder=observed.folder,
         manifest=layout.data_manifest(prepare_config(spec).key),
-        ledger=layout.sweep_ledger(observed.name, observed.uid),
         like_checkpoints=like_checkpoints(spec),
         sources=sources(spec),
     )
@@ -51,8 +52,18 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         points = planned_points(view.spec, manifest, known.ledger) if manifest else ()
     except InvalidSpec:
         return SweepReads()
-    records = known.by_key
-    jobs = [job for of_point in view.train_jobs.values() for job in of_point]
+    return point_reads(observed, points, known.by_key, view.train_jobs, stored)
+
+
+def point_reads(
+    observed: ObservedSweep,
+    points: Sequence[PlannedPoint],
+    records: Mapping[str, PointRecord],
+    train_jobs: Mapping[str, Sequence[ObservedJob]],
+    stored: frozenset[str],
+) -> SweepReads:
+    """The same for planned points, the ledger's records and the train Jobs by point key."""
+    jobs = [job for of_point in train_jobs.values() for job in of_point]
     working = {job.key for job in jobs if not job.is_finished}
     ended = {job.key for job in jobs if job.is_finished}
     # How far a failed attempt came is read once, before the ledger knows of its end.

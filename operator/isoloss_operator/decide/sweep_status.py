@@ -116,7 +116,7 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
     report_uri = f"{uri}/{layout.sweep_report(observed.name, observed.uid)}"
     laws_uri = f"{uri}/{layout.sweep_laws(observed.name, observed.uid)}"
-    ledger_uri = f"{uri}/{layout.sweep_ledger(observed.name, observed.uid)}"
+    ledger_uri = f"{uri}/{layout.ledger_in(observed.folder)}"
     return Numbers(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",

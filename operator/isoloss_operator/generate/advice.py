@@ -22,7 +22,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials. "
     "It is tried again by itself; nothing is lost meanwhile.",
     Reason.STORAGE_NOT_WRITABLE: "Check quota and write permission of the operator's credentials under "
-    "`sweeps/`. It is tried again by itself.",
+    "`sweeps/` and `validations/`. It is tried again by itself.",
     Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
     Reason.REQUEST_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
     "the namespace. It is tried again by itself.",
@@ -63,7 +63,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
     Reason.UNSCHEDULABLE: "Compare the requests and node selectors of the pod template with the nodes.",
     Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
-    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done.",
+    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done; for probes, raise "
+    "`spec.validation.budget`.",
     Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` for the classes, correct the cause in the pod template "
     "or the proxies, or raise `failurePolicy.maxFailedPoints`.",
     Reason.FITTED: NOTHING,
@@ -97,6 +98,16 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.UP_TO_DATE_WITH_SWEEP: NOTHING,
     Reason.SWEEP_CHANGED: "Nothing; the answer is computed anew when the sweep is done.",
     Reason.CONFIG_MAP_TAKEN: "Choose another `publish.configMapName`, or delete the ConfigMap.",
+    Reason.ANSWER_AWAITED: "Nothing; read `Ready` and `Stale`, which say what the answer waits for.",
+    Reason.PROBES_NOT_POSSIBLE: "Correct what the message names, or remove `spec.validation`.",
+    Reason.ANSWER_HOLDS: "Nothing; `status.refined` has what laws and probes say together.",
+    Reason.BETTER_ANSWER_NEARBY: "Consider `status.refined`, or train more around it. The laws of the sweep may not "
+    "hold for this checkpoint.",
+    Reason.ANSWER_DIVERGED: "Take a lower learning rate, and repeat the validation there.",
+    Reason.WITHIN_NOISE: "Raise `spec.validation.seeds` or `spec.validation.tokensShare`, or accept the answer as it is.",
+    Reason.NO_MINIMUM: "Raise `spec.validation.seeds` or `spec.validation.factor`.",
+    Reason.TOO_FEW_PROBES: "Read `status.validation.failures` for why probes failed; where they diverged, lower "
+    "`spec.validation.factor`.",
     Reason.CONFIG_MAP_REFUSED: "Correct `publish.configMapName`, or make room in the quota.",
 }
 

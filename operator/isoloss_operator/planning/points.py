@@ -51,6 +51,8 @@ class PlannedProxy:
     pod_template: dict[str, Any] | None
     template_digest: str
     """Of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
+    secret_name: str | None = None
+    """Of a Secret that its pods need beside the store's."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +143,12 @@ def _plan(
 def _proxy_points(
     spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> Iterator[PlannedPoint]:
-    proxy, planned = spec.proxies[index], _planned_proxy(spec, index, manifest)
+    proxy, planned = spec.proxies[index], planned_proxy(spec, index, manifest)
     grid = spec.grid_of(proxy)
     for batch_size in grid.batch_sizes:
         for rate in grid.learning_rates:
             for seed in spec.training.seeds:
-                yield _point(spec, planned, batch_size, float(rate), seed)
+                yield planned_point(spec, planned, batch_size, float(rate), seed)
 
 
 def _added_points(
@@ -160,15 +162,16 @@ def _added_points(
             continue
         seed = spec.training.seed if added.seed is None else added.seed
         rate = added.learning_rate
-        point = _point(spec, proxies[added.proxy], added.batch_size, rate, seed)
+        point = planned_point(spec, proxies[added.proxy], added.batch_size, rate, seed)
         if point.name not in names:
             names.add(point.name)
             yield point
 
 
-def _point(
+def planned_point(
     spec: ScalingSweepSpec, proxy: PlannedProxy, batch_size: int, learning_rate: float, seed: int
 ) -> PlannedPoint:
+    """One run of a size at `batch_size` sequences."""
     length = spec.data.sequence_length
     tokens = whole_steps(proxy.tokens, batch_size, length)
     cooling = cooldown_tokens(
@@ -189,9 +192,10 @@ def _point(
     )
 
 
-def _planned_proxy(
+def planned_proxy(
     spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> PlannedProxy:
+    """What the points of spec.proxies[index] share. Raises UnsupportedModel, InvalidSpec."""
     proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     parameters = parameter_counts(model)

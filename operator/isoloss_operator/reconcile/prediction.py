@@ -18,12 +18,19 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.observation import (
     ObservedPrediction,
+    ObservedProbes,
     ObservedReference,
     PredictionReads,
 )
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
+from isoloss_operator.decide.prediction_reads import (
+    checkpoint_of_probes,
+    evaluation_path,
+    prediction_reads,
+    probe_reads,
+    probes_folder,
+)
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
@@ -41,6 +48,12 @@ from isoloss_operator.reconcile.passes import (
     reporting_failures,
     tolerated,
     write_status,
+)
+from isoloss_operator.reconcile.points import (
+    change_jobs,
+    count_attempts,
+    read_points,
+    store_ledger,
 )
 from isoloss_operator.reconcile.services import Services
 
@@ -84,7 +97,7 @@ class PredictionReconciler:
         done = carry_out(
             memory,
             observed.generation,
-            lambda: self._apply(memory, owner, observed, plan, config_maps.wanted),
+            lambda: self._carry_out(key, memory, owner, observed, plan, config_maps.wanted),
         )
         if not done and not was_in_trouble:
             return 0.0
@@ -108,6 +121,7 @@ class PredictionReconciler:
     ) -> ObservedPrediction:
         wanted = config_maps.wanted
         generation = body["metadata"]["generation"]
+        live = read_jobs(self._services, owner, key)
         observed = ObservedPrediction(
             name=owner.name,
             namespace=owner.namespace,
@@ -116,7 +130,8 @@ class PredictionReconciler:
             now=self._services.cluster.clock.now(),
             spec=parsed(parse_prediction_spec, body),
             status=body.get("status") or {},
-            jobs=read_jobs(self._services, owner, key).jobs,
+            jobs=live.jobs,
+            orphaned_pods=live.orphaned_pods,
             sweep=self._sweep(owner.namespace, body.get("spec") or {}),
             config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),
             published={n: each["metadata"]["uid"] for n, each in config_maps.own.items()},
@@ -149,11 +164,28 @@ class PredictionReconciler:
         storage, uri = self._services.storage, reads.store_uri
         observed = replace(observed, manifest=storage.manifest(uri, reads.manifest))
         path = evaluation_path(observed)
-        return replace(
+        observed = replace(
             observed,
             evaluation=storage.evaluation(uri, path) if path else ABSENT,
             fit=self._laws(observed, uri, reads.laws),
         )
+        folder = probes_folder(observed)
+        return self._read_probes(observed, memory, uri, folder) if folder else observed
+
+    def _read_probes(
+        self, observed: ObservedPrediction, memory: Memory, uri: str, folder: str
+    ) -> ObservedPrediction:
+        services, checkpoint = self._services, checkpoint_of_probes(observed)
+        storage = services.storage
+        probes = ObservedProbes(
+            config=storage.model_config(checkpoint) if checkpoint else ABSENT,
+            ledger=services.ledgers.read(uri, folder),
+        )
+        observed = replace(observed, probes=probes)
+        stored = storage.point_names(uri, services.settings.resync_seconds)
+        reads, jobs = probe_reads(observed, stored), observed.train_jobs
+        found = read_points(services, memory, uri, reads, jobs, observed.now)
+        return replace(observed, probes=replace(probes, **vars(found)))
 
     def _laws(self, observed: ObservedPrediction, uri: str, path: str) -> Read[FitOutcome]:
         """The sweep's laws."""
@@ -193,6 +225,18 @@ class PredictionReconciler:
 
     # ----------------------------------------------------------------------------------- apply
 
+    def _carry_out(
+        self,
+        key: ResourceKey,
+        memory: Memory,
+        owner: Owner,
+        observed: ObservedPrediction,
+        plan: PredictionPlan,
+        config_map: Object | None,
+    ) -> None:
+        self._apply(memory, owner, observed, plan, config_map)
+        self._apply_probes(key, owner, memory, observed, plan)
+
     def _apply(
         self,
         memory: Memory,
@@ -214,6 +258,21 @@ class PredictionReconciler:
         if plan.publish is not None and not self._publish(memory, owner, plan.publish, config_map):
             return  # the former name keeps the answer until the new one has it
         tolerated(memory, lambda: self._withdraw(owner, plan.withdraw))
+
+    def _apply_probes(
+        self,
+        key: ResourceKey,
+        owner: Owner,
+        memory: Memory,
+        observed: ObservedPrediction,
+        plan: PredictionPlan,
+    ) -> None:
+        reads, folder = prediction_reads(observed), probes_folder(observed)
+        if reads is None or folder is None or plan.probes is None:
+            return
+        store_ledger(self._services, reads.store_uri, folder, plan.probes)
+        change_jobs(self._services, owner, memory, plan.probes)
+        count_attempts(self._services, key, observed.probes.ledger, plan.probes)
 
     def _publish(
         self, memory: Memory, owner: Owner, wanted: ConfigMapRequest, found: Object | None

@@ -16,14 +16,13 @@ from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.progress import progress_marks
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
-from isoloss_operator.process.sweep_load import attempts_ended, sweep_load
+from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     STORE_SECONDS,
@@ -38,9 +37,13 @@ from isoloss_operator.reconcile.passes import (
     parsed,
     read_jobs,
     reporting_failures,
-    results_of_failed,
-    tolerated,
     write_status,
+)
+from isoloss_operator.reconcile.points import (
+    change_jobs,
+    count_attempts,
+    read_points,
+    store_ledger,
 )
 from isoloss_operator.reconcile.services import Services
 
@@ -76,7 +79,7 @@ class SweepReconciler:
             memory, observed.generation, lambda: self._apply(key, owner, memory, observed, plan)
         )
         if done:
-            self._count_attempts(key, observed, plan)
+            count_attempts(services, key, observed.ledger, plan)
         elif not was_in_trouble:
             # The status must not say that all is well: look again and let the decision explain it.
             return 0.0
@@ -87,13 +90,6 @@ class SweepReconciler:
         self._measure(key, observed, plan)
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)
-
-    def _count_attempts(self, key: ResourceKey, observed: ObservedSweep, plan: SweepPlan) -> None:
-        """Once the ledger that has them is stored: otherwise the next pass would count them again."""
-        if plan.ledger is not None:
-            ended = attempts_ended(value_of(observed.ledger), plan.ledger)
-            for kind, count in ended.items():
-                self._services.metrics.attempts.labels(key.namespace, kind).inc(count)
 
     def _measure(self, key: ResourceKey, observed: ObservedSweep, plan: SweepPlan) -> None:
         statuses, name = self._services.metrics.statuses, (key.namespace, key.name)
@@ -154,21 +150,8 @@ class SweepReconciler:
             return replace(observed, store_error=fit.message)
         observed = replace(observed, fit=value_of(fit))
         reads = sweep_reads(observed, self._stored_points(observed, uri))
-        progress = storage.progress(uri, reads.progress)
-        memory.marks = progress_marks(observed.jobs, progress, memory.marks, observed.now)
-        return replace(
-            observed,
-            results={
-                **storage.results(uri, reads.results),
-                **results_of_failed(
-                    memory,
-                    lambda: storage.results(uri, reads.results_of_failed),
-                    self._services.settings.resync_seconds,
-                ),
-            },
-            progress=progress,
-            unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
-        )
+        found = read_points(self._services, memory, uri, reads, observed.jobs, observed.now)
+        return replace(observed, **vars(found))
 
     def _stored_points(self, observed: ObservedSweep, uri: str) -> frozenset[str]:
         """Names under points/, up to a resync old: for results that others wrote into this store."""
@@ -211,12 +194,8 @@ class SweepReconciler:
         services = self._services
         first = first_reads(observed)
         if first is not None:
-            self._store(first, plan)
-        tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
-        tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))
-        services.jobs.create(owner, plan.create)
-        if plan.create:
-            memory.create_error = ""
+            store_ledger(services, first.store_uri, first.folder, plan)
+        change_jobs(services, owner, memory, plan)
         if plan.fit is not None and first is not None:
             manifest = value_of(observed.manifest)
             tokenizer = manifest.tokenizer_digest if manifest else None
@@ -226,18 +205,6 @@ class SweepReconciler:
             )
             job = FitJob(plan.fit, first.store_uri, tokenizer, title, anchor)
             services.fitter.start(owner.uid, key, job)
-
-    def _store(self, first: FirstReads, plan: SweepPlan) -> None:
-        """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
-        storage, uri = self._services.storage, first.store_uri
-        for request in plan.set_aside:
-            if request.path == first.ledger:
-                storage.set_aside(uri, request)
-        if plan.ledger is not None:
-            self._services.ledgers.write(uri, first.folder, plan.ledger)
-        for request in plan.set_aside:
-            if request.path != first.ledger:
-                storage.set_aside(uri, request)
 
     def _forget(self, key: ResourceKey) -> None:
         services = self._services

@@ -199,6 +199,37 @@ def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> Non
     assert "over the budget of 5 accelerator hours" in ended.out
 
 
+def test_a_plan_tells_what_validations_of_predictions_beside_the_sweep_cost(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Five places, two seeds each, for a tenth of the budget; predictions without one cost nothing more."""
+    prediction = """
+---
+apiVersion: isoloss.dev/v1alpha1
+kind: HyperparamPrediction
+metadata: {name: target}
+spec:
+  sweepRef: {name: dense}
+  checkpoint: {uri: "s3://models/dense-8b"}
+  budget: {flops: "2e21"}
+"""
+    asked = prediction + '  validation: {tokensShare: "0.1", seeds: 2, budget: {flops: "1e21"}}\n'
+    path = tmp_path / "both.yaml"
+    path.write_text(f"{EXAMPLE.read_text()}{prediction}")
+    assert isoloss("plan", path, "--json").document["validations"] == {}
+    path.write_text(f"{EXAMPLE.read_text()}{asked}")
+    cost = isoloss("plan", path, "--json").document["validations"]["target"]
+    assert (cost["runs"], cost["share_of_budget"]) == (10, 1.0)
+    assert (cost["flops"], cost["tokens"], cost["max_flops"]) == (2e21, None, 1e21)
+    said = " ".join(isoloss("plan", path).out.split())
+    assert "Validation of target, beside that: at most 10 probes, 2e21 FLOPs, 1 times" in said
+    assert "over its budget of 1e21 FLOPs" in said
+    path.write_text(f"{EXAMPLE.read_text()}{asked.replace('0.1', '2')}")
+    refused = isoloss("plan", path, "--json")
+    assert refused.code == 2
+    assert "spec.validation.tokensShare" in refused.document["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

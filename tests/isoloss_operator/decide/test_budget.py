@@ -197,7 +197,9 @@ def test_running_time_beyond_the_accelerator_hours_stops_what_runs() -> None:
     jobs = tuple(job(p, working_since=since) for p in POINTS[:2])
     plan = decide_sweep(edited(training(jobs=jobs), budget={"acceleratorHours": 1}))
     assert len(plan.delete) == 2
-    assert "budget.acceleratorHours 1 is spent: the sweep used 1.03" in condition(plan, "Ready")[2]
+    assert (
+        "budget.acceleratorHours 1 is spent: its points used 1.03" in condition(plan, "Ready")[2]
+    )
 
 
 def test_before_the_first_result_hours_are_estimated_as_isoloss_plan_does() -> None:

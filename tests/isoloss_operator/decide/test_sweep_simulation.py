@@ -12,6 +12,7 @@ from isoloss_contract.ledger import DONE, PointState
 from isoloss_operator.decide.jobs.failures import FailureClass
 from tests.support.builders import sweep_spec
 from tests.support.fake_world import FakeWorld
+from tests.support.probed_world import ProbedWorld
 
 PASSES = 400
 PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0}
@@ -97,3 +98,23 @@ def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_coun
     )
     run(world)
     assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32))
+def test_probes_of_a_prediction_are_trained_once_each_and_charged_as_points_are(seed: int) -> None:
+    """Through crashes, lost pods, claims and kills between any two writes; at most three at a time."""
+    world = ProbedWorld(random.Random(seed), trouble=0.4, kills=0.1)
+    run(world)
+    assert world.ledger is not None
+    assert len(world.ledger.points) == len(world.points) == 5
+    assert all(record.state in DONE for record in world.ledger.points)
+    assert set(world.trained.values()) == {1}
+    assert 0 < world.most_active <= 3
+    charged = {
+        (record.key, failure): count
+        for record in world.ledger.points
+        for failure, count in record.attempts.charged.items()
+        if failure != FailureClass.OUT_OF_MEMORY
+    }
+    assert charged == dict(world.injected)

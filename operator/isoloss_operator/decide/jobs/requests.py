@@ -75,8 +75,8 @@ def train_request(
         release_checkpoints_when_done=spec.training.release_checkpoints
         and point.wanted_tokens >= point.proxy.tokens,
     )
-    templates = (spec.pod_template, point.proxy.pod_template)
-    return _request(observed, spec, task, point.name, point.key, attempt, templates)
+    templates, secret = (spec.pod_template, point.proxy.pod_template), point.proxy.secret_name
+    return _request(observed, spec, task, point.name, point.key, attempt, templates, secret)
 
 
 def evaluate_request(

@@ -48,7 +48,7 @@ def known_ledger(observed: ObservedSweep) -> Recorded:
         uid=observed.uid,
         carried=_spent_by_the_status(observed),
     )
-    path = layout.sweep_ledger(observed.name, observed.uid)
+    path = layout.ledger_in(observed.folder)
     match observed.ledger:
         case Ledger(uid=observed.uid) as ledger:
             return Recorded(ledger)

@@ -1,0 +1,366 @@
+"""Whether a prediction's answer holds: its probes trained as the points of a sweep, then judged. Pure.
+
+The answer itself, Ready and what is published do not depend on anything here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from isoloss.laws import PredictionQuery, Refused, predict
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import (
+    Absent,
+    Newer,
+    Unanswered,
+    Unreadable,
+    is_unknown,
+)
+from isoloss_operator.api import (
+    AnswerValidation,
+    Checkpoint,
+    RefinedStatus,
+    ScalingSweepSpec,
+    ValidationStatus,
+)
+from isoloss_operator.decide.answers import question
+from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
+from isoloss_operator.decide.events import attempt_events
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.removal import expiries
+from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep
+from isoloss_operator.decide.plans import Event, PointWrites
+from isoloss_operator.decide.points.recording import record_stopped_points
+from isoloss_operator.decide.prediction_status import previous_prediction
+from isoloss_operator.decide.prediction_view import PredictionView
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_actions import (
+    creations,
+    deletions,
+    has_unrecorded,
+    recorded_jobs,
+    requeue_after,
+)
+from isoloss_operator.decide.sweep_view import PointsView, SweepView
+from isoloss_operator.decide.training_findings import (
+    all_jobs_wait,
+    all_points_wait_to_retry,
+    budget_exhausted,
+    budget_spent,
+    job_refused,
+    ledger_not_taken,
+    suspended,
+    too_many_failed_points,
+    training,
+)
+from isoloss_operator.decide.validation_status import (
+    numbers_only,
+    refined_status,
+    validation_status,
+)
+from isoloss_operator.decide.verdicts import Verdict, verdict
+from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.probes import (
+    NoProbes,
+    plan_probes,
+    probe_model,
+    probe_places,
+    probe_sweep,
+    probe_tokens,
+)
+from isoloss_operator.planning.specs import InvalidSpec
+
+
+@dataclass(frozen=True)
+class ValidationStep:
+    """What to do about the probes now, and what the status says of them."""
+
+    finding: Finding | None = None
+    """The condition Validated; None: there is none."""
+    status: ValidationStatus | None = None
+    refined: RefinedStatus | None = None
+    writes: PointWrites | None = None
+    events: tuple[Event, ...] = ()
+    requeue_after: float = math.inf
+
+
+@dataclass(frozen=True)
+class PlannedProbes:
+    """The probes of the present answer."""
+
+    spec: ScalingSweepSpec
+    """Of the sweep that trains them."""
+    points: tuple[PlannedPoint, ...]
+    query: PredictionQuery
+    fit: FitOutcome
+    flops: float
+    """Of one probe, counted as the budget is."""
+
+
+def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
+    """Train the probes of the answer, judge them, or say what they wait for.
+
+    `view` is None where nothing is known of the sweep or its store.
+    """
+    if view is None:
+        return _as_it_was(observed)
+    if is_unknown(observed.probes.ledger):
+        return _unknown_ledger(observed)
+    if view.spec.validation is None:
+        return _stopped(view) if observed.train_jobs else ValidationStep()
+    planned = planned_probes(view)
+    if isinstance(planned, Finding):
+        return _without_probes(view, planned)
+    return _trained(planned_view(view, planned), planned, view)
+
+
+# ----------------------------------------------------------------------------------- without probes
+
+
+def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> ValidationStep:
+    """What was known stands; Jobs go on by themselves."""
+    if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
+        return ValidationStep()
+    before = previous_prediction(observed.status)
+    said = parse_conditions(observed.status).get(VALIDATED)
+    known = finding or (Finding.of(said) if said else None)
+    if known is None and not isinstance(observed.spec, InvalidSpec):
+        known = Finding.unknown()
+    return ValidationStep(known, before.validation, before.refined)
+
+
+def _unknown_ledger(observed: ObservedPrediction) -> ValidationStep:
+    """Without it nothing may start: what is in it would be trained again."""
+    read = observed.probes.ledger
+    message = read.message if isinstance(read, Newer | Unanswered) else ""
+    reason = Reason.LEDGER_NEWER if isinstance(read, Newer) else Reason.STORAGE_UNREACHABLE
+    return _held_up(observed, Finding.unknown(reason, message))
+
+
+def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
+    """The store gives out too little to go on: a verdict stands, else `finding` says so."""
+    said = parse_conditions(observed.status).get(VALIDATED)
+    stands = (
+        said is not None
+        and said.status != "Unknown"
+        and said.observed_generation == observed.generation
+    )
+    step = _as_it_was(observed, None if stands else finding)
+    return replace(step, requeue_after=30.0)
+
+
+def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
+    """No probes can be planned. Running ones may fit the next answer and go on, unless they are not to."""
+    observed = view.observed
+    if finding.reason is Reason.STORAGE_UNREACHABLE:
+        return _held_up(observed, finding)
+    stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
+    step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
+    if view.answer_stands and finding.reason is Reason.ANSWER_AWAITED:
+        known = _as_it_was(observed)
+        return replace(step, finding=known.finding, status=known.status, refined=known.refined)
+    before = previous_prediction(observed.status).validation
+    return replace(step, finding=finding, status=numbers_only(before))
+
+
+def _stopped(view: PredictionView) -> ValidationStep:
+    """None of the Jobs is wanted; what they cost stays in the ledger."""
+    if not view.observed.train_jobs:
+        return ValidationStep(requeue_after=60.0)
+    return _written(unplanned_view(view))
+
+
+# ------------------------------------------------------------------------------------- the probes
+
+
+def planned_probes(view: PredictionView) -> PlannedProbes | Finding:
+    """The probes of the present answer, or why there are none."""
+    validation, checkpoint, result = view.spec.validation, view.spec.checkpoint, view.result
+    if validation is None or checkpoint is None or result is None:
+        return Finding.unknown(Reason.ANSWER_AWAITED, "The checkpoint is not measured yet.")
+    if isinstance(view.prediction, Finding) or isinstance(view.fit, Finding):
+        message = "Probes are trained around the answer of final laws: there is none now."
+        return Finding.unknown(Reason.ANSWER_AWAITED, message)
+    config = view.observed.probes.config
+    if is_unknown(config):
+        message = config.message if isinstance(config, Newer | Unanswered) else ""
+        return Finding.unknown(Reason.STORAGE_UNREACHABLE, message)
+    try:
+        return _planned(view, view.fit, validation, checkpoint)
+    except NoProbes as error:
+        return Finding.unknown(Reason.PROBES_NOT_POSSIBLE, str(error))
+
+
+def _planned(
+    view: PredictionView, fit: FitOutcome, validation: AnswerValidation, checkpoint: Checkpoint
+) -> PlannedProbes:
+    """Raises NoProbes."""
+    laws, result = fit.laws, view.result
+    assert laws is not None  # they gave the answer
+    assert result is not None
+    if not result.same_tokenizer:
+        raise NoProbes(
+            "spec.checkpoint: its tokenizer differs from the sweep's: it cannot be trained on the sweep's corpus"
+        )
+    if view.sweep.fit.weights == "Cooled":
+        raise NoProbes(
+            "the laws are of cooled losses (fit.weights Cooled), which probes are not judged by: fit those of the "
+            "averaged weights, or train probes by hand for `isoloss validate`"
+        )
+    query = question(laws, view.spec, view.sweep, result)
+    answer = predict(laws, query)
+    assert not isinstance(answer, Refused)  # the same question was answered
+    assert answer.cpt_flops is not None
+    per_token = query.flops_per_token or (
+        laws.surface.flops_per_token_per_param * result.parameters.active
+    )
+    places = probe_places(
+        answer.learning_rate.value,
+        answer.batch_size.value,
+        float(validation.factor),
+        multiple_of=query.round_to,
+    )
+    tokens = probe_tokens(
+        answer.cpt_flops / per_token,
+        float(validation.tokens_share),
+        max(place.batch_size for place in places),
+        view.sweep.data.sequence_length,
+    )
+    model = probe_model(_config(view, checkpoint), result.parameters)
+    spec = probe_sweep(view.sweep, validation, model, tokens, suspend=view.spec.suspend)
+    points = plan_probes(spec, view.manifest, places, checkpoint)
+    return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
+
+
+def _config(view: PredictionView, checkpoint: Checkpoint) -> dict[str, object]:
+    """Raises NoProbes."""
+    match view.observed.probes.config:
+        case Absent():
+            raise NoProbes(f"{checkpoint.uri}/config.json: not found")
+        case Unreadable(message) | Newer(message) | Unanswered(message):
+            raise NoProbes(message)
+        case config:
+            return dict(config)
+
+
+def planned_view(view: PredictionView, planned: PlannedProbes) -> PointsView:
+    """The planned probes as the points of a sweep."""
+    sweep = _sweep_view(view, planned.spec)
+    return PointsView(sweep, view.manifest, {point.key: point for point in planned.points})
+
+
+def unplanned_view(view: PredictionView) -> PointsView:
+    """The same where no probes are planned."""
+    return PointsView(_sweep_view(view, view.sweep), view.manifest, {})
+
+
+def _sweep_view(view: PredictionView, spec: ScalingSweepSpec) -> SweepView:
+    return SweepView(probe_world(view.observed, spec), spec, spec)
+
+
+def probe_world(observed: ObservedPrediction, spec: ScalingSweepSpec) -> ObservedSweep:
+    """The probes as the points of a sweep that has the prediction's name and uid and a folder of its own."""
+    before = observed.status.get("validation")
+    return ObservedSweep(
+        name=observed.name,
+        namespace=observed.namespace,
+        uid=observed.uid,
+        generation=observed.generation,
+        now=observed.now,
+        spec=spec,
+        kept_in=layout.VALIDATIONS,
+        # What was spent, should the ledger be lost.
+        status=before if isinstance(before, dict) else {},
+        jobs=observed.train_jobs,
+        orphaned_pods=observed.orphaned_pods,
+        manifest=observed.manifest,
+        ledger=observed.probes.ledger,
+        results=observed.probes.results,
+        progress=observed.probes.progress,
+        unchanged_since=observed.probes.unchanged_since,
+        create_error=observed.create_error,
+        refusal_may_pass=observed.refusal_may_pass,
+        store_write_error=observed.store_write_error,
+        write_error=observed.write_error,
+    )
+
+
+def _trained(points: PointsView, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
+    found = _judged(points, planned, view)
+    step = _written(points)
+    if not isinstance(found, Verdict):
+        finding = Finding.unknown(found.reason, found.message)
+        return replace(
+            step, finding=finding, status=validation_status(points, planned.points, None)
+        )
+    return replace(
+        step,
+        finding=found.finding,
+        status=validation_status(points, planned.points, found.validation),
+        refined=refined_status(found.validation, view.spec, view.sweep),
+    )
+
+
+def _written(points: PointsView) -> ValidationStep:
+    """What is done for the probes as for any points."""
+    world, spec = points.observed, points.spec
+    delete, stopped = deletions(points)
+    ledger: Ledger = record_stopped_points(points.ledger, stopped, world, points.points)
+    writes = PointWrites(
+        ledger=None if ledger == world.ledger else ledger,
+        set_aside=points.recorded.set_aside,
+        delete=delete,
+        expire=expiries(spec, recorded_jobs(points)),
+        create=creations(points),
+    )
+    is_quiet = points.is_over and not has_unrecorded(points)
+    return ValidationStep(
+        writes=writes,
+        events=attempt_events(points.sweep.stored_ledger, points.ledger),
+        requeue_after=math.inf if is_quiet and writes == PointWrites() else requeue_after(points),
+    )
+
+
+Check = Callable[[PointsView], Finding | None]
+
+
+def _bad_configuration(view: PointsView) -> Finding | None:
+    error = view.ledger.configuration_error
+    if error is None:
+        return None
+    message = f"{error.where} refused its configuration: {error.message}"
+    return Finding.unknown(Reason.BAD_CONFIGURATION, message)
+
+
+BEFORE: Final[Sequence[Check]] = (ledger_not_taken, _bad_configuration, too_many_failed_points)
+"""Checks that speak before a verdict; the first that speaks decides."""
+MEANWHILE: Final[Sequence[Check]] = (
+    suspended,
+    budget_spent,
+    job_refused,
+    all_jobs_wait,
+    all_points_wait_to_retry,
+    training,
+)
+"""Those while probes are to be trained."""
+
+
+def _judged(points: PointsView, planned: PlannedProbes, view: PredictionView) -> Finding | Verdict:
+    checks = (*BEFORE, budget_exhausted) if points.is_over else (*BEFORE, *MEANWHILE)
+    for check in checks:
+        if (found := check(points)) is not None:
+            return found
+    validation = view.spec.validation
+    assert validation is not None
+    assert planned.fit.laws is not None
+    return verdict(
+        planned.fit.laws,
+        planned.query,
+        points,
+        flops=planned.flops,
+        tolerance=float(validation.tolerance),
+    )

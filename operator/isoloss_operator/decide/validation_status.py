@@ -1,0 +1,123 @@
+"""A prediction's status of its probes: where they are, how far, and what laws and probes say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from isoloss.formatting import batch_size, learning_rate, loss
+from isoloss.laws import Interval
+from isoloss.validation import Comparison, Validation
+from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, PointRecord, PointState
+from isoloss_operator.api import (
+    HyperparamPredictionSpec,
+    ProbeStatus,
+    RefinedStatus,
+    ScalingSweepSpec,
+    ValidationStatus,
+)
+from isoloss_operator.decide.answers import target_length
+from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
+from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
+from isoloss_operator.decide.sweep_view import PointsView
+from isoloss_operator.decide.verdicts import probe_loss
+from isoloss_operator.planning.points import PlannedPoint
+
+VERDICT: Final = {"places": (), "beats_neighbours": None, "regret": None, "direction": ""}
+Seeds = Sequence[PointRecord]
+
+
+def validation_status(
+    points: PointsView, planned: Sequence[PlannedPoint], found: Validation | None
+) -> ValidationStatus:
+    """Of the planned probes; `found` is what their losses say, once they are over."""
+    facts = SweepFacts(
+        store_uri=points.sweep.store_uri,
+        points=planned,
+        ledger=points.ledger,
+        active=points.active,
+        spending=points.spending,
+    )
+    numbers = numbers_of(points.observed, facts)
+    return ValidationStatus(
+        places=_places(points, found),
+        tokens=planned[0].proxy.tokens if planned else 0,
+        points=numbers.points,
+        progress=numbers.progress,
+        planned_flops=numbers.planned_flops,
+        spent_flops=numbers.spent_flops,
+        accelerator_hours=numbers.accelerator_hours,
+        estimated_completion=numbers.estimated_completion,
+        beats_neighbours=found.beats_neighbours if found else None,
+        regret=interval_status(found.regret, loss) if found else None,
+        direction=found.direction.in_words() if found else "",
+        failures=numbers.failures,
+        ledger=numbers.ledger,
+    )
+
+
+def numbers_only(before: ValidationStatus | None) -> ValidationStatus | None:
+    """A former status without what it said about an answer that is withdrawn."""
+    return None if before is None else before.model_copy(update=VERDICT)
+
+
+def refined_status(
+    found: Validation | None, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
+) -> RefinedStatus | None:
+    """Laws and probes together, in sequences of the planned run."""
+    if found is None or found.refined is None:
+        return None
+    refined, ratio = found.refined, sweep.data.sequence_length / target_length(spec, sweep)
+    batch = refined.batch_size
+    return RefinedStatus(
+        learning_rate=interval_status(refined.learning_rate, learning_rate),
+        batch_size=interval_status(
+            Interval(batch.value * ratio, batch.low * ratio, batch.high * ratio), batch_size
+        ),
+        regret=interval_status(refined.regret_of_answer, loss),
+    )
+
+
+def _places(points: PointsView, found: Validation | None) -> tuple[ProbeStatus, ...]:
+    """In planned order: the answer first."""
+    by_place: dict[tuple[float, int], list[PointRecord]] = {}
+    for record in points.ledger.points:
+        by_place.setdefault((record.learning_rate, record.batch_size), []).append(record)
+    comparisons = {
+        (each.neighbour.learning_rate, int(each.neighbour.batch_size)): each
+        for each in (found.comparisons if found else ())
+    }
+    return tuple(
+        _place(points, place, seeds, comparisons.get(place))
+        for place, seeds in list(by_place.items())[:MAX_ENTRIES]
+    )
+
+
+def _place(
+    points: PointsView, place: tuple[float, int], seeds: Seeds, comparison: Comparison | None
+) -> ProbeStatus:
+    told = comparison is not None and not comparison.neighbour.diverged
+    return ProbeStatus(
+        learning_rate=learning_rate(place[0]),
+        batch_size=batch_size(place[1]),
+        state=_state(points, seeds),
+        loss=loss(_mean(probe_loss(points, each) for each in seeds if each.state in DONE)),
+        difference=loss(comparison.difference) if comparison and told else "",
+        standard_error=loss(comparison.standard_error) if comparison and told else "",
+        better=(comparison.better or "") if comparison else "",
+    )
+
+
+def _mean(losses: Iterable[float | None]) -> float | None:
+    known = [each for each in losses if each is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _state(points: PointsView, seeds: Seeds) -> str:
+    """Of several seeds: a divergence first, for no place with one is fit to train at; then the one with most to do."""
+    states, active = {each.state for each in seeds}, {job.key for job in points.active}
+    if PointState.DIVERGED in states:
+        return "Diverged"
+    if PointState.PENDING in states:
+        return "Active" if any(each.key in active for each in seeds) else "Pending"
+    return "Failed" if states & FAILED_FOR_GOOD else "Succeeded"

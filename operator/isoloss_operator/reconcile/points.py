@@ -1,0 +1,86 @@
+"""Reading and writing what concerns the points of a ledger: those of a sweep, and the probes of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import Read, value_of
+from isoloss_contract.records import PointProgress, PointResult
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.jobs.progress import progress_marks
+from isoloss_operator.decide.observation import ObservedJob, SweepReads
+from isoloss_operator.decide.plans import PointWrites
+from isoloss_operator.process.sweep_load import attempts_ended
+from isoloss_operator.reconcile.passes import Memory, results_of_failed, tolerated
+from isoloss_operator.reconcile.services import Services
+
+
+@dataclass(frozen=True)
+class StoredPoints:
+    """What the store says of points, by key, and since when each Job, by uid, has made no progress."""
+
+    results: Mapping[str, Read[PointResult]]
+    progress: Mapping[str, PointProgress]
+    unchanged_since: Mapping[str, datetime]
+
+
+def read_points(
+    services: Services,
+    memory: Memory,
+    uri: str,
+    reads: SweepReads,
+    jobs: Sequence[ObservedJob],
+    now: datetime,
+) -> StoredPoints:
+    """The results and progress that a decision asks for; `jobs` are those of the points."""
+    storage = services.storage
+    progress = storage.progress(uri, reads.progress)
+    memory.marks = progress_marks(jobs, progress, memory.marks, now)
+    return StoredPoints(
+        results={
+            **storage.results(uri, reads.results),
+            **results_of_failed(
+                memory,
+                lambda: storage.results(uri, reads.results_of_failed),
+                services.settings.resync_seconds,
+            ),
+        },
+        progress=progress,
+        unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
+    )
+
+
+def store_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -> None:
+    """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
+    head = layout.ledger_in(folder)
+    for request in plan.set_aside:
+        if request.path == head:
+            services.storage.set_aside(uri, request)
+    if plan.ledger is not None:
+        services.ledgers.write(uri, folder, plan.ledger)
+    for request in plan.set_aside:
+        if request.path != head:
+            services.storage.set_aside(uri, request)
+
+
+def change_jobs(services: Services, owner: Owner, memory: Memory, plan: PointWrites) -> None:
+    """Delete Jobs, let others expire, create the next. Raises CreateRefused."""
+    tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
+    tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))
+    services.jobs.create(owner, plan.create)
+    if plan.create:
+        memory.create_error = ""
+
+
+def count_attempts(
+    services: Services, key: ResourceKey, before: Read[Ledger], plan: PointWrites
+) -> None:
+    """Once the ledger that has them is stored: otherwise the next pass would count them again."""
+    if plan.ledger is not None:
+        for kind, count in attempts_ended(value_of(before), plan.ledger).items():
+            services.metrics.attempts.labels(key.namespace, kind).inc(count)

@@ -1,0 +1,560 @@
+"""Whether an answer holds: probes planned, trained as the points of a sweep, judged; the answer left alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss.laws import Laws
+from isoloss_contract.ledger import Ledger, PointState
+from isoloss_contract.reading import ABSENT, Newer, Unanswered
+from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
+from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
+from isoloss_operator.decide.plans import PointWrites, PredictionPlan
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_reads import probe_reads
+from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.validation import PlannedProbes, planned_probes
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.points import PlannedPoint
+from tests.support.builders import (
+    NOW,
+    complete,
+    condition,
+    failed,
+    job,
+    parsed,
+    result,
+    sweep_spec,
+)
+from tests.support.builders import words as termination
+from tests.support.ledgers import read_back
+from tests.support.planted_laws import fitted_laws
+from tests.support.predictions import (
+    CHECKPOINT,
+    after,
+    evaluation,
+    fit,
+    observed,
+    parsed_prediction,
+    prediction_spec,
+    sweep,
+)
+from tests.support.published_configs import TOY_CHECKPOINT
+
+README = Path(__file__).parents[3] / "operator" / "README.md"
+MEASURED = evaluation(parameters=parameter_counts(TOY_CHECKPOINT))
+QUIET_LAWS = fitted_laws()
+Losses = Callable[[int, PlannedPoint], float]
+"""Of a probe, by its number in planned order: the answer, a lower and a higher learning rate, then batch sizes."""
+
+
+def spec(**validation: Any) -> dict[str, Any]:
+    return prediction_spec(validation={"tokensShare": "1", "parallelism": 3, **validation})
+
+
+def world(raw: Mapping[str, Any] | None = None, **changes: Any) -> ObservedPrediction:
+    """A prediction that asks for probes, with its answer; `config`, `ledger` and so on are those of the probes."""
+    ours = ("config", "ledger", "results", "progress", "unchanged_since")
+    stored = {"config": TOY_CHECKPOINT, **{n: changes.pop(n) for n in ours if n in changes}}
+    found = observed(spec() if raw is None else raw, **{"evaluation": MEASURED, **changes})
+    return replace(found, probes=replace(found.probes, **stored))
+
+
+def planned(prediction: ObservedPrediction) -> PlannedProbes:
+    view = prediction_view(prediction)
+    assert view is not None
+    found = planned_probes(view)
+    assert isinstance(found, PlannedProbes), found
+    return found
+
+
+def probes(prediction: ObservedPrediction | None = None) -> tuple[PlannedPoint, ...]:
+    return planned(prediction or world()).points
+
+
+def stored_ledger(plan: PredictionPlan) -> Ledger:
+    """What the plan writes, as the next pass reads it."""
+    assert plan.probes is not None
+    assert plan.probes.ledger is not None
+    return read_back(plan.probes.ledger)
+
+
+def started(raw: Mapping[str, Any] | None = None, **changes: Any) -> ObservedPrediction:
+    """The world in which the first three probes train."""
+    first = world(raw)
+    jobs = tuple(job(point, generation=1) for point in probes(first)[:3])
+    begun = world(raw, ledger=stored_ledger(decide_prediction(first)), jobs=jobs)
+    return after(begun, decide_prediction(first), **changes)
+
+
+def trained(
+    losses: Losses = lambda index, _: 2.5 if index == 0 else 2.55,
+    raw: Mapping[str, Any] | None = None,
+    **outcomes: Mapping[int, Any],
+) -> ObservedPrediction:
+    """The world in which every probe has its result; `outcomes["diverged"]` are numbers of those that diverged."""
+    diverged = outcomes.get("diverged", {})
+    found: dict[str, PointResult] = {}
+    for index, point in enumerate(probes(world(raw))):
+        loss = losses(index, point)
+        found[point.key] = result(
+            point,
+            averaged_loss=loss,
+            loss=loss,
+            **({"outcome": Outcome.DIVERGED} if index in diverged else {}),
+        )
+    return world(raw, results=found)
+
+
+def config_without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in TOY_CHECKPOINT.items() if name != key}
+
+
+def cooled() -> Any:
+    evaluation_spec = {"firstTokens": 10_000, "cooldown": {}}
+    return sweep(spec=parsed(sweep_spec(evaluation=evaluation_spec, fit={"weights": "Cooled"})))
+
+
+def judged() -> ObservedPrediction:
+    """With its verdict in the status, and the ledger that has every result."""
+    first = trained()
+    plan = decide_prediction(first)
+    settled = replace(first, probes=replace(first.probes, ledger=stored_ledger(plan), results={}))
+    return after(settled, plan)
+
+
+def retraining() -> ObservedPrediction:
+    return replace(judged(), fit=ABSENT, sweep=sweep("False", "Training", generation=2))
+
+
+def crashed(count: int) -> ObservedPrediction:
+    """The first probe failed so many times, the last time an hour ago."""
+    hour_ago = NOW - timedelta(hours=1)
+    jobs = [
+        failed(probes()[0], name=f"j{n}", uid=f"u{n}", attempt=n, ended=hour_ago, generation=1)
+        for n in range(1, count + 1)
+    ]
+    return world(jobs=tuple(jobs))
+
+
+def refused_by_the_trainer() -> ObservedPrediction:
+    words = termination("BadModel", "no such rope", "model")
+    bad = failed(probes()[0], ExitCode.BAD_CONFIGURATION, pod_termination_message=words)
+    return world(jobs=(replace(bad, generation=1),))
+
+
+NO_FAILURES = {"retriesPerPoint": 0, "maxFailedPoints": 0}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One state of a validation."""
+
+    world: Callable[[], ObservedPrediction]
+    validated: tuple[str, str]
+    creates: int = 0
+    deletes: int = 0
+    says: str = ""
+
+
+ROWS: dict[str, Row] = {
+    "a ledger of probes that the store does not give out is waited for": Row(
+        lambda: world(ledger=Unanswered("s3://bucket: timeout")),
+        ("Unknown", "StorageUnreachable"),
+    ),
+    "a ledger of probes of a newer operator is left alone": Row(
+        lambda: world(ledger=Newer("ledger: version 9")), ("Unknown", "LedgerNewer")
+    ),
+    "before the checkpoint is measured there is nothing to validate": Row(
+        lambda: world(evaluation=ABSENT), ("Unknown", "AnswerAwaited")
+    ),
+    "while the sweep trains there is nothing to validate": Row(
+        lambda: world(fit=ABSENT, sweep=sweep("False", "Training")), ("Unknown", "AnswerAwaited")
+    ),
+    "a stale answer keeps its verdict": Row(retraining, ("True", "AnswerHolds")),
+    "probes that run while their sweep trains again go on": Row(
+        lambda: started(fit=ABSENT, sweep=sweep("False", "Training", generation=2)),
+        ("Unknown", "Training"),
+    ),
+    "a config.json that the store does not give out is waited for": Row(
+        lambda: world(config=Unanswered("s3://models: timeout")),
+        ("Unknown", "StorageUnreachable"),
+    ),
+    "a checkpoint without a config.json has no probes": Row(
+        lambda: world(config=ABSENT),
+        ("Unknown", "ProbesNotPossible"),
+        says=f"{CHECKPOINT}/config.json: not found",
+    ),
+    "a model whose parameters are not counted has no probes": Row(
+        lambda: world(config={**TOY_CHECKPOINT, "model_type": "gpt2"}),
+        ("Unknown", "ProbesNotPossible"),
+        says="model_type: 'gpt2' is not supported",
+    ),
+    "a config.json of another model than was measured has no probes": Row(
+        lambda: world(config={**TOY_CHECKPOINT, "num_hidden_layers": 7}),
+        ("Unknown", "ProbesNotPossible"),
+        says="was it replaced since?",
+    ),
+    "a setting that is not known has no probes": Row(
+        lambda: world(config={**TOY_CHECKPOINT, "quantization_config": {}}),
+        ("Unknown", "ProbesNotPossible"),
+        says="quantization_config",
+    ),
+    "a checkpoint with another tokenizer has no probes": Row(
+        lambda: world(evaluation=replace_result(same_tokenizer=False)),
+        ("Unknown", "ProbesNotPossible"),
+        says="its tokenizer differs",
+    ),
+    "laws of cooled losses have no probes": Row(
+        lambda: world(sweep=cooled()), ("Unknown", "ProbesNotPossible"), says="fit.weights Cooled"
+    ),
+    "probes that end in their warm-up are not trained": Row(
+        lambda: world(
+            spec(tokensShare="1e-9"),
+            sweep=sweep(spec=parsed(sweep_spec(optimizer={"warmupTokens": 400_000}))),
+        ),
+        ("Unknown", "ProbesNotPossible"),
+        says="spec.validation.tokensShare",
+    ),
+    "probes that are no longer possible are stopped": Row(
+        lambda: replace(started(), probes=replace(started().probes, config=ABSENT)),
+        ("Unknown", "ProbesNotPossible"),
+        deletes=3,
+    ),
+    "a store that does not take the probes' ledger is named": Row(
+        lambda: world(store_write_error="s3://bucket: denied"),
+        ("Unknown", "StorageNotWritable"),
+        creates=3,
+    ),
+    "a probe that refuses its configuration stops the others": Row(
+        refused_by_the_trainer, ("Unknown", "BadConfiguration"), says="no such rope"
+    ),
+    "more failed probes than the sweep allows end the validation": Row(
+        lambda: replace(
+            crashed(1), sweep=sweep(spec=parsed(sweep_spec(failurePolicy=NO_FAILURES)))
+        ),
+        ("Unknown", "TooManyFailedPoints"),
+    ),
+    "probes that do not fit their budget are not started": Row(
+        lambda: world(spec(budget={"flops": "1"})),
+        ("Unknown", "BudgetExhausted"),
+        says="5 points are not started",
+    ),
+    "a spent budget of probes stops what runs": Row(
+        lambda: overspent(), ("Unknown", "BudgetExhausted"), deletes=3
+    ),
+    "a suspended prediction stops its probes": Row(
+        lambda: replace(started(), spec=parsed_prediction(spec() | {"suspend": True})),
+        ("Unknown", "Suspending"),
+        deletes=3,
+    ),
+    "a suspended prediction starts no probes": Row(
+        lambda: world(spec() | {"suspend": True}), ("Unknown", "Suspended")
+    ),
+    "a probe's Job that the API server refuses is tried one at a time": Row(
+        lambda: world(create_error="403 forbidden"), ("Unknown", "JobRefused"), creates=1
+    ),
+    "probes that no node has room for are waited for": Row(
+        lambda: replace(
+            started(),
+            jobs=tuple(
+                replace(each, pod=ObservedPod(unschedulable="0/3 nodes"))
+                for each in started().jobs
+            ),
+        ),
+        ("Unknown", "Unschedulable"),
+    ),
+    "a new answer gets its probes, as many as may run at a time": Row(
+        world, ("Unknown", "Training"), creates=3, says="0 of 5 points are done"
+    ),
+    "probes that run are waited for": Row(started, ("Unknown", "Training")),
+    "a crashed probe waits and the next takes its slot": Row(
+        lambda: crashed(2), ("Unknown", "Training"), creates=3
+    ),
+    "probes that diverge at the answer reject it": Row(
+        lambda: trained(diverged={0: True}),
+        ("False", "AnswerDiverged"),
+        says="lower learning rate",
+    ),
+    "probes that all diverge reject the answer": Row(
+        lambda: trained(diverged=dict.fromkeys(range(5), True)), ("False", "AnswerDiverged")
+    ),
+    "too few probes with a loss tell nothing": Row(
+        lambda: trained(diverged=dict.fromkeys(range(1, 5), True)), ("Unknown", "TooFewProbes")
+    ),
+    "neighbours that are lower on both sides tell nothing": Row(
+        lambda: trained(lambda index, _: 2.5 if index == 0 else 2.4), ("Unknown", "NoMinimum")
+    ),
+    "probes that all come to the same tell nothing": Row(
+        lambda: noisy(trained(lambda *_: 2.5)), ("Unknown", "WithinNoise")
+    ),
+    "a neighbour far below the answer rejects it": Row(
+        lambda: trained(lambda index, _: (2.5, 2.8, 2.3, 2.52, 2.52)[index]),
+        ("False", "BetterAnswerNearby"),
+        says="a higher learning rate",
+    ),
+    "an answer below its neighbours holds": Row(trained, ("True", "AnswerHolds")),
+}
+
+
+def replace_result(**changes: Any) -> Any:
+    return evaluation(parameters=MEASURED.parameters, **changes)
+
+
+def noisy(prediction: ObservedPrediction) -> ObservedPrediction:
+    """By laws whose residuals are so large that no probe tells anything."""
+    laws: Laws = replace(QUIET_LAWS, surface=replace(QUIET_LAWS.surface, residual_rms=0.3))
+    return replace(prediction, fit=fit(laws))
+
+
+def overspent() -> ObservedPrediction:
+    """The budget was lowered below what its probes have spent."""
+    flops = probes()[0].flops
+    world_ = started()
+    assert isinstance(world_.probes.ledger, Ledger)
+    points = tuple(
+        replace(record, unfinished_flops=flops / 2) for record in world_.probes.ledger.points
+    )
+    ledger = world_.probes.ledger.replace(points=points)
+    lowered = parsed_prediction(spec(budget={"flops": f"{flops:.0f}"}))
+    return replace(world_, spec=lowered, probes=replace(world_.probes, ledger=ledger))
+
+
+def writes(plan: PredictionPlan) -> tuple[int, int]:
+    """Jobs of probes created and deleted."""
+    return (
+        (len(plan.probes.create), len(plan.probes.delete)) if plan.probes is not None else (0, 0)
+    )
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_state(name: str) -> None:
+    """The row's sentence holds."""
+    row = ROWS[name]
+    plan = decide_prediction(row.world())
+    assert condition(plan, "Validated")[:2] == row.validated, condition(plan, "Validated")
+    assert row.says in condition(plan, "Validated")[2]
+    assert writes(plan) == (row.creates, row.deletes)
+
+
+def happens(row: Row) -> str:
+    """The last column of the README's table."""
+    parts = [f"starts {row.creates} probes"] if row.creates > 1 else []
+    parts += ["starts 1 probe"] if row.creates == 1 else []
+    parts += [f"deletes {row.deletes} Jobs"] if row.deletes else []
+    return "; ".join(parts) or "waits"
+
+
+def test_the_state_table_in_the_readme_names_the_same_rows() -> None:
+    """Row for row, in the order of the checks: sentence, Validated, its reason and what happens."""
+    table = README.read_text().split("<!-- validation states -->")[1]
+    found = re.findall(r"^\| (.+?) \| (\w+) \| `(\w+)` \| (.+?) \|$", table, flags=re.MULTILINE)
+    assert found == [(name, *row.validated, happens(row)) for name, row in ROWS.items()]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_answer_is_what_it_is_without_a_validation(name: str) -> None:
+    """Its numbers, Ready, Stale and what is published do not depend on any probe."""
+    asked = ROWS[name].world()
+    plain = spec()
+    del plain["validation"]
+    suspended = {"suspend": True} if getattr(asked.spec, "suspend", False) else {}
+    alone = decide_prediction(replace(asked, spec=parsed_prediction(plain | suspended), jobs=()))
+    plan = decide_prediction(asked)
+    for kind in ("Evaluated", "Ready", "Stale", "Stalled", "Reconciling"):
+        assert condition(plan, kind) == condition(alone, kind)
+    assert plan.publish == alone.publish
+    fields = {"conditions", "validation", "refined"}
+    assert plan.status.model_dump(exclude=fields) == alone.status.model_dump(exclude=fields)
+
+
+def test_without_validation_there_is_neither_condition_nor_status() -> None:
+    plan = decide_prediction(observed())
+    assert "Validated" not in {each.type for each in plan.status.conditions}
+    assert (plan.status.validation, plan.status.refined, plan.probes) == (None, None, None)
+
+
+def test_probes_lie_around_the_answer_and_continue_its_checkpoint() -> None:
+    """Twice and half its learning rate and batch size, from its weights, for the share of its budget."""
+    raw = spec(tokensShare="0.3", podTemplate={"spec": {"nodeSelector": {"gpu": "h200"}}})
+    raw["checkpoint"] = {"uri": CHECKPOINT, "secretName": "models-s3"}
+    plan = decide_prediction(world(raw))
+    points = probes(world(raw))
+    rate, batch = points[0].learning_rate, points[0].batch_size
+    status = plan.status
+    assert status.learning_rate is not None
+    assert rate == pytest.approx(float(status.learning_rate.value or 0), rel=0.05)
+    assert [point.learning_rate / rate for point in points] == pytest.approx([1, 0.5, 2, 1, 1])
+    assert {batch, 2 * batch} <= {point.batch_size for point in points}
+    budget = 1e19 / (6 * MEASURED.parameters.active)
+    assert points[0].tokens == pytest.approx(0.3 * budget, rel=1e-3)
+    assert plan.probes is not None
+    request = plan.probes.create[0]
+    assert isinstance(request.task, TrainTask)
+    assert request.task.point.initial_weights == CHECKPOINT
+    assert request.task.point.model == TOY_CHECKPOINT
+    assert request.secret_names == ("sweep-s3", "models-s3")
+    assert request.pod_templates == ({"spec": {"nodeSelector": {"gpu": "h200"}}},)
+    assert request.task.claimant.sweep_uid == "uid-p"
+    assert status.validation is not None
+    assert float(status.validation.planned_flops) == pytest.approx(5 * 0.3 * 1e19, rel=1e-3)
+    assert [place.state for place in status.validation.places] == ["Pending"] * 5
+
+
+def test_seeds_repeat_every_place() -> None:
+    points = probes(world(spec(seeds=3)))
+    assert len({point.key for point in points}) == len(points) == 15
+    assert [point.seed for point in points[:3]] == [0, 1, 2]
+    plan = decide_prediction(trained(raw=spec(seeds=3)))
+    assert plan.status.validation is not None
+    assert len(plan.status.validation.places) == 5
+    assert plan.status.validation.points.succeeded == 15
+
+
+def test_an_answer_that_hardly_moves_keeps_its_probes() -> None:
+    """Laws that are fitted again, on another machine or with a point more, must not cost new ones."""
+    before = {point.key for point in probes()}
+    slightly = replace_result(loss=3.2001)
+    assert {point.key for point in probes(world(evaluation=slightly))} == before
+
+
+def test_another_answer_keeps_what_its_probes_have_cost_and_stops_them() -> None:
+    """The budget of the validation counts those of former answers, too."""
+    world_ = started()
+    assert isinstance(world_.probes.ledger, Ledger)
+    cost = probes()[0].flops / 4
+    points = tuple(
+        replace(record, unfinished_flops=cost) for record in world_.probes.ledger.points[:3]
+    )
+    ledger = world_.probes.ledger.replace(points=(*points, *world_.probes.ledger.points[3:]))
+    moved = replace(
+        world_, evaluation=replace_result(loss=2.6), probes=replace(world_.probes, ledger=ledger)
+    )
+    plan = decide_prediction(moved)
+    assert writes(plan) == (0, 3), "new ones start once the slots are free"
+    assert plan.status.validation is not None
+    assert float(plan.status.validation.spent_flops) == pytest.approx(3 * cost)
+    assert len(stored_ledger(plan).former) == 3
+
+
+def test_results_that_are_in_the_store_already_are_taken_and_cost_nothing() -> None:
+    """Points are named by their content: another prediction of the same answer has trained them."""
+    plan = decide_prediction(trained())
+    assert writes(plan) == (0, 0)
+    validation = plan.status.validation
+    assert validation is not None
+    assert (validation.points.adopted, validation.spent_flops, validation.progress) == (
+        5,
+        "0",
+        "5/5",
+    )
+
+
+def test_probes_without_a_validation_are_stopped() -> None:
+    plain = prediction_spec()
+    plan = decide_prediction(replace(started(), spec=parsed_prediction(plain)))
+    assert writes(plan) == (0, 3)
+    assert plan.status.validation is None
+
+
+def test_a_verdict_shows_its_figures_and_the_refined_answer_beside_the_laws_own() -> None:
+    plan = decide_prediction(judged())
+    status, validation, refined = plan.status, plan.status.validation, plan.status.refined
+    assert validation is not None
+    assert refined is not None
+    assert validation.beats_neighbours is True
+    assert validation.regret is not None
+    assert [place.better for place in validation.places] == ["", *["answer"] * 4]
+    assert [place.difference for place in validation.places] == ["", *["0.0500"] * 4]
+    assert refined.learning_rate is not None
+    assert status.learning_rate is not None
+    own, narrow = (
+        float(each.high or 0) / float(each.low or 1)
+        for each in (status.learning_rate, refined.learning_rate)
+    )
+    assert narrow < own
+    assert len(status.model_dump_json(by_alias=True, exclude_none=True)) < 16 * 2**10
+
+
+def test_a_second_pass_repeats_the_verdict_to_the_letter_and_sleeps() -> None:
+    """A status that changed by itself would be written for ever."""
+    world_ = judged()
+    plan = decide_prediction(world_)
+    again = decide_prediction(after(world_, plan, now=NOW + timedelta(hours=1)))
+    assert again.status == plan.status
+    assert again.events == ()
+    assert again.probes == PointWrites()
+    assert again.requeue_after == float("inf")
+
+
+def test_a_verdict_is_told_by_an_event_once() -> None:
+    told = [event.reason for event in decide_prediction(trained()).events]
+    assert told.count("AnswerHolds") == 1
+
+
+def test_refined_batch_sizes_are_in_sequences_of_the_planned_run() -> None:
+    """The sweep has 128 tokens per sequence: 16 times shorter ones are 16 times as many."""
+    plain = trained(raw=spec() | {"batchSizeMultipleOf": 1})
+    short = trained(raw=spec() | {"batchSizeMultipleOf": 1, "targetSequenceLength": 8})
+    assert [p.key for p in probes(plain)] == [p.key for p in probes(short)]
+    batches = []
+    for each in (plain, short):
+        refined = decide_prediction(each).status.refined
+        assert refined is not None
+        assert refined.batch_size is not None
+        batches.append(float(refined.batch_size.value or 0))
+    assert batches[1] / batches[0] == pytest.approx(16, rel=0.05)
+
+
+def test_finished_probes_are_recorded_before_their_jobs_may_go() -> None:
+    """As a sweep's: once the stored ledger knows what became of them."""
+    world_ = started()
+    point = probes()[0]
+    done = complete(point, generation=1)
+    jobs = (done, *world_.jobs[1:])
+    ended = replace(
+        world_, jobs=jobs, probes=replace(world_.probes, results={point.key: result(point)})
+    )
+    plan = decide_prediction(ended)
+    assert plan.probes is not None
+    assert plan.probes.expire == ()
+    ledger = stored_ledger(plan)
+    assert ledger.points[0].state is PointState.SUCCEEDED
+    assert [each.labels["isoloss.dev/key"] for each in plan.probes.create] == [probes()[3].key]
+    later = decide_prediction(replace(ended, probes=replace(ended.probes, ledger=ledger)))
+    assert later.probes is not None
+    assert [each.name for each in later.probes.expire] == [done.name]
+
+
+def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:
+    """Results of ended Jobs and of stored points, progress of running ones, that of stopped ones included."""
+    world_ = started()
+    keys = [point.key for point in probes()]
+    working = replace(world_, now=NOW + timedelta(minutes=5))
+    reads = probe_reads(working, frozenset(keys[3:]))
+    assert set(reads.results) == set(keys[3:])
+    assert set(reads.progress) == set(keys[:3])
+    impossible = replace(working, probes=replace(working.probes, config=ABSENT))
+    assert set(probe_reads(impossible, frozenset()).progress) == set(keys[:3])
+
+
+@pytest.mark.parametrize(
+    "outage", [{"ledger": Unanswered("timeout")}, {"config": Unanswered("timeout")}]
+)
+def test_a_verdict_stands_while_the_store_gives_out_neither_ledger_nor_config(
+    outage: Mapping[str, Any],
+) -> None:
+    """Nothing is concluded from no answer."""
+    world_ = judged()
+    before = decide_prediction(world_)
+    away = decide_prediction(replace(world_, probes=replace(world_.probes, **outage)))
+    assert away.status == before.status
+    assert writes(away) == (0, 0)
+    assert away.requeue_after <= 60.0
