@@ -522,8 +522,14 @@ PREDICTIONS = (
     ),
     _prediction(
         "a validation without a checkpoint",
-        {"checkpoint": ABSENT, "initialLoss": "2.08", "validation": {}},
+        {"checkpoint": ABSENT, "initialLoss": "2.08", "validation": {"tokensShare": "0.3"}},
         "validation continues a checkpoint: set checkpoint instead of initialLoss",
+    ),
+    _prediction(
+        "a validation whose cost nobody stated",
+        {"validation": {}},
+        "spec.validation.tokensShare: Required value",
+        "tokensShare",
     ),
     _prediction(
         "probes longer than the budget",
@@ -532,12 +538,12 @@ PREDICTIONS = (
     ),
     _prediction(
         "neighbours at the answer itself",
-        {"validation": {"factor": "1"}},
+        {"validation": {"tokensShare": "0.3", "factor": "1"}},
         "must be a number above 1, up to 10",
     ),
     _prediction(
         "a budget of probes without a limit",
-        {"validation": {"budget": {}}},
+        {"validation": {"tokensShare": "0.3", "budget": {}}},
         "set flops, acceleratorHours or both",
     ),
 )

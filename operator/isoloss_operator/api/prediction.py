@@ -70,9 +70,10 @@ class AnswerValidation(ApiType):
     """Short continued runs of the checkpoint, the probes: at the answer, and at a higher and a lower learning
     rate and batch size."""
 
-    tokens_share: BudgetShare = "0.3"
+    tokens_share: BudgetShare
     """Share of the budget's tokens that each probe trains for, with a fresh optimizer and the sweep's
-    warm-up. Probes of the whole budget tell most; those of a tenth seldom settle anything."""
+    warm-up. Five probes of 0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of
+    a tenth seldom settle anything."""
     factor: NeighbourFactor = "2"
     """Between the answer and its neighbours, in learning rate and in batch size."""
     seeds: int = Field(default=1, ge=1, le=20)
