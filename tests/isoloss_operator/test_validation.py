@@ -89,7 +89,10 @@ def test_probes_of_an_answer_are_trained_once_each_and_judge_it_however_often_th
         operator.start()
         operator.url()
         time.sleep(chance.uniform(0.0, 1.5))
-    body = judged(user)
+    judged(user)
+    # The report is drawn: an operator that starts without one fits again.
+    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
+    body = user.wait_for(lambda: user.prediction("target"), "Stale", "False")
 
     status, said = body["status"], conditions(body)
     assert said["Validated"]["reason"] == "AnswerHolds", said["Validated"]

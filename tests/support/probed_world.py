@@ -33,7 +33,9 @@ PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0}
 class ProbedWorld(FakeWorld):
     """Everything outside the operator, whose prediction has its answer already."""
 
-    validation: dict[str, Any] = field(default_factory=lambda: {"parallelism": 3})
+    validation: dict[str, Any] = field(
+        default_factory=lambda: {"tokensShare": "0.3", "parallelism": 3}
+    )
 
     def __post_init__(self) -> None:
         self.spec = sweep_spec(failurePolicy=PATIENT, parallelism=self.validation["parallelism"])
