@@ -21,7 +21,7 @@ from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
-from isoloss.progress.resources import View
+from isoloss.progress.resources import View, probe_lines, verdict_line
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account
 
@@ -45,7 +45,7 @@ class Demo:
         return Kubectl(kubectl_path(), self.cluster.control_plane.admin_kubeconfig)
 
     def up(self) -> None:
-        """Run everything up to the prediction. Raises RuntimeError (DemoFailed) or OSError."""
+        """Run everything up to the validated prediction. Raises RuntimeError (DemoFailed) or OSError."""
         started = time.monotonic()
         with _alone():
             self._start_cluster()
@@ -115,7 +115,7 @@ class Demo:
         self.kubectl.apply_file(path)
 
     def _wait(self) -> None:
-        step("Training, fitting, predicting")
+        step("Training, fitting, predicting, validating")
         watch(self.kubectl, self._check_alive)
 
     def _check_alive(self) -> None:
@@ -137,15 +137,29 @@ class Demo:
         ):
             command(f"kubectl {' '.join(words)}")
             console.print(self.kubectl.run(*words).rstrip(), markup=False)
-        self._write_report(store, read_view(self.kubectl))
+        view = read_view(self.kubectl)
+        console.print()
+        for line in (verdict_line(view), *probe_lines(view)):
+            say(line)
+        self._write_report(store, view)
 
     def _write_report(self, store: Store, view: View) -> None:
         evaluation = read_evaluation(store, view.prediction or {})
-        arguments = report_arguments(view.sweep, view.prediction or {}, evaluation)
+        saved = self._save_prediction()
+        arguments = report_arguments(view.sweep, view.prediction or {}, evaluation, saved)
         page = self.report.relative_to(places.REPOSITORY)
         command(f"isoloss {' '.join(arguments)} --out={page}")
         write_report(arguments, self.report)
         console.print(f"Report with the iso-loss plots: [bold]{self.report}[/]")
+
+    def _save_prediction(self) -> Path:
+        """The prediction with its probes in a file; its path from the repository's root."""
+        path = (places.STATE / "prediction.json").relative_to(places.REPOSITORY)
+        which = ("hyperparamprediction", places.PREDICTION, "--namespace", places.NAMESPACE)
+        words = ("get", *which, "--output=json")
+        command(f"kubectl {' '.join(words)} > {path}")
+        (places.REPOSITORY / path).write_text(self.kubectl.run(*words))
+        return path
 
     def explain_failure(self) -> None:
         """Print the resources' conditions and where the logs are."""

@@ -16,9 +16,12 @@ Resource = Mapping[str, Any]
 
 
 def report_arguments(
-    sweep: Resource, prediction: Resource, evaluation: EvaluationResult
+    sweep: Resource, prediction: Resource, evaluation: EvaluationResult, saved: Path
 ) -> list[str]:
-    """Arguments of `isoloss report` for the question that the prediction resource asks."""
+    """Arguments of `isoloss report` for the question that the prediction resource asks.
+
+    `saved` is the file that the resource is in, for its probes.
+    """
     spec = prediction["spec"]
     return [
         "report",
@@ -29,6 +32,7 @@ def report_arguments(
         f"--cpt-tokens={spec['budget']['tokens']}",
         f"--params={evaluation.parameters.active}",
         f"--pretraining-tokens={spec['pretrainingTokens']}",
+        *([f"--prediction={saved}"] if spec.get("validation") else []),
     ]
 
 

@@ -1,6 +1,8 @@
 """Sequential search against training everything, and against simpler ways to train less.
 
-    python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2]
+    python -m benchmarks.search [DATA_FOLDER] [--placement] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2]
+
+First comes how often a lattice that is placed without a grid holds the optimum (placement.py), in seconds.
 
 Worlds are windows of the published sweeps (found as bench-science finds them; without them the planted ones
 remain) and planted surfaces with trajectories and noise. All strategies are charged for the tokens that they
@@ -28,6 +30,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load
+from benchmarks.search.placement import cells, coverage
 from benchmarks.search.published import replay, table_worlds
 from benchmarks.search.scores import EXHAUSTIVE, HEADER, SEQUENTIAL, Result, judge, line, mended
 from benchmarks.search.strategies import (
@@ -110,12 +113,19 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
+    parser.add_argument(
+        "--placement", action="store_true", help="the coverage of placed lattices alone"
+    )
     parser.add_argument("--quick", action="store_true", help="a few planted worlds, in seconds")
     parser.add_argument("--resume", action="store_true", help=f"go on from {KEPT}")
     parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
     parser.add_argument("--seeds", type=int, default=2, help="planted worlds of each kind")
     given = parser.parse_args()
+    if published := cells(data_folder(given.data)):
+        print("\n".join(coverage(published)), end="\n\n", flush=True)
+    if given.placement:
+        return
     if given.quick:
         chosen = islice(planted_worlds(given.seeds), 0, None, QUICK_EVERY)
         print("\n".join(table([compare(world) for world in chosen])))

@@ -22,6 +22,7 @@ MAX_FAILURES_KEPT = 2
 MAX_FAILURE_MESSAGE = 120
 MAX_VERSIONS = 32
 MAX_ADDITIONS = 10_000
+MAX_PLACEMENTS = 100
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -92,6 +93,20 @@ class AddedPoint:
     """CamelCase: why it was added."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """None: as the spec has it."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The centre of the first points of a size without a grid. Once it is in a ledger it moves no more."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    proxy: Name
+    learning_rate: PositiveFinite
+    batch_size: Annotated[int, Field(ge=1)]
+    """Sequences."""
+    source: Annotated[str, Field(max_length=300)]
+    """Whose laws placed it, such as published:step-law."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +256,7 @@ class _Changes(TypedDict, total=False):
     former: tuple[PointRecord, ...]
     carried: Spend
     additions: tuple[AddedPoint, ...]
+    placements: tuple[Placement, ...]
     versions: tuple[dict[str, str], ...]
 
 
@@ -260,6 +276,8 @@ class LedgerHeader(Record):
     """Spent before the first record of this ledger: by a ledger that was lost."""
     additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
     """Points that are planned beside the spec's."""
+    placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
+    """Of sizes that have no grid in the spec."""
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
     """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
     share a few."""
@@ -295,7 +313,10 @@ class Ledger(LedgerHeader):
         It does not depend on how the ledger is laid out in the store, and costs little where few
         records have changed.
         """
-        found = hashlib.sha256(self.model_dump_json(exclude={"points", "former"}).encode())
+        left_out = {"points", "former"}
+        if not self.placements:
+            left_out.add("placements")  # ledgers from before there were any keep their digest
+        found = hashlib.sha256(self.model_dump_json(exclude=left_out).encode())
         for records in (self.points, self.former):
             found.update(len(records).to_bytes(8))
             for record in records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from isoloss.cli.outcome import (
 from isoloss.errors import BadInput
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost, search_cost
+from isoloss_contract.ledger import Placement
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND, ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
@@ -34,6 +35,12 @@ from isoloss_operator.planning.evaluation_share import (
 )
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import DEFAULT_UTILISATION, PEAK_FLOPS
+from isoloss_operator.planning.placement import (
+    COVERAGE,
+    placed_sizes,
+    placements,
+    with_placed_grids,
+)
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.probe_cost import ProbeCost, probe_cost
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
@@ -109,20 +116,24 @@ def plan(
         raise BadInput("give --target-params and --target-tokens together")
     try:
         validations = _validations(manifest)
-        spec = _with_derived_proxies(read_manifest(manifest))
+        written = _with_derived_proxies(read_manifest(manifest))
+        placed = placements(written)
+        spec = with_placed_grids(written, placed)
         sizes = _sizes(spec)
-        search = _search(spec)
+        search = _search(spec, len(placed))
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
     pace = _Pace(tokens_per_second, utilisation * peak_flops)
     cost = _cost(spec, sizes, target_params, target_tokens)
     if as_json:
         document = {**_document(sizes, pace, cost), "search": _search_document(search)}
+        document["placed"] = [asdict(each) for each in _placed_sizes(spec, placed)]
         print_document(
             {**document, "validations": {name: asdict(each) for name, each in validations.items()}}
         )
     else:
         _print_plan(spec, sizes, pace, cost)
+        _print_placed(written, _placed_sizes(spec, placed))
         _print_search(search)
         _print_validations(validations)
     return ANSWERED
@@ -195,11 +206,11 @@ def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
     return [_size(spec, name, points) for name, points in by_size.items()]
 
 
-def _search(spec: ScalingSweepSpec) -> SearchEstimate | None:
+def _search(spec: ScalingSweepSpec, placed_sizes: int) -> SearchEstimate | None:
     """What a sequential search of the spec costs; None for an exhaustive sweep."""
     if not spec.searches:
         return None
-    return search_estimate(plan_points(spec), spec.search.extend_grid.max_points)
+    return search_estimate(plan_points(spec), spec.search.extend_grid.limit(placed_sizes))
 
 
 def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> SizePlan:
@@ -295,6 +306,48 @@ def _search_document(search: SearchEstimate | None) -> dict[str, Any] | None:
         "max_added_points": search.max_added_points,
         "basis": search.basis,
     }
+
+
+@dataclass(frozen=True)
+class PlacedSize:
+    """The first points of a size without a grid."""
+
+    name: str
+    source: str
+    """Whose laws placed them."""
+    learning_rates: tuple[float, ...]
+    batch_sizes: tuple[int, ...]
+    """Sequences."""
+
+
+def _placed_sizes(spec: ScalingSweepSpec, placed: Sequence[Placement]) -> list[PlacedSize]:
+    """`spec` has the grids of what is placed."""
+    return [
+        PlacedSize(
+            name=placement.proxy,
+            source=placement.source,
+            learning_rates=tuple(float(rate) for rate in grid.learning_rates),
+            batch_sizes=grid.batch_sizes,
+        )
+        for placement, grid in placed_sizes(spec, placed)
+    ]
+
+
+def _print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
+    for size in placed:
+        rates = ", ".join(formatting.learning_rate(rate) for rate in size.learning_rates)
+        batches = ", ".join(map(str, size.batch_sizes))
+        console().print(
+            f"Grid of {size.name}, placed by {size.source}: learning rates {rates}; batch sizes "
+            f"{batches} sequences."
+        )
+    if spec.search.prior is not None:
+        console().print(
+            f"In the cluster the laws of ScalingSweep {spec.search.prior.name} place them instead; other batch "
+            "sizes and learning rates cost the same."
+        )
+    elif placed:
+        console().print(COVERAGE)
 
 
 def _print_search(search: SearchEstimate | None) -> None:

@@ -25,9 +25,11 @@ from benchmarks.trainer_memory import (
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.memory import footprint, state_bytes
 from isoloss_trainer.model import build_network
+from tests.support.compilers import needs_cxx_compiler
 
 
 @pytest.mark.slow
+@needs_cxx_compiler
 def test_the_compiled_loss_keeps_six_bytes_per_logit() -> None:
     """The float32 logits and their bfloat16 gradient, and nothing else of their size."""
     assert bytes_per_logit() == 6

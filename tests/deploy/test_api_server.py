@@ -149,15 +149,17 @@ def test_the_columns_show_the_status(
         "LR",
         "BATCH",
         "STALE",
+        "VALIDATED",
         "READY",
         "REASON",
         "AGE",
     ]
-    assert predictions[1].split()[:6] == [
+    assert predictions[1].split()[:7] == [
         "prediction",
         "1.2e-4",
         "512",
         "True",
+        "False",
         "True",
         "Predicted",
     ]
@@ -223,6 +225,7 @@ PREDICTION_STATUS = {
     "conditions": [
         condition("Ready", "True", "Predicted"),
         condition("Stale", "True", "SweepChanged"),
+        condition("Validated", "False", "BetterAnswerNearby"),
     ],
 }
 

@@ -111,6 +111,9 @@ EDITABLE: dict[str, Any] = {
     "search.extendGrid.maxPoints": 3,
     "search.precision.learningRate": "1.2",
     "search.precision.batchSize": "1.4",
+    "search.placement.lines": 5,
+    "search.placement.learningRateFactor": "3",
+    "search.placement.batchSizeFactor": "4",
     "budget.flops": "2e20",
     "budget.acceleratorHours": 200,
     "failurePolicy.retriesPerPoint": 1,
@@ -127,10 +130,18 @@ EDITABLE: dict[str, Any] = {
     "podTemplate.metadata.annotations": {"c": "e"},
     "podTemplate.spec": {"priority": 2},
 }
-EDITABLE_WITHOUT_COOLDOWN: dict[str, Any] = {
-    "search.strategy": "Sequential",
+CONSTANT: dict[str, Any] = {"evaluation.cooldown": ABSENT}
+WITHOUT_GRIDS: dict[str, Any] = {
+    **CONSTANT,
+    "grid": ABSENT,
+    "proxies.0.grid": ABSENT,
+    "search": {"strategy": "Sequential", "prior": {"name": "former"}},
 }
-"""Fields with a value that a sweep with cooldowns is refused."""
+EDITABLE_ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
+    "search.strategy": (CONSTANT, "Sequential"),
+    "search.prior.name": (WITHOUT_GRIDS, "other"),
+}
+"""Fields with a value that this sweep is refused: what it is to be changed by for them, and the value."""
 FIXED = {
     "optimizer.schedule": "Constant is the only value",
 }
@@ -232,7 +243,7 @@ def sweep_with(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def test_each_field_of_the_spec_is_either_editable_or_part_of_the_identity() -> None:
     root = definitions()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     fields = set(leaves(root["properties"]["spec"], ""))
-    editable = (*EDITABLE, *EDITABLE_WITHOUT_COOLDOWN)
+    editable = (*EDITABLE, *EDITABLE_ELSEWHERE)
     assert fields == {without_numbers(path) for path in (*editable, *IMMUTABLE, *FIXED)}
 
 
@@ -243,13 +254,12 @@ def test_it_may_be_edited(
     edit(isoloss_api, created, changes)
 
 
-@pytest.mark.parametrize("path", EDITABLE_WITHOUT_COOLDOWN)
-def test_it_may_be_edited_where_nothing_cools_down(
-    path: str, isoloss_api: client.ApiClient
-) -> None:
-    spec = sweep_with(COMPLETE["spec"], {"evaluation.cooldown": ABSENT})
-    with stored(isoloss_api, f"{NAME}-constant", spec) as sweep:
-        edit(isoloss_api, sweep, {path: EDITABLE_WITHOUT_COOLDOWN[path]})
+@pytest.mark.parametrize("path", EDITABLE_ELSEWHERE)
+def test_it_may_be_edited_where_it_may_be_set(path: str, isoloss_api: client.ApiClient) -> None:
+    changes, value = EDITABLE_ELSEWHERE[path]
+    spec = sweep_with(COMPLETE["spec"], changes)
+    with stored(isoloss_api, f"{NAME}-other", spec) as sweep:
+        edit(isoloss_api, sweep, {path: value})
 
 
 @pytest.mark.parametrize("changes", IMMUTABLE_EDITS.values(), ids=IMMUTABLE_EDITS.keys())

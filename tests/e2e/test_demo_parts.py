@@ -15,7 +15,8 @@ from demo.report import read_evaluation, report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
 from demo.watching import DemoFailed
 from isoloss.laws import fit_laws, laws_to_json
-from isoloss.progress.resources import View, active_points, headline
+from isoloss.progress.resources import UNDECIDED, View, active_points, headline, verdict_line
+from isoloss.validation import Reason
 from isoloss_contract import layout
 from isoloss_contract.records import DomainSource, EvaluationResult, ParameterCounts
 from isoloss_contract.store import Store
@@ -145,6 +146,55 @@ def test_progress_is_one_line() -> None:
     assert headline(View({}, {})) == "sweep: waiting for the operator"
 
 
+def asked_for_probes(status: str, reason: str, **answered: Any) -> Json:
+    """A prediction that is ready, with probes."""
+    found = resource(Ready=("True", "Predicted", 1), Validated=(status, reason, 1))
+    answer = {"learningRate": {"value": "1.5e-3"}, "batchSize": {"value": "4"}}
+    return {
+        **found,
+        "spec": {"validation": {"tokensShare": "0.3"}},
+        "status": found["status"] | answer | answered,
+    }
+
+
+def test_the_demo_waits_for_a_verdict_whichever_it_is() -> None:
+    ready = resource(Ready=("True", "Fitted", 1))
+    assert View(ready, resource(Ready=("True", "Predicted", 1))).is_judged
+    for status, reason in (("True", "AnswerHolds"), ("False", "BetterAnswerNearby")):
+        assert View(ready, asked_for_probes(status, reason)).is_judged
+    for reason in UNDECIDED:
+        assert View(ready, asked_for_probes("Unknown", reason)).is_judged
+    for reason in ("Training", "AnswerAwaited", "Suspended"):
+        assert not View(ready, asked_for_probes("Unknown", reason)).is_judged
+    stale = asked_for_probes("True", "AnswerHolds")
+    stale["metadata"]["generation"] = 2
+    assert not View(ready, stale).is_judged
+
+
+def test_every_verdict_that_leaves_it_open_ends_the_waiting() -> None:
+    """As isoloss.validation names them. The operator's own end when somebody changes something."""
+    decided = {Reason.ANSWER_HOLDS, Reason.BETTER_ANSWER_NEARBY, Reason.ANSWER_DIVERGED}
+    stuck = {"ProbesNotPossible", "BudgetExhausted", "TooManyFailedPoints", "BadConfiguration"}
+    assert {str(reason) for reason in set(Reason) - decided} | stuck == UNDECIDED
+
+
+def test_progress_goes_on_while_probes_train() -> None:
+    sweep = resource(Ready=("True", "Fitted", 1))
+    sweep["status"] |= {"points": {"total": 21, "succeeded": 21}}
+    training = asked_for_probes("Unknown", "Training", validation={"progress": "2/5"})
+    assert headline(View(sweep, training)).endswith(
+        "learning rate 1.5e-3, batch size 4; probes 2/5, Training"
+    )
+    judged = asked_for_probes("True", "AnswerHolds", validation={"progress": "5/5"})
+    assert headline(View(sweep, judged)).endswith("; probes 5/5, Validated True: AnswerHolds")
+
+
+def test_the_verdict_is_told_once_there_is_one() -> None:
+    judged = View({}, asked_for_probes("True", "AnswerHolds"))
+    assert verdict_line(judged) == "Validated=True AnswerHolds: "
+    assert verdict_line(View({}, asked_for_probes("Unknown", "Training"))) == ""
+
+
 def evaluated(store: Store) -> Json:
     """A prediction whose checkpoint was evaluated, with the result in the store."""
     result = EvaluationResult(
@@ -175,11 +225,31 @@ def test_the_report_places_the_prediction_on_the_laws_of_the_sweep(tmp_path: Pat
     store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
     prediction = evaluated(store)
     sweep = {"metadata": {"name": "dense"}, "status": {"lawsUri": f"{store.uri}/{laws}"}}
-    arguments = report_arguments(sweep, prediction, read_evaluation(store, prediction))
+    saved = tmp_path / "prediction.json"
+    arguments = report_arguments(sweep, prediction, read_evaluation(store, prediction), saved)
     write_report(arguments, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Prediction" in page
     assert "No prediction" not in page
+    assert "<h2>Validation</h2>" not in page
+
+
+def test_the_report_has_the_probes_of_a_prediction_that_asks_for_them(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    write_sweep(store)
+    laws = layout.sweep_laws("dense", UID)
+    store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
+    prediction = evaluated(store)
+    prediction["kind"] = "HyperparamPrediction"
+    prediction["spec"]["validation"] = {"tokensShare": "0.3"}
+    place = {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.6"}
+    prediction["status"]["validation"] = {"places": [place], "tokens": 240_128}
+    saved = tmp_path / "prediction.json"
+    saved.write_text(json.dumps(prediction))
+    sweep = {"metadata": {"name": "dense"}, "status": {"lawsUri": f"{store.uri}/{laws}"}}
+    arguments = report_arguments(sweep, prediction, read_evaluation(store, prediction), saved)
+    write_report(arguments, tmp_path / "report.html")
+    assert "<h2>Validation</h2>" in (tmp_path / "report.html").read_text()
 
 
 def test_a_report_that_cannot_be_written_ends_the_demo_with_the_commands_message(

@@ -39,6 +39,19 @@ class Fault:
         return await self.act(call, forward)
 
 
+@dataclass
+class From:
+    """Every call from the n-th that matches on."""
+
+    matches: Matches
+    number: int = 1
+    seen: int = 0
+
+    def __call__(self, call: Call) -> bool:
+        self.seen += self.matches(call)
+        return self.seen >= self.number
+
+
 # ------------------------------------------------------------------------------ which calls
 
 

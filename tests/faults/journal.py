@@ -16,8 +16,9 @@ from typing import Any
 import aiohttp
 
 from isoloss.laws import RefusalReason
-from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.observe import JOB_UID_LABEL
+from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from tests.faults.proxy import Loop
 
 Json = dict[str, Any]
@@ -25,6 +26,7 @@ PATHS = {
     "Job": "/apis/batch/v1/jobs",
     "Pod": "/api/v1/pods",
     "Sweep": f"/apis/{GROUP}/{VERSION}/{SWEEP_PLURAL}",
+    "Prediction": f"/apis/{GROUP}/{VERSION}/{PREDICTION_PLURAL}",
 }
 TRAIN = {"isoloss.dev/task": "train"}
 
@@ -43,6 +45,8 @@ class Entry:
     train: bool
     at: float
     """Seconds of time.monotonic() when the watch told it."""
+    owner: str = ""
+    """Uid of the sweep or prediction that it trains for."""
 
 
 class Journal:
@@ -67,9 +71,12 @@ class Journal:
         """End the watches."""
         self._task.cancel()
 
-    def most_at_once(self, namespace: str) -> int:
-        """Most training Jobs of a namespace that held a slot at the same time."""
-        return most_at_once([*self._entries[namespace]])
+    def most_at_once(self, namespace: str) -> dict[str, int]:
+        """Most training Jobs of each owner in a namespace, by uid, that held a slot at the same time."""
+        by_owner: defaultdict[str, list[Entry]] = defaultdict(list)
+        for entry in [*self._entries[namespace]]:
+            by_owner[entry.owner].append(entry)
+        return {owner: most_at_once(entries) for owner, entries in by_owner.items()}
 
     def said(self, namespace: str) -> list[str]:
         """What a person saw: each reason that a condition reported as trouble, in order."""
@@ -137,6 +144,9 @@ class Journal:
         body = event["object"]
         metadata = body["metadata"]
         namespace = metadata["namespace"]
+        if kind == "Prediction":
+            self._conditions[namespace] += (body.get("status") or {}).get("conditions") or ()
+            return
         if kind == "Sweep":
             status = body.get("status") or {}
             self._conditions[namespace] += status.get("conditions") or ()
@@ -146,7 +156,8 @@ class Journal:
             return
         holds = event["type"] != "DELETED" and not _has_ended(kind, body)
         job = metadata["uid"] if kind == "Job" else _job_of(metadata)
-        train = TRAIN.items() <= (metadata.get("labels") or {}).items()
+        labels = metadata.get("labels") or {}
+        train = TRAIN.items() <= labels.items()
         self._entries[namespace].append(
             Entry(
                 int(metadata["resourceVersion"]),
@@ -156,6 +167,7 @@ class Journal:
                 holds,
                 train,
                 time.monotonic(),
+                labels.get(LABEL_OWNER_UID, ""),
             )
         )
 
@@ -208,8 +220,14 @@ ORDINARY = {
     "DataPrepared",
     "Accepted",
     "Finished",
+    "Evaluating",
+    "Evaluated",
+    "Predicted",
+    "UpToDateWithSweep",
+    "AnswerAwaited",
+    "AnswerHolds",
 }
-"""Reasons that an undisturbed sweep shows on its way."""
+"""Reasons that an undisturbed sweep or prediction shows on its way."""
 
 
 def is_trouble(condition: Json) -> bool:
@@ -222,12 +240,22 @@ def is_trouble(condition: Json) -> bool:
 
 def is_final(sweep: Json) -> bool:
     """Whether all points have their outcome and the laws, or their refusal, are those of all points."""
-    generation = sweep["metadata"]["generation"]
-    conditions = (sweep.get("status") or {}).get("conditions") or ()
-    reasons = {
-        each["type"]: each["reason"]
-        for each in conditions
-        if each.get("observedGeneration") == generation
-    }
+    reasons = {kind: each["reason"] for kind, each in _present(sweep).items()}
     settled = reasons.get("Progressing") == "Finished" and reasons.get("Reconciling") == "UpToDate"
     return settled and reasons.get("FitReady") in REFUSALS | {"Fitted"}
+
+
+def is_judged(prediction: Json) -> bool:
+    """Whether the answer of a prediction is that of its sweep's present laws, and its probes have judged it."""
+    statuses = {kind: each["status"] for kind, each in _present(prediction).items()}
+    wanted = {"Ready": "True", "Stale": "False", "Reconciling": "False"}
+    return wanted.items() <= statuses.items() and statuses.get("Validated") in ("True", "False")
+
+
+def _present(body: Json) -> dict[str, Json]:
+    """The conditions of the present spec, by type."""
+    generation = body["metadata"]["generation"]
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return {
+        each["type"]: each for each in conditions if each.get("observedGeneration") == generation
+    }

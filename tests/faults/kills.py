@@ -1,4 +1,4 @@
-"""SIGKILL after every single write of a sweep: each number of writes is a row of its own.
+"""SIGKILL after every single write of a sweep or a prediction: each number of writes is a row of its own.
 
 Rows are played several at a time by one operator that serves a namespace for each. Each sweep makes
 its number of writes, and every later one is held in the proxies without reaching a server; once all
@@ -8,11 +8,12 @@ have got there, one SIGKILL ends the operator and what it started. A second oper
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tests.faults.rows import Row
-from tests.faults.scene import SEARCHED, WIDE, Failed, Json, Scene
+from tests.faults.rows import REFERENCES, Row
+from tests.faults.scene import Failed, Scene, make_scene
 from tests.faults.servers import Server, kill_all, new_operator, new_server
 from tests.faults.stage import BUCKET, Stage
 from tests.faults.verdict import Expectation, Reference, Verdict, judge
@@ -32,21 +33,26 @@ BATCH_SETTINGS = {
 
 @dataclass(frozen=True)
 class Killed:
-    """The sweep that is killed after each of its writes."""
+    """The sweep, or the prediction, that is killed after each of its writes."""
 
     rows: str
     """What the rows' names begin with."""
     reference: str
-    """Name of the undisturbed sweep."""
-    spec: Json
+    """Name of the undisturbed one: one of REFERENCES."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Of the scene."""
+        return REFERENCES[self.reference]
 
     def row(self, number: int) -> str:
         """The row of a kill after so many writes."""
         return f"{self.rows}-{number:03}"
 
 
-EXHAUSTIVE = Killed("kill/after", "kills", WIDE)
-SEARCH = Killed("search/kill-after", "searches", SEARCHED)
+EXHAUSTIVE = Killed("kill/after", "kills")
+SEARCH = Killed("search/kill-after", "searches")
+VALIDATION = Killed("validation/kill-after", "validations")
 
 
 def was_killed(verdict: Verdict) -> bool:
@@ -57,7 +63,7 @@ def was_killed(verdict: Verdict) -> bool:
 def play_kills(
     stage: Stage, numbers: Sequence[int], reference: Reference, killed: Killed = EXHAUSTIVE
 ) -> list[Verdict]:
-    """One batch: a sweep for each number of writes."""
+    """One batch: a sweep, or a prediction, for each number of writes."""
     began = time.monotonic()
     namespaces = [stage.new_namespace(f"kill {number}") for number in numbers]
     apply_account(stage.api_client, namespaces[0], namespaces)
@@ -67,7 +73,7 @@ def play_kills(
     folder = stage.directory / "operators" / f"kills-{numbers[0]}-{namespaces[0]}"
     operator = new_operator(stage, server, namespaces, folder, BATCH_SETTINGS)
     scenes = [
-        _scene(stage, killed.row(number), namespace, server, operator, killed.spec)
+        _scene(stage, killed.row(number), namespace, server, operator, killed.options)
         for number, namespace in zip(numbers, namespaces, strict=True)
     ]
     try:
@@ -83,19 +89,38 @@ def play_kills(
 
 
 def _scene(
-    stage: Stage, name: str, namespace: str, server: Server, operator: OperatorProcess, spec: Json
+    stage: Stage,
+    name: str,
+    namespace: str,
+    server: Server,
+    operator: OperatorProcess,
+    options: Mapping[str, Any],
 ) -> Scene:
     user = User(stage.api_client, namespace)
     uri = f"s3://{BUCKET}/{namespace}"
-    return Scene(stage, name, server, operator, user, uri, spec=dict(spec))
+    return make_scene(stage, name, server, operator, user, uri, **options)
+
+
+def _prepare(scenes: Sequence[Scene]) -> None:
+    """What the scenes begin with, all at once."""
+    for scene in scenes:
+        scene.prepare()
+    operator = scenes[0].operator
+    if not all(scene.is_prepared() for scene in scenes):
+        operator.start()
+        for scene in scenes:
+            scene.wait(scene.is_prepared, "what the row begins with", HOLD_SECONDS)
 
 
 def _kill(scenes: Sequence[Scene], writes: Writes, limits: dict[str, int]) -> None:
-    writes.stop_after(limits)
+    _prepare(scenes)
+    before = {scene.namespace: len(writes.made[scene.namespace]) for scene in scenes}
+    writes.stop_after({name: before[name] + limit for name, limit in limits.items()})
     for scene in scenes:
-        scene.apply()
+        scene.begin()
     operator = scenes[0].operator
-    operator.start()
+    if not operator.is_running():
+        operator.start()
 
     def all_stopped() -> bool:
         stopped = writes.have_stopped()
@@ -108,7 +133,7 @@ def _kill(scenes: Sequence[Scene], writes: Writes, limits: dict[str, int]) -> No
     stopped = writes.have_stopped()
     kill_all(operator)
     for scene in scenes:
-        made = writes.made[scene.namespace]
+        made = writes.made[scene.namespace][before[scene.namespace] :]
         limit = limits[scene.namespace]
         last = made[limit - 1] if len(made) >= limit else ""
         ended = scene.namespace in stopped

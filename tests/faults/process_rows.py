@@ -156,15 +156,20 @@ def while_down(change: Callable[[Scene], None], trained: int) -> Play:
         scene.seconds = 1.0
         scene.start()
         scene.wait_trained(trained)
-        kill_all(scene.operator)
-        if not wait_for(lambda: _is_quiet(scene), 60):
-            raise Failed("pods did not end while the operator was down")
-        change(scene)
-        scene.operator.start()
-        scene.finish(120)
+        change_while_down(scene, change)
         return Expectation()
 
     return play
+
+
+def change_while_down(scene: Scene, change: Callable[[Scene], None]) -> None:
+    """Kill the operator, change files once no pod runs, start it again and let it finish."""
+    kill_all(scene.operator)
+    if not wait_for(lambda: _is_quiet(scene), 60):
+        raise Failed("pods did not end while the operator was down")
+    change(scene)
+    scene.operator.start()
+    scene.finish(120)
 
 
 def _is_quiet(scene: Scene) -> bool:

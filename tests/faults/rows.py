@@ -9,11 +9,17 @@ from typing import Any
 
 from tests.faults.scene import SEARCHED, WIDE, Failed, Scene, new_scene
 from tests.faults.stage import Stage
+from tests.faults.validated_scene import ANSWERED
 from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
 from tests.faults.writes import Writes
 
-REFERENCES: Mapping[str, Mapping[str, Any]] = {"rows": {}, "kills": WIDE, "searches": SEARCHED}
-"""The specs of the undisturbed sweeps."""
+REFERENCES: Mapping[str, Mapping[str, Any]] = {
+    "rows": {},
+    "kills": {"spec": WIDE},
+    "searches": {"spec": SEARCHED},
+    "validations": ANSWERED,
+}
+"""The scenes that are played undisturbed, as options of new_scene."""
 Play = Callable[[Scene], Expectation | None]
 """Starts the operator, does harm, and returns once the sweep has finished. Raises Failed."""
 
@@ -42,6 +48,11 @@ class Row:
         return self.name.partition("/")[0]
 
 
+def row_beside(reference: str, name: str, does: str, play: Play, **more: Any) -> Row:
+    """A row in the scene of one of REFERENCES, which it is compared with."""
+    return Row(name, does, play, options=REFERENCES[reference], reference=reference, **more)
+
+
 def play_row(stage: Stage, row: Row, reference: Reference) -> Verdict:
     """Play a row in a scene of its own and judge it; never raises for what the operator did."""
     began = time.monotonic()
@@ -57,14 +68,16 @@ def play_row(stage: Stage, row: Row, reference: Reference) -> Verdict:
         scene.end()
 
 
-def undisturbed(stage: Stage, **spec: Any) -> Reference:
-    """Play a sweep without a fault: what the others are compared with."""
-    scene = new_scene(stage, "undisturbed", spec=spec)
+def undisturbed(stage: Stage, **options: Any) -> Reference:
+    """Play a scene without a fault: what the others are compared with."""
+    scene = new_scene(stage, "undisturbed", **options)
     writes = Writes()
     scene.inject_writes(writes)
     try:
-        scene.start()
+        scene.start_prepared()
+        before = len(writes.made[scene.namespace])
+        scene.begin()
         scene.finish(120)
-        return take_reference(scene, len(writes.made[scene.namespace]))
+        return take_reference(scene, len(writes.made[scene.namespace]) - before)
     finally:
         scene.end()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from isoloss.stored_sweeps import open_sweep
 from isoloss_contract import layout
@@ -61,6 +61,9 @@ class Failed(Exception):
 @dataclass
 class Scene:
     """A sweep of 12 points in a namespace of its own, not applied yet."""
+
+    names: ClassVar[tuple[str, ...]] = (SWEEP,)
+    """Of the resources whose events a person looks at."""
 
     stage: Stage
     name: str
@@ -141,8 +144,25 @@ class Scene:
         )
 
     def start(self) -> None:
-        """Start the operator and apply the sweep."""
+        """Start the operator and apply what the row is about, once all that it needs is there."""
+        self.start_prepared()
+        self.begin()
+
+    def start_prepared(self) -> None:
+        """Start the operator and wait for what must be there before the row begins."""
         self.operator.start()
+        self.prepare()
+        self.wait(self.is_prepared, "what the row begins with", 240)
+
+    def prepare(self) -> None:
+        """Apply what must be there before the row begins: nothing."""
+
+    def is_prepared(self) -> bool:
+        """Whether that is there."""
+        return True
+
+    def begin(self) -> None:
+        """Apply what the row is about."""
         self.apply()
 
     def sweep(self) -> Json:
@@ -206,8 +226,16 @@ class Scene:
         return f"conditions {shown}, points {counts}, Ready says {message!r}"[:600]
 
     def ledger_head(self) -> Path:
-        """The ledger's first file."""
+        """The first file of the ledger that the row is about."""
         return self.folder / layout.sweep_ledger(SWEEP, self.sweep()["metadata"]["uid"])
+
+    def most_allowed(self, _owner: str) -> int:
+        """Most training Jobs at a time of an owner, by its uid."""
+        return int(self.spec.get("parallelism", PARALLELISM))
+
+    def answer(self) -> Json:
+        """What must not depend on the way beside ledger and laws: nothing."""
+        return {}
 
     def ledger_points(self) -> dict[str, Any]:
         """The stored ledger's records, by name: keys differ between scenes, which have a corpus each."""
@@ -237,6 +265,11 @@ def _pause(seconds: float) -> None:
         raise RunEnded
 
 
+def make_scene(*parts: Any, kind: type[Scene] | None = None, **options: Any) -> Scene:
+    """A scene of a kind: of a sweep where nothing else is said."""
+    return (kind or Scene)(*parts, **options)
+
+
 def new_scene(
     stage: Stage,
     name: str,
@@ -259,7 +292,8 @@ def new_scene(
     folder = stage.directory / "operators" / namespace
     operator = new_operator(stage, server, served, folder, environment)
     user = User(stage.api_client, namespace)
-    scene = Scene(stage, name, server, operator, user, f"s3://{BUCKET}/{namespace}", **options)
+    uri = f"s3://{BUCKET}/{namespace}"
+    scene = make_scene(stage, name, server, operator, user, uri, **options)
     if own_player:
         scene.player = Player(stage, namespace, namespace)
     return scene

@@ -10,18 +10,17 @@ import re
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from tests.faults.cluster_rows import delete_jobs, running_jobs
-from tests.faults.injection import Fault, of_key, replace_object
+from tests.faults.injection import From, of_key, replace_object
 from tests.faults.kills import LIFE_SECONDS, SEARCH
 from tests.faults.process_rows import UNELECTED, two_writing, version_plays, while_down
 from tests.faults.proxy import Call
-from tests.faults.rows import Play, Row
+from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import SEARCHED, Failed, Scene
 from tests.faults.servers import descendants, kill_all
-from tests.faults.store_rows import FAULTS, WHILE_SECONDS
+from tests.faults.store_rows import FAULTS, WHILE_SECONDS, failing_from
 from tests.faults.verdict import Expectation
 from tests.faults.writes import Writes
 from tests.support.operator_process import conditions
@@ -70,7 +69,7 @@ def search_rows() -> list[Row]:
     plays |= {
         f"{name}-store": (
             f"the store: {words}, for {WHILE_SECONDS:.0f} s from the record of the second step on",
-            _store_fails(name),
+            failing_from(name, lambda: From(_decides, 2)),
         )
         for name, (words, _) in FAULTS.items()
     }
@@ -85,14 +84,7 @@ def search_rows() -> list[Row]:
 
 
 def _row(name: str, words: str, play: Play, **more: Any) -> Row:
-    return Row(
-        f"search/{name}",
-        words,
-        play,
-        options={"spec": SEARCHED},
-        reference=SEARCH.reference,
-        **more,
-    )
+    return row_beside(SEARCH.reference, f"search/{name}", words, play, **more)
 
 
 def _decides(call: Call) -> bool:
@@ -124,34 +116,6 @@ def every_decision(scene: Scene) -> Expectation:
 
 
 # ---------------------------------------------------------------------------------- a step
-
-
-@dataclass
-class FromStep:
-    """Every call to the store from the n-th record of a step on."""
-
-    number: int
-    seen: int = 0
-
-    def __call__(self, call: Call) -> bool:
-        self.seen += _decides(call)
-        return self.seen >= self.number
-
-
-def _store_fails(name: str) -> Play:
-    _, act = FAULTS[name]
-
-    def play(scene: Scene) -> Expectation:
-        fault = scene.inject_store(Fault(FromStep(2), act))
-        scene.start()
-        scene.wait(lambda: fault.hits, "the second step")
-        scene.rest(WHILE_SECONDS)
-        fault.active = False
-        scene.finish(180)
-        scene.notes.append(f"{fault.hits} calls hit")
-        return Expectation(speaks=name not in ("slow", "404"))
-
-    return play
 
 
 def _fit_dies(scene: Scene) -> Expectation:
@@ -237,7 +201,7 @@ def _budget_lowered(scene: Scene) -> Expectation:
     _wait_resumed(scene)
     spent = float(scene.sweep()["status"]["spentFlops"])
     scene.apply(budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
-    scene.wait(lambda: _progress(scene) == "BudgetExhausted", "the budget to end the search")
+    scene.wait(lambda: _is_out_of_budget(scene), "the budget to end the search")
     before = _runs_ended(scene)
     scene.rest(2 * TRAIN_SECONDS)
     if _runs_ended(scene) > before:
@@ -251,8 +215,11 @@ def _budget_lowered(scene: Scene) -> Expectation:
     return Expectation(speaks=True, compares=False)
 
 
-def _progress(scene: Scene) -> str:
-    return str(conditions(scene.sweep()).get("Progressing", {}).get("reason", ""))
+def _is_out_of_budget(scene: Scene) -> bool:
+    """Whether running points were stopped for it, or, where all had just ended, no step was left to pay for."""
+    sweep = scene.sweep()
+    progress = conditions(sweep).get("Progressing", {}).get("reason")
+    return "BudgetExhausted" in (progress, sweep["status"].get("search", {}).get("ended"))
 
 
 # ------------------------------------------------------------------------------------ versions

@@ -189,7 +189,7 @@ def play_round(stage: Stage, seed: int, number: int) -> tuple[int, list[str], li
 def check_meanwhile(round: Round) -> None:
     """What must hold at any time. Raises Failed."""
     scene = round.scene
-    most = scene.stage.journal.most_at_once(scene.namespace)
+    most = max(scene.stage.journal.most_at_once(scene.namespace).values(), default=0)
     if most > round.most_allowed:
         raise Failed(f"{most} points at work at once, {round.most_allowed} allowed")
     if repeated := scene.trainings.repeated():

@@ -74,10 +74,10 @@ def store_rows(outage_seconds: float) -> list[Row]:
         Row(
             f"store/{target.name}/{name}",
             f"{target.words}: {words}, for {WHILE_SECONDS:.0f} s",
-            _for_a_while(target, act, name),
+            failing_from(name, target.matches, speaks=target.speaks),
         )
         for target in TARGETS
-        for name, (words, act) in FAULTS.items()
+        for name, (words, _) in FAULTS.items()
     ]
     rows += [
         Row(
@@ -132,17 +132,22 @@ WRITTEN = {
 }
 
 
-def _for_a_while(target: Target, act: Act, name: str) -> Play:
+def failing_from(name: str, begins: Callable[[], Matches], *, speaks: bool = True) -> Play:
+    """One of FAULTS hits every call that `begins` matches, for a while from the first on.
+
+    `speaks`: whether a person must see a fault of that length, if the store says that anything is wrong.
+    """
+    _, act = FAULTS[name]
+
     def play(scene: Scene) -> Expectation:
-        fault = scene.inject_store(Fault(target.matches(), act))
+        fault = scene.inject_store(Fault(begins(), act))
         scene.start()
         scene.wait(lambda: fault.hits, "the first call to be hit")
         scene.rest(WHILE_SECONDS)
         fault.active = False
         scene.finish(180)
         scene.notes.append(f"{fault.hits} calls hit")
-        speaks = target.speaks and name not in ("slow", "404")
-        return Expectation(speaks=speaks)
+        return Expectation(speaks=speaks and name not in ("slow", "404"))
 
     return play
 

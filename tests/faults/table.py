@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from tests.faults.verdict import Reference, Verdict
 
 KILL = re.compile(r"after-\d+$")
 """How the name of a kill after so many writes ends."""
+KILLS = re.compile(r"after-N$")
+COUNTED = re.compile(r"(\d+) of \d+$")
 TABLE = Path("docs/reference/faults.md")
 Json = dict[str, Any]
 GROUPS = {
     "kill": "The operator is killed",
     "search": "A sequential search",
+    "validation": "The validation of an answer",
     "api": "The API server",
     "store": "The store",
     "job": "Jobs and pods",
@@ -34,19 +38,24 @@ HEAD = """# Faults
 
 Written by `make faults`, which plays each row against a real API server with its controllers and a real S3
 server: the operator is its real process, with the chart's rights, behind two proxies that count its calls and
-make them fail; a player ends its pods with real records in the store. Each row has a sweep of {points} points of
-its own, `parallelism: 4`, which an undisturbed operator ends with {writes} writes; the kills after the N-th write
-have one of {wide_points} points, `parallelism: 6`, and {wide_writes} writes; those of a sequential search have one of six
-points whose optimum lies beyond the grid, and {searched_writes} writes. Sweeps of several kills share an operator:
-the proxies hold what each would write after its N-th, until all have got there and it is killed.
+make them fail; a player ends its pods with real records in the store. Each row has a sweep of its own of 12 points,
+`parallelism: 4`; the kills after the N-th write have one of 30 points, `parallelism: 6`; those of a sequential search
+have one of six points whose optimum lies beyond the grid; those of a validation have a prediction with five probes, two
+at a time, whose sweep of 18 points, six at a time, is ready before the row begins. What shares an operator in the kills
+is held by the proxies after its N-th write, until all have got there and the operator is killed.
 
 A row holds if no point is lost, no token is trained twice, there are never more at work than allowed, nothing is
-charged to a point that is not its fault, and ledger and laws end as those of an undisturbed run. *Seen* are the
-reasons that a person sees in the sweep's conditions and Warning events meanwhile, beside those of an undisturbed
-sweep.
+charged to a point that is not its fault, and ledger and laws, and the answer with its verdict and ConfigMap, end as
+those of an undisturbed run. *Seen* are the reasons that a person sees in the conditions and Warning events meanwhile,
+beside those of an undisturbed run. A part of the rows can be played alone: the others stay as they were, and *played*
+says when each was judged, in UTC.
 
 {summary}
 """
+HEADER = "| row | what happens | lost | again | most | holds | seen | played |"
+COLUMNS = HEADER.count("|") - 1
+ROW = re.compile(r"^\| `(\S+)` \|")
+"""A line of the page, and its row's name."""
 
 
 class Results:
@@ -62,7 +71,6 @@ class Results:
         self.references = {
             name: Reference(**each) for name, each in kept.get("references", {}).items()
         }
-        self.seconds: float = kept.get("seconds", 0.0)
 
     def keep(self, verdict: Verdict) -> None:
         """Add a verdict, or replace the row's last."""
@@ -81,11 +89,6 @@ class Results:
         self.references[name] = reference
         self._write()
 
-    def add_time(self, seconds: float) -> None:
-        """Time that a run took, of those that the table is made of."""
-        self.seconds += seconds
-        self._write()
-
     def has_held(self, row: str) -> bool:
         """Whether the row need not be played again."""
         return row in self.verdicts and self.verdicts[row].held
@@ -100,7 +103,6 @@ class Results:
             "verdicts": [verdict.document() for verdict in self.verdicts.values()],
             "skipped": self.skipped,
             "references": {name: asdict(each) for name, each in self.references.items()},
-            "seconds": self.seconds,
         }
         partial = self._path.with_suffix(".partial")
         partial.write_text(json.dumps(document, indent=1))
@@ -113,78 +115,85 @@ def _verdict(document: Json) -> Verdict:
 
 
 def write_table(results: Results, rows: Sequence[Row]) -> None:
-    """Write the page."""
-    TABLE.write_text(page(results, rows))
+    """Write the page; rows that were not played keep what it says of them."""
+    TABLE.write_text(page(results, rows, TABLE.read_text() if TABLE.exists() else ""))
 
 
-def page(results: Results, rows: Sequence[Row]) -> str:
-    """The page: a table for each group."""
-    reference = results.references.get("rows", Reference({}, {}))
-    killed = results.references.get("kills", Reference({}, {}))
-    verdicts = [each for each in results.verdicts.values() if each.row not in results.skipped]
-    failed = sum(not each.held for each in verdicts)
-    summary = (
-        f"{len(verdicts)} rows were played, in {results.seconds / 60:.0f} minutes: "
-        f"{len(verdicts) - failed} held, {failed} failed."
-    )
-    searched = results.references.get("searches", Reference({}, {}))
-    text = HEAD.format(
-        points=len(reference.points),
-        writes=reference.writes,
-        wide_points=len(killed.points),
-        wide_writes=killed.writes,
-        searched_writes=searched.writes,
-        summary=summary,
-    )
-    words = {row.name: row.does for row in rows}
+def page(results: Results, rows: Sequence[Row], former: str = "") -> str:
+    """The page: a table for each group; of rows that were not played the lines of a former page."""
+    lines = {**_lines_of(former), **_lines(results, {row.name: row.does for row in rows})}
+    order = {row.name: number for number, row in enumerate(rows)}
+    text = HEAD.format(summary=_summary(lines))
     for group, title in GROUPS.items():
-        text += _section(title, group, results, words)
+        names = [name for name in lines if name.partition("/")[0] == group]
+        if names:
+            names.sort(key=lambda name: (not KILLS.search(name), order.get(name, len(order))))
+            text += f"\n## {title}\n\n{HEADER}\n{'|---' * COLUMNS}|\n"
+            text += "".join(f"{lines[name]}\n" for name in names)
     return text
 
 
-def _section(title: str, group: str, results: Results, words: dict[str, str]) -> str:
-    names = [name for name in results.verdicts if name.partition("/")[0] == group]
-    names += [name for name in results.skipped if name.partition("/")[0] == group]
-    if not names:
-        return ""
-    text = f"\n## {title}\n\n| row | what happens | lost | again | most | holds | seen |\n|---|---|---|---|---|---|---|\n"
-    kills = sorted(name for name in names if KILL.search(name))
-    if kills:
-        text += _kills_line([results.verdicts[name] for name in kills])
-    order = {name: number for number, name in enumerate(words)}
-    rest = sorted({*names} - {*kills}, key=lambda name: order.get(name, len(order)))
-    for name in rest:
-        if name in results.skipped:
-            text += f"| `{name}` | {words.get(name, '')} | | | | not played: {results.skipped[name]} | |\n"
-        else:
-            text += _line(results.verdicts[name], words.get(name, ""))
-    for name in kills:
-        if not results.verdicts[name].held:
-            text += _line(results.verdicts[name], "; ".join(results.verdicts[name].notes))
-    return text
+def _summary(lines: Mapping[str, str]) -> str:
+    """How many rows held; a line of kills stands for as many as it says."""
+    held = failed = 0
+    for line in lines.values():
+        holds = line.split(" | ")[COLUMNS - 3]
+        if found := COUNTED.match(holds):
+            held += int(found[1])
+            # Those that failed have lines of their own.
+        elif not holds.startswith("not played"):
+            held += holds == "yes"
+            failed += holds != "yes"
+    return f"{held + failed} rows: {held} held, {failed} failed."
 
 
-def _kills_line(verdicts: list[Verdict]) -> str:
+def _lines_of(page: str) -> dict[str, str]:
+    """The lines of a page, by row."""
+    return {found[1]: line for line in page.splitlines() if (found := ROW.match(line))}
+
+
+def _lines(results: Results, words: Mapping[str, str]) -> dict[str, str]:
+    """The lines of what was played."""
+    lines, kills = {}, defaultdict[str, list[Verdict]](list)
+    for name, verdict in results.verdicts.items():
+        if KILL.search(name):
+            kills[KILL.sub("after-N", name)].append(verdict)
+        if not KILL.search(name) or not verdict.held:
+            lines[name] = _line(verdict, words.get(name) or "; ".join(verdict.notes))
+    for name, why in results.skipped.items():
+        lines[name] = _row(name, words.get(name, ""), "", "", "", f"not played: {why}", "", "")
+    return {**lines, **{name: _kills_line(name, found) for name, found in kills.items()}}
+
+
+def _kills_line(name: str, verdicts: Sequence[Verdict]) -> str:
     """The kills that held, as one line: there are more than a hundred."""
     held = [verdict for verdict in verdicts if verdict.held]
-    numbers = f"{len(held)} of {len(verdicts)}"
-    rows = KILL.sub("after-N", verdicts[0].row)
-    return (
-        f"| `{rows}` | SIGKILL after the N-th write, for every N to {len(verdicts)} "
-        f"| {sum(v.lost for v in verdicts)} | {sum(v.retrained for v in verdicts)} "
-        f"| {max(v.most for v in verdicts)} | {numbers} | {_seen(verdicts)} |\n"
+    numbers = sorted(int(verdict.row.rpartition("-")[2]) for verdict in verdicts)
+    is_all = numbers == list(range(1, len(numbers) + 1))
+    which = f"every N to {len(numbers)}" if is_all else f"{len(numbers)} N to {numbers[-1]}"
+    return _row(
+        name,
+        f"SIGKILL after the N-th write, for {which}",
+        sum(v.lost for v in verdicts),
+        sum(v.retrained for v in verdicts),
+        max(v.most for v in verdicts),
+        f"{len(held)} of {len(verdicts)}",
+        _seen(verdicts),
+        max(v.played for v in verdicts),
     )
 
 
 def _line(verdict: Verdict, words: str) -> str:
     holds = "yes" if verdict.held else f"**no**: {_cell('; '.join(verdict.problems))}"
-    return (
-        f"| `{verdict.row}` | {_cell(words)} | {verdict.lost} | {verdict.retrained} "
-        f"| {verdict.most} | {holds} | {_seen([verdict])} |\n"
-    )
+    counted = (verdict.lost, verdict.retrained, verdict.most)
+    return _row(verdict.row, _cell(words), *counted, holds, _seen([verdict]), verdict.played)
 
 
-def _seen(verdicts: list[Verdict]) -> str:
+def _row(name: str, *cells: object) -> str:
+    return f"| `{name}` | {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _seen(verdicts: Sequence[Verdict]) -> str:
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.said)
     return ", ".join(f"`{reason}`" for reason in reasons) or "–"
 

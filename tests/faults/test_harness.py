@@ -15,7 +15,7 @@ from yarl import URL
 
 from tests.faults import injection
 from tests.faults.injection import Fault
-from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
+from tests.faults.journal import Entry, is_final, is_judged, is_trouble, most_at_once
 from tests.faults.proxy import Loop, Proxy, wait_for
 from tests.faults.rows import Row
 from tests.faults.stage import Trainings
@@ -278,8 +278,51 @@ def test_the_table_names_what_failed_and_what_was_not_played(tmp_path: Path) -> 
     results.skip("clock/ahead", "no library")
     rows = [Row("store/away", "it is away", lambda _: None)]
     text = page(Results(tmp_path / "results.json"), rows)
-    assert "2 rows were played" in text
-    assert "1 held, 1 failed" in text
+    assert "2 rows: 1 held, 1 failed." in text
     assert "| `store/away` | it is away | 0 | 0 | 0 | yes | `StorageUnreachable` |" in text
     assert "**no**: 1 points lost" in text
     assert "not played: no library" in text
+
+
+def test_a_table_of_a_part_keeps_the_lines_of_all_other_rows(tmp_path: Path) -> None:
+    """With when each was played; kills count as many as they are."""
+    rows = [Row("store/away", "it is away", lambda _: None), Row("api/away", "", lambda _: None)]
+    first = Results(tmp_path / "first.json")
+    first.keep(Verdict("store/away", played="2026-01-01 10:00"))
+    first.keep(Verdict("api/away", lost=1, problems=("1 points lost",), played="2026-01-01 10:05"))
+    for number in (1, 2, 3):
+        first.keep(Verdict(f"kill/after-00{number}", played="2026-01-01 11:00"))
+    former = page(first, rows)
+    assert "5 rows: 4 held, 1 failed." in former
+    assert "for every N to 3 | 0 | 0 | 0 | 3 of 3 | – | 2026-01-01 11:00 |" in former
+    second = Results(tmp_path / "second.json")
+    second.keep(Verdict("api/away", played="2026-02-02 10:00"))
+    text = page(second, rows, former)
+    assert "5 rows: 5 held, 0 failed." in text
+    assert "| `api/away` |  | 0 | 0 | 0 | yes | – | 2026-02-02 10:00 |" in text
+    kept = {line for line in former.splitlines() if "store/away" in line or "after-N" in line}
+    assert len(kept) == 2
+    assert kept < set(text.splitlines())
+
+
+def test_kills_with_gaps_do_not_claim_every_number(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.json")
+    for number in (1, 2, 9):
+        results.keep(Verdict(f"kill/after-00{number}", played="2026-01-01 11:00"))
+    assert "for 3 N to 9 | 0 | 0 | 0 | 3 of 3 |" in page(results, [])
+
+
+def test_a_prediction_is_judged_only_by_an_answer_of_the_present_laws() -> None:
+    statuses = {"Ready": "True", "Stale": "False", "Reconciling": "False", "Validated": "False"}
+
+    def body(**changes: str) -> Json:
+        listed = [
+            {"type": kind, "status": status, "observedGeneration": 2}
+            for kind, status in {**statuses, **changes}.items()
+        ]
+        return {"metadata": {"generation": 2}, "status": {"conditions": listed}}
+
+    assert is_judged(body())
+    assert not is_judged(body(Validated="Unknown"))
+    assert not is_judged(body(Stale="True"))
+    assert not is_judged({**body(), "metadata": {"generation": 3}})

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes import client
 
 from tests.faults.journal import REFUSALS
-from tests.faults.scene import PARALLELISM, SWEEP, Scene
+from tests.faults.scene import Scene
 
 Json = dict[str, Any]
 SETTLE_SECONDS = 1.0
@@ -24,6 +25,8 @@ class Reference:
     points: Mapping[str, Json]
     laws: Json
     writes: int = 0
+    answer: Json = field(default_factory=dict)
+    """Of a prediction, with the verdict of its probes and what it published."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Verdict:
     """Why the row failed; empty where it held."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    played: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M}")
+    """When it was judged, in UTC."""
 
     @property
     def held(self) -> bool:
@@ -89,7 +94,7 @@ def point_facts(record: Any) -> Json:
 def take_reference(scene: Scene, writes: int) -> Reference:
     """The reference, from a scene that has finished undisturbed."""
     facts = {key: point_facts(record) for key, record in scene.ledger_points().items()}
-    return Reference(facts, scene.laws(), writes)
+    return Reference(facts, scene.laws(), writes, scene.answer())
 
 
 def judge(
@@ -105,9 +110,10 @@ def judge(
     if retrained:
         problems.append(f"{retrained} points trained twice")
     journal = scene.stage.journal
-    most = journal.most_at_once(scene.namespace)
-    if most > scene.spec.get("parallelism", PARALLELISM) + expected.given_up:
-        problems.append(f"{most} points at work at once")
+    at_once = journal.most_at_once(scene.namespace)
+    for owner, most in at_once.items():
+        if most > scene.most_allowed(owner) + expected.given_up:
+            problems.append(f"{most} points at work at once")
     said = journal.said(scene.namespace) + _warnings(scene)
     if expected.speaks and not said:
         problems.append("no condition said that anything was wrong")
@@ -115,7 +121,7 @@ def judge(
         row=scene.name,
         lost=lost,
         retrained=retrained,
-        most=most,
+        most=max(at_once.values(), default=0),
         converged=not failure,
         said=tuple(said),
         problems=tuple(problems + _charges(scene, expected)),
@@ -125,10 +131,10 @@ def judge(
 
 
 def _warnings(scene: Scene) -> list[str]:
-    """Reasons of the Warning events about the sweep, without refusals of the laws."""
+    """Reasons of the Warning events about the row's resources, without refusals of the laws."""
     core = client.CoreV1Api(scene.stage.api_client)
-    selector = f"type=Warning,involvedObject.name={SWEEP}"
-    events = core.list_namespaced_event(scene.namespace, field_selector=selector).items
+    listed = core.list_namespaced_event(scene.namespace, field_selector="type=Warning").items
+    events = [event for event in listed if event.involved_object.name in scene.names]
     reasons = dict.fromkeys(event.reason for event in events if event.reason not in REFUSALS)
     return [f"{reason} (event)" for reason in reasons]
 
@@ -147,8 +153,16 @@ def _lost(scene: Scene, reference: Reference, expected: Expectation, problems: l
     facts = {key: {**point_facts(record), **ignored} for key, record in records.items()}
     if not problems and scene.laws() != reference.laws:
         problems.append("the laws differ from those of the undisturbed run")
+    if not problems and (other := _other_answers(scene, reference)):
+        problems.append(f"not as in the undisturbed run: {', '.join(other)}")
     wanted = {key: {**fact, **ignored} for key, fact in reference.points.items()}
     return sum(facts.get(key) != fact for key, fact in wanted.items())
+
+
+def _other_answers(scene: Scene, reference: Reference) -> list[str]:
+    """What of a prediction is not as in the reference."""
+    found = scene.answer()
+    return [name for name, value in reference.answer.items() if found.get(name) != value]
 
 
 def _charges(scene: Scene, expected: Expectation) -> list[str]:

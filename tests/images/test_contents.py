@@ -15,14 +15,18 @@ pytestmark = [pytest.mark.images, pytest.mark.slow, pytest.mark.timeout(3600)]
 MEGABYTE = 10**6
 LARGEST = {"operator": 520 * MEGABYTE, "trainer": 7_000 * MEGABYTE}
 """With the base: 494 MB and 6.6 GB when this was written."""
-CODE = 8 * MEGABYTE
+CODE = 6 * MEGABYTE
 FACTS = """
 import importlib.util, json, os, shutil, sys
 packages = ("pip", "setuptools", "ensurepip", "pyarrow", "torch")
+ours = ("isoloss", "isoloss_contract", "isoloss_operator", "isoloss_trainer")
+commands = ("isoloss", "isoloss-operator", "isoloss-trainer")
 print(json.dumps({
     "user": os.getuid(),
     "programs": [name for name in ("pip", "pip3", "gcc", "cc", "strip") if shutil.which(name)],
     "packages": [name for name in packages if importlib.util.find_spec(name)],
+    "ours": [name for name in ours if importlib.util.find_spec(name)],
+    "commands": [name for name in commands if shutil.which(name)],
     "sbom": json.load(open(sys.prefix + "/share/isoloss/sbom.cdx.json")),
 }))
 """
@@ -72,3 +76,22 @@ def test_what_an_intruder_finds(name: str, buildah: Buildah, images: dict[str, s
         assert "pip" not in found["programs"] + found["packages"]
         assert {"torch", "pyarrow"} <= set(found["packages"])
         assert {"torch", "nvidia-cublas", "transformers"} <= listed
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "commands"),
+    [
+        (
+            "operator",
+            ["isoloss", "isoloss_contract", "isoloss_operator"],
+            ["isoloss", "isoloss-operator"],
+        ),
+        ("trainer", ["isoloss_contract", "isoloss_trainer"], ["isoloss-trainer"]),
+    ],
+)
+def test_neither_image_has_what_only_the_other_runs(
+    name: str, ours: list[str], commands: list[str], buildah: Buildah, images: dict[str, str]
+) -> None:
+    found = facts(buildah, TAGS[name])
+    assert found["ours"] == ours
+    assert found["commands"] == commands

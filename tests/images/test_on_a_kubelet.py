@@ -22,6 +22,7 @@ from demo.tokenizer import train_tokenizer
 from devcluster.build import tool_path
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
+from isoloss_operator.decide.labels import LABEL_KIND
 from tests.images.conftest import TAGS, KubeletCluster
 from tests.support.cluster import wait_until
 from tests.support.operator_process import (
@@ -301,12 +302,20 @@ def running(user: User, sweep: str) -> list[Any]:
     return [p for p in user.pods() if sweep in p.metadata.name and p.status.phase == "Running"]
 
 
+def training(user: User, sweep: str) -> list[Any]:
+    """Not the pods that prepare its corpus, which end soon."""
+    return [p for p in running(user, sweep) if p.metadata.labels[LABEL_KIND] == "train"]
+
+
 def test_real_training_survives_a_drained_node_and_a_deleted_operator(
     cluster: KubeletCluster, user: User
 ) -> None:
     user.apply_sweep(real_sweep("real"))
-    training = lambda: [p for p in running(user, "real") if "long" in p.metadata.name]  # noqa: E731
-    wait_until(training, "a long point to train", PATIENCE)
+    wait_until(
+        lambda: [p for p in training(user, "real") if "long" in p.metadata.name],
+        "a long point to train",
+        PATIENCE,
+    )
     drain(cluster)
     assert not running(user, "real")
     assert cluster.kubectl("uncordon", cluster.node.name).returncode == 0
@@ -336,16 +345,18 @@ def test_uninstalling_leaves_running_jobs_and_all_results(
     cluster: KubeletCluster, user: User
 ) -> None:
     user.apply_sweep(planted_sweep("running", PLANTED_SECONDS="600"))
-    wait_until(lambda: running(user, "running"), "a point to train", PATIENCE)
+    wait_until(lambda: training(user, "running"), "a point to train", PATIENCE)
     crds = cluster.names("crds")
     helm(cluster, "uninstall", "isoloss", "--wait")
     assert operator_pods(cluster) == []
 
-    assert running(user, "running"), "Jobs belong to the sweep, not to the operator"
+    assert training(user, "running"), "Jobs belong to the sweep, not to the operator"
     assert cluster.names("crds") == crds
     assert {"dense", "real", "running"} == {
         name.rpartition("/")[2] for name in cluster.names("scalingsweeps", "-n", RESEARCH)
     }
+    # helm does not wait for pods, which may take their grace period.
+    wait_until(lambda: not cluster.names("pods", "-n", SYSTEM), "the operator's pods to go", 90)
     left = cluster.names("all,configmaps,secrets,serviceaccounts,leases", "-n", SYSTEM)
     assert left == {
         "configmap/kube-root-ca.crt",

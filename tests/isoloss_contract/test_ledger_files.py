@@ -15,6 +15,7 @@ from isoloss_contract.ledger import (
     Intent,
     IntentAction,
     Ledger,
+    Placement,
     PointRecord,
     PointState,
     Spend,
@@ -192,6 +193,24 @@ def test_fields_of_a_newer_minor_version_are_passed_over() -> None:
     head |= {"minor_version": MINOR + 1, "mood": "bright"}
     folder.head = json.dumps(head).encode()
     assert folder.read().ledger == now
+
+
+def test_a_ledger_from_before_sizes_were_placed_is_read() -> None:
+    """Its head has no placements, and its digest was taken without them."""
+    folder, now = Folder(), ledger(3)
+    folder.write(now)
+    head = json.loads(folder.head)
+    assert head.pop("placements") == []
+    folder.head = json.dumps(head | {"minor_version": 0}).encode()
+    assert folder.read().ledger == now
+
+
+def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
+    placement = Placement("small", 1.2e-3, 96, "published:step-law")
+    folder, now = Folder(), ledger(3, placements=(placement,))
+    folder.write(now)
+    assert folder.read().ledger.placements == (placement,)
+    assert now.digest != ledger(3).digest
 
 
 def test_an_unknown_field_of_this_very_version_is_refused() -> None:

@@ -274,6 +274,32 @@ def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
         operator.end()
 
 
+def test_a_report_that_was_never_drawn_is_drawn_after_a_restart_and_no_answer_is_stale_meanwhile(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """The files are as a kill between laws and report leaves them."""
+    operator.start()
+    grid = sweep_manifest("x", place.uri)["spec"]["grid"]
+    user.apply_sweep(sweep(place, grid=grid))
+    user.apply_prediction(prediction_manifest("target", "dense"))
+    user.wait_for(lambda: user.prediction("target"), "Ready")
+    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
+    fresh = conditions(user.prediction("target"))["Stale"]
+    ready = conditions(user.sweep("dense"))["Ready"]
+    assert operator.stop() == 0
+    folder = place.folder / f"sweeps/dense-{user.sweep('dense')['metadata']['uid']}"
+    record = json.loads((folder / "fit.json").read_text())
+    (folder / "fit.json").unlink()
+    (folder / "fit.json").write_text(json.dumps({**record, "report_written": False}))
+    (folder / "report.html").unlink()
+    time.sleep(1.1)  # times of conditions are in whole seconds
+    operator.start()
+    wait_until((folder / "report.html").exists, "the report", 400)
+    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
+    assert conditions(user.sweep("dense"))["Ready"] == ready
+    assert conditions(user.prediction("target"))["Stale"] == fresh
+
+
 def test_a_bad_pod_template_is_refused_by_field_and_fixed_by_the_next_apply(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

@@ -35,6 +35,8 @@ UNDECIDED = {"IsolossReconcileErrors", "IsolossStoreErrors", "IsolossAPIErrors"}
 MAY_BE_EMPTY = {
     "Silence of the quietest training point",  # only while a point trains
     "Predictions: compute beyond the data",  # only with an answer
+    "Probes by state",  # only where an answer is validated
+    "Answers that do not hold",
     "Failed passes",
     "Store: calls without an answer",
 }

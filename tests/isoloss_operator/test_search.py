@@ -18,6 +18,7 @@ from isoloss_contract.store import Store
 from tests.isoloss_operator.conftest import Place, sweep
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User, conditions
+from tests.support.planted_trainer import optimum
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -30,6 +31,15 @@ LOW_GRID: dict[str, Any] = {
     "learningRates": ["6e-4", "1.2e-3", "2.4e-3"],
 }
 """The planted optimum of the smaller size, 4.2e-3 and 15 sequences, is beyond its edge."""
+NO_GRID: dict[str, Any] = {
+    "proxies": [
+        {"name": "small", "model": {"preset": "dense-100m"}, "tokens": 4_000_000},
+        {"name": "large", "model": {"preset": "dense-500m"}, "tokens": 8_000_000},
+    ],
+    "search": {"strategy": "Sequential"},
+}
+"""The published law's place is within a line of the planted optimum at both sizes, as it is not for the tiny ones."""
+AROUND = {"batchSizes": [4, 8, 16, 32], "learningRates": ["2e-3", "4e-3", "8e-3"]}
 ONE_SIZE = [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}]
 
 
@@ -102,6 +112,52 @@ def test_a_search_extends_a_grid_whose_optimum_is_beyond_its_edge(
     assert all(r.state is PointState.SUCCEEDED and r.tokens for r in added)
     assert conditions(ended)["FitReady"]["status"] == "True", "the optimum is inside now"
     assert not trained_twice(place)
+
+
+def test_a_sweep_without_a_grid_finds_the_planted_optimum(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    manifest = searched(place, **NO_GRID)
+    del manifest["spec"]["grid"]
+    user.apply_sweep(manifest)
+    ended = finished(operator, user)
+    placed = ended["status"]["search"]["placed"]
+    assert [size["source"] for size in placed] == ["published:step-law"] * 2
+    assert conditions(ended)["FitReady"]["status"] == "True", "the optimum is inside now"
+    ledger = place.ledger(ended)
+    assert not ledger.former
+    assert not trained_twice(place)
+    for proxy in NO_GRID["proxies"]:
+        found = [r for r in ledger.points if r.proxy == proxy["name"] and r.loss is not None]
+        best = min(found, key=lambda r: r.loss or 0.0)
+        rate, batch = optimum(best.flops_per_token / 6, proxy["tokens"])
+        assert 0.5 < best.learning_rate / rate < 2.0
+        assert 0.5 < best.batch_size / batch < 2.0
+
+
+def test_a_search_without_a_grid_begins_where_a_finished_sweep_has_its_optima(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    later = searched(place, search={"strategy": "Sequential", "prior": {"name": "dense"}})
+    later["metadata"]["name"] = "later"
+    del later["spec"]["grid"]
+    user.apply_sweep(later)
+    user.wait_for(lambda: user.sweep("later"), "Ready", "False", "SweepNotFound")
+    user.apply_sweep(sweep(place, grid=AROUND, parallelism=12))
+    user.wait_for(lambda: user.sweep("dense"), "Ready", "True", seconds=300)
+
+    def places() -> list[dict[str, Any]]:
+        return user.sweep("later")["status"].get("search", {}).get("placed") or []
+
+    wait_until(lambda: bool(places()), "its first points to be placed", 120)
+    placed = places()
+    assert [size["source"] for size in placed] == ["ScalingSweep dense"] * 2
+    for size, (params, tokens) in zip(placed, ((157_696, 4e6), (684_032, 8e6)), strict=True):
+        rate, batch = optimum(params, tokens)
+        assert 0.7 < float(size["learningRates"][1]) / rate < 1.4
+        assert 0.6 < size["batchSizes"][1] / batch < 1.7
 
 
 def test_a_search_adds_no_more_points_than_it_may(

@@ -26,6 +26,7 @@ from isoloss_trainer.compile_cache import (
 )
 from isoloss_trainer.log import Log
 from tests.isoloss_trainer.builders import LLAMA, QWEN3, SEQUENCE_LENGTH, uri
+from tests.support.compilers import needs_cxx_compiler
 
 KEY = "0" * 32
 POINT = PointConfig(
@@ -81,6 +82,7 @@ def compile_something(store: Store) -> None:
 
 
 @pytest.mark.slow
+@needs_cxx_compiler
 def test_what_one_process_compiles_another_finds_in_the_store(tmp_path: Path) -> None:
     """By the compiler for the CPU, in two processes that share nothing but the store."""
     first = compiled_in_a_new_process(tmp_path / "store", tmp_path / "a")

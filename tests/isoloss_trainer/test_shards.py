@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ SEQUENCE_BYTES = 4 * (SEQUENCE_LENGTH + 1)
 
 
 class Requests:
-    """What is asked of the store from now on, as if it were in object storage."""
+    """What is asked of the store from now on, as if it were in object storage and of a large corpus,
+    or of a small one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, large: bool = True) -> None:
         self.ranges: Counter[tuple[str, int]] = Counter()
         self.whole: Counter[str] = Counter()
         read, read_range = Store.read, Store.read_range
@@ -46,6 +48,8 @@ class Requests:
         monkeypatch.setattr(Store, "read", counted)
         monkeypatch.setattr(Store, "read_range", counted_range)
         monkeypatch.setattr(shards_module, "LOCAL", "nothing is local://")
+        if large:
+            monkeypatch.setattr(shards_module, "COPIED_BYTES", 0)
 
 
 def sequences(prepared: Prepared, scratch: Path, world: World | None = None) -> TrainingSequences:
@@ -60,12 +64,47 @@ def read_all(stream: TrainingSequences, steps: int, size: int = 6) -> torch.Tens
     return found
 
 
+@pytest.mark.parametrize("large", [True, False])
 def test_a_batch_is_the_same_from_a_volume_and_from_object_storage(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
 ) -> None:
     local = read_all(sequences(prepared, tmp_path / "a"), 4)
-    Requests(monkeypatch)
+    Requests(monkeypatch, large=large)
     assert torch.equal(read_all(sequences(prepared, tmp_path / "b"), 4), local)
+
+
+def test_the_shards_of_a_small_corpus_are_copied_once_per_node(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = Requests(monkeypatch, large=False)
+    for _process in range(2):
+        read_all(sequences(prepared, tmp_path / "node"), 4)
+    assert not requests.ranges
+    shards = [shard.path for domain in prepared.manifest.domains for shard in domain.training]
+    assert {requests.whole[path] for path in shards} == {1}
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content[:-8], "bytes, expected"),
+        (lambda content: content[:64] + b"?" + content[65:], "SHA-256 differs"),
+    ],
+)
+def test_a_damaged_copy_is_refused(
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes],
+    words: str,
+) -> None:
+    domain = prepared.manifest.domains[0]
+    path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
+    path.write_bytes(damage(path.read_bytes()))
+    Requests(monkeypatch, large=False)
+    with pytest.raises(BadData, match=words) as caught:
+        PreparedData(prepared.data_uri, tmp_path).training(domain.name).window(0)
+    assert caught.value.code == "ShardCorrupt"
 
 
 def test_object_storage_is_asked_for_single_sequences_and_no_shard(
@@ -195,14 +234,21 @@ def _without_hashes(prepared: Prepared) -> None:
     (folder / "manifest.json").write_text(manifest.model_dump_json(exclude_none=True))
 
 
-@pytest.mark.parametrize("place", ["volume", "object storage"])
+@pytest.mark.parametrize(
+    ("place", "large"), [("volume", True), ("object storage", True), ("object storage", False)]
+)
 def test_a_corpus_without_hashes_is_verified_whole_once_per_node(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    *,
+    large: bool,
 ) -> None:
     wanted = read_all(sequences(prepared, tmp_path / "before"), 3)
     _without_hashes(prepared)
     if place == "object storage":
-        requests = Requests(monkeypatch)
+        requests = Requests(monkeypatch, large=large)
     for _process in range(2):
         assert torch.equal(read_all(sequences(prepared, tmp_path / "node"), 3), wanted)
     if place == "object storage":

@@ -18,6 +18,8 @@ RUNBOOK_PAGE = ROOT / "docs" / "guides" / "runbooks.md"
 METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
 SWEEP = f'job="{JOB}",namespace="research",name="dense"'
 
+PROBES_CLOCK = f"isoloss_hyperparamprediction_probes_last_progress_timestamp_seconds{{{SWEEP}}}"
+
 
 def condition(kind: str, condition: str, reason: str = "Any") -> str:
     return f'isoloss_{kind}_condition{{{SWEEP},condition="{condition}",reason="{reason}"}}'
@@ -230,6 +232,40 @@ ROWS: dict[str, tuple[str, Row]] = {
             {condition("hyperparamprediction", "Stale", "SweepNotReady"): "1x100 0x80"},
             fires=80,
             clears=150,
+        ),
+    ),
+    "probes contradict an answer and then another one holds": (
+        "AnswerDoesNotHold",
+        Row(
+            {
+                condition("hyperparamprediction", "Validated", "BetterAnswerNearby"): "0x60",
+                condition("hyperparamprediction", "Validated", "AnswerHolds"): "_x61 1x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "probes are left to train and none advances": (
+        "ProbesStalled",
+        Row(
+            {
+                PROBES_CLOCK: "0x180 10860+60x80",
+                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "3x260",
+                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "0x260",
+            },
+            fires=150,
+            clears=200,
+        ),
+    ),
+    "no probe advances until all are done": (
+        "ProbesStalled",
+        Row(
+            {
+                PROBES_CLOCK: "0x260",
+                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "1x160 0x100",
+            },
+            fires=150,
+            clears=200,
         ),
     ),
 }

@@ -22,6 +22,7 @@ from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.planning.placement import placements, with_placed_grids
 from isoloss_operator.planning.points import PlannedPoint, job_name, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
 from tests.support.ledgers import read_back
@@ -95,10 +96,16 @@ def manifest(spec: Mapping[str, Any] | None = None, **changes: Any) -> DataManif
     return DataManifest(**{**fields, **changes})
 
 
+def placed(raw: Mapping[str, Any]) -> ScalingSweepSpec:
+    """A valid spec in which every size has a grid."""
+    spec = parse_sweep_spec(raw)
+    return with_placed_grids(spec, placements(spec))
+
+
 def points(spec: Mapping[str, Any] | None = None) -> tuple[PlannedPoint, ...]:
     """The planned points of a spec, with keys."""
     raw = spec or sweep_spec()
-    return plan_points(parse_sweep_spec(raw), manifest(raw))
+    return plan_points(placed(raw), manifest(raw))
 
 
 def observed(spec: Mapping[str, Any] | None = None, **changes: Any) -> ObservedSweep:

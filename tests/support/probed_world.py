@@ -72,7 +72,7 @@ class ProbedWorld(FakeWorld):
                 config=TOY_CHECKPOINT, ledger=ABSENT if self.ledger is None else self.ledger
             ),
         )
-        reads = probe_reads(found, frozenset(self.results))
+        reads = probe_reads(prediction_view(found), frozenset(self.results))
         wanted = (*reads.results, *reads.results_of_failed)
         results = {key: self.results[key] for key in wanted if key in self.results}
         return replace(found, probes=replace(found.probes, results=results))

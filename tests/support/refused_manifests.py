@@ -125,6 +125,35 @@ GRIDS = (
         {"grid": ABSENT, "proxies.0.grid": grid(2, 2)},
         "set spec.grid, or a grid for every proxy",
     ),
+    _sweep(
+        "no grid and a search of the whole of it",
+        {"grid": ABSENT, "search.strategy": "Exhaustive"},
+        "without one only search.strategy Sequential knows where to begin",
+    ),
+    _sweep(
+        "a placed lattice of two lines",
+        {"grid": ABSENT, "search": {"strategy": "Sequential", "placement": {"lines": 2}}},
+        "should be greater than or equal to 3",
+    ),
+    _sweep(
+        "placed lines that meet once they are rounded",
+        {
+            "grid": ABSENT,
+            "search": {"strategy": "Sequential", "placement": {"batchSizeFactor": "1.2"}},
+        },
+        "must be a number from 1.5 to 10",
+    ),
+    _sweep(
+        "a prior where every size has a grid",
+        {"search": {"strategy": "Sequential", "prior": {"name": "earlier"}}},
+        "search.prior places sizes without a grid for search.strategy Sequential, and there are none",
+    ),
+    _sweep(
+        "a prior without a name",
+        {"grid": ABSENT, "search": {"strategy": "Sequential", "prior": {}}},
+        "spec.search.prior.name: Required value",
+        "Field required",
+    ),
     _sweep("descending batch sizes", {"grid.batchSizes": [8, 4]}, "must ascend, each value once"),
     _sweep("a batch size given twice", {"grid.batchSizes": [4, 4, 8]}, "must ascend"),
     _sweep(
@@ -557,6 +586,20 @@ ACCEPTED = {
     ),
     "a sequential search": sweep(
         {"search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 0}}}
+    ),
+    "a search without a grid": sweep({"grid": ABSENT, "search.strategy": "Sequential"}),
+    "a search that begins at an earlier sweep's optima": sweep(
+        {"grid": ABSENT, "search": {"strategy": "Sequential", "prior": {"name": "earlier.sweep"}}}
+    ),
+    "a search with a grid for one size of two": sweep(
+        {
+            "grid": ABSENT,
+            "proxies.0.grid": grid(2, 2),
+            "search": {
+                "strategy": "Sequential",
+                "placement": {"lines": 5, "learningRateFactor": "1.5", "batchSizeFactor": "10"},
+            },
+        }
     ),
     "fits of cooled losses": sweep(
         {"evaluation.cooldown": {"shape": "OneMinusSqrt"}, "fit": {"weights": "Cooled"}}

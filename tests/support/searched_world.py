@@ -14,8 +14,7 @@ from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.points import PlannedPoint, plan_points
-from isoloss_operator.planning.specs import parse_sweep_spec
-from tests.support.builders import manifest, sweep_spec
+from tests.support.builders import manifest, placed, sweep_spec
 from tests.support.fake_world import FakeWorld
 from tests.support.planted_trainer import planted_loss
 
@@ -41,6 +40,17 @@ def searched_spec(**changes: Any) -> dict[str, Any]:
     return sweep_spec(**{**spec, **changes})
 
 
+NO_GRID: dict[str, Any] = {
+    "proxies": [
+        {"name": "small", "model": {"preset": "dense-100m"}, "tokens": 4_000_000},
+        {"name": "large", "model": {"preset": "dense-500m"}, "tokens": 8_000_000},
+    ],
+    "grid": None,
+    "search": {"strategy": "Sequential"},
+}
+"""Changes: the planted optimum is inside the lattice of the smaller size, and just outside that of the larger."""
+
+
 @dataclass
 class SearchedWorld(FakeWorld):
     """Everything outside the operator."""
@@ -53,8 +63,7 @@ class SearchedWorld(FakeWorld):
         assert self.ledger is not None
         additions = self.ledger.additions
         if len(additions) + 50 > len(self.points):
-            spec = parse_sweep_spec(self.spec)
-            planned = plan_points(spec, manifest(self.spec), additions)
+            planned = plan_points(placed(self.spec), manifest(self.spec), additions)
             self.points = {point.key: point for point in planned}
         super()._create(request)
 

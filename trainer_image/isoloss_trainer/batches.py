@@ -37,7 +37,7 @@ class TrainingSequences:
         sizes = {name: domain.sequences for name, domain in self._domains.items()}
         self.order = DataOrder(sizes, mixture, seed)
         self._world = world or World()
-        self._requests = None if data.is_local else ThreadPoolExecutor(REQUESTS, "sequences")
+        self._requests = None if data.is_mapped else ThreadPoolExecutor(REQUESTS, "sequences")
         self._reader = ThreadPoolExecutor(1, "batches", self._enter_reader)
         self._ahead: tuple[tuple[int, int], Future[torch.Tensor]] | None = None
 

@@ -1,8 +1,9 @@
 """Reads the prepared data: sequences of tokens by number, each verified against a hash of its own.
 
 A run reads a small part of a large corpus, in random order. So shards are not copied: on a shared
-volume they are mapped, in object storage each sequence is a request for its bytes. What every
-process of a node needs whole (hashes, validation tokens) is fetched by one of them.
+volume they are mapped, in object storage each sequence is a request for its bytes. Those of a small
+corpus are, because a request takes as long for a kilobyte as for a megabyte. What every process of a
+node needs whole (such shards, hashes, validation tokens) is fetched by one of them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from isoloss_trainer.sequence_hashes import (
 from isoloss_trainer.termination import BadData
 
 TOKEN_BYTES = 4
+COPIED_BYTES = 256 * 2**20
+"""A corpus of at most this size is copied from object storage: seconds, as a few thousand requests."""
 LOCAL = "file://"
 Bytes = NDArray[np.uint8]
 
@@ -91,6 +94,8 @@ class PreparedFolder:
 
     store: Store
     scratch: Path
+    copied: bool = False
+    """Whether training shards in object storage are copied to the scratch folder."""
     _maps: dict[str, Bytes] = field(default_factory=dict)
 
     @property
@@ -98,12 +103,16 @@ class PreparedFolder:
         """Whether it is on a volume: its files are mapped, and the page cache is the node's."""
         return self.store.uri.startswith(LOCAL)
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether training tokens are read from files, not by requests."""
+        return self.is_local or self.copied
+
     def tokens(self, shard: Shard, start: int, count: int) -> NDArray[np.uint32]:
         """Some tokens of a shard, not verified."""
         first, size = start * TOKEN_BYTES, count * TOKEN_BYTES
-        if self.is_local:
-            content = self._mapped(shard.path, shard.tokens * TOKEN_BYTES)
-            return content[first : first + size].view("<u4")
+        if self.is_mapped:
+            return self._mapped_shard(shard)[first : first + size].view("<u4")
         try:
             return np.frombuffer(self.store.read_range(shard.path, first, size), dtype="<u4")
         except (NotFound, BadRecord) as error:
@@ -126,8 +135,8 @@ class PreparedFolder:
         return self._file(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
 
     def _read(self, shard: Shard) -> NDArray[np.uint32]:
-        """As `whole`, without a copy in the scratch folder."""
-        if self.is_local:
+        """As `whole`, without a copy in the scratch folder unless there is one anyway."""
+        if self.is_mapped:
             return self.whole(shard)
         content = self._fetched(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256)
         return np.frombuffer(content, dtype="<u4")
@@ -142,6 +151,14 @@ class PreparedFolder:
             return content
         copy = self._once(sha256, lambda: self._fetched(path, size, sha256))
         return np.memmap(copy, np.uint8, mode="r")
+
+    def _mapped_shard(self, shard: Shard) -> Bytes:
+        size = shard.tokens * TOKEN_BYTES
+        if self.is_local:
+            return self._mapped(shard.path, size)
+        if shard.path not in self._maps:
+            self._maps[shard.path] = self._file(shard.path, size, shard.sha256)
+        return self._maps[shard.path]
 
     def _mapped(self, path: str, size: int) -> Bytes:
         known = self._maps.get(path)
@@ -196,13 +213,17 @@ class PreparedData:
             self.manifest = self.store.read_record("manifest.json", DataManifest)
         except NotFound as error:
             raise BadData("DataNotPrepared", f"{uri}: no manifest.json") from error
-        self._folder = PreparedFolder(self.store, scratch / "data")
         self._domains = {domain.name: domain for domain in self.manifest.domains}
+        tokens = sum(
+            shard.tokens for domain in self._domains.values() for shard in domain.training
+        )
+        copied = tokens * TOKEN_BYTES <= COPIED_BYTES
+        self._folder = PreparedFolder(self.store, scratch / "data", copied)
 
     @property
-    def is_local(self) -> bool:
-        """Whether reading takes no requests."""
-        return self._folder.is_local
+    def is_mapped(self) -> bool:
+        """Whether reading a sequence takes no request."""
+        return self._folder.is_mapped
 
     def domain(self, name: str) -> DomainData:
         """Raises BadData where the data have no such domain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ from isoloss.laws_files import read_laws, write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report.probed import Probed, read_probed
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
 from isoloss.savings import SearchCost
@@ -59,6 +61,12 @@ def report(
             help="FLOPs of a grid of runs on the target itself, to compare the cost of the runs with."
         ),
     ] = None,
+    prediction: Annotated[
+        Path | None,
+        typer.Option(
+            help="A HyperparamPrediction as kubectl prints it (kubectl get hpred NAME -o json), whose probes are shown."
+        ),
+    ] = None,
     initial_loss: querying.InitialLoss = None,
     initial_loss_standard_error: querying.InitialLossError = 0.0,
     cpt_flops: querying.CptFlops = None,
@@ -88,14 +96,16 @@ def report(
     fitted = read_laws(laws)
     given = _runs(laws, runs, fitted)
     search = _search(laws)
-    prediction, refused = _prediction(fitted, asked)
+    probed = _probed(prediction) if prediction is not None else None
+    answer, refused = _prediction(fitted, asked)
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
         given,
         title=title or Path(laws).name,
         facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
-        prediction=prediction,
+        prediction=answer,
+        probed=probed,
         asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
         warnings=(*given.warnings, *refused),
@@ -125,6 +135,7 @@ def _write(
     title: str,
     facts: dict[str, str],
     prediction: Prediction | None,
+    probed: Probed | None,
     asked: Asked,
     savings: SearchCost | None,
     warnings: tuple[str, ...],
@@ -132,7 +143,12 @@ def _write(
 ) -> list[str]:
     """Draw and write everything. Returns the paths of the figures."""
     drawn = draw_figures(
-        laws, given.runs, prediction, initial_loss=asked.initial_loss, search=search
+        laws,
+        given.runs,
+        prediction,
+        initial_loss=asked.initial_loss,
+        search=search,
+        probed=probed,
     )
     page = render_report(
         laws,
@@ -146,6 +162,7 @@ def _write(
         warnings=warnings,
         figures=drawn,
         search=search,
+        probed=probed,
     )
     write_file(paths.page, page)
     written = []
@@ -171,6 +188,18 @@ def _search(laws: str) -> SweepState | None:
         return None
     state = sweep_state(open_sweep(laws).ledger, {})
     return state if state.searches else None
+
+
+def _probed(path: Path) -> Probed:
+    """The probes of a prediction in a file. Raises BadInput, naming the file and the field."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--prediction {path}: {error}") from error
+    try:
+        return read_probed(found if isinstance(found, dict) else {})
+    except BadInput as error:
+        raise BadInput(f"--prediction {path}: {error}") from error
 
 
 def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:

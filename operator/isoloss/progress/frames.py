@@ -11,6 +11,7 @@ from isoloss.progress.resources import (
     active_points,
     answer_lines,
     cost_so_far,
+    probe_lines,
     waited_for,
 )
 from isoloss.progress.resources import headline as resource_headline
@@ -67,7 +68,8 @@ def frame_of_resources(view: View, state: SweepState | None, without: str, width
             for name, tokens, loss in active_points(view)
         ]
         lines += wrap(f"no maps: {without}", width) if without else []
-    lines += ["", *answer_lines(view)] if answer_lines(view) else []
+    for table in (answer_lines(view), probe_lines(view)):
+        lines += ["", *table] if table else []
     stalled = view.stalled
     return Frame(
         text="\n".join(line.rstrip() for line in lines),

@@ -14,6 +14,19 @@ _LAWS = (
     ("law of the batch size", "batchSizeLaw"),
     ("loss over compute", "lossComputeLaw"),
 )
+VALIDATED = "Validated"
+UNDECIDED = frozenset(
+    {
+        "BadConfiguration",
+        "BudgetExhausted",
+        "NoMinimum",
+        "ProbesNotPossible",
+        "TooFewProbes",
+        "TooManyFailedPoints",
+        "WithinNoise",
+    }
+)
+"""Reasons of a Validated that stays Unknown unless somebody changes something."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +52,22 @@ class View:
 
     @property
     def is_ready(self) -> bool:
-        """Whether sweep and prediction are ready, the report is drawn and the prediction is not stale."""
+        """Whether sweep and prediction are ready, the report is drawn, the prediction is not stale and its
+        probes are over."""
         if self.is_true(self.sweep, "Reconciling") or not self.is_true(self.sweep, "Ready"):
             return False
         if self.prediction is None:
             return True
-        return self.is_true(self.prediction, "Ready") and not self.is_true(
-            self.prediction, "Stale"
-        )
+        is_stale = self.is_true(self.prediction, "Stale")
+        return self.is_true(self.prediction, "Ready") and not is_stale and self.is_judged
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the probes of the answer are over, or none are asked for."""
+        if not (self.prediction or {}).get("spec", {}).get("validation"):
+            return True
+        found = self.condition(self.prediction, VALIDATED)
+        return found.get("status") in ("True", "False") or found.get("reason") in UNDECIDED
 
     @property
     def stalled(self) -> Json:
@@ -72,7 +93,7 @@ def headline(view: View) -> str:
     ready = view.condition(view.sweep, "Ready")
     if ready.get("status") == "True":
         answer = "" if view.prediction is None else f"; {_answer(view, view.prediction)}"
-        return f"points {done}/{total}, laws fitted{answer}"
+        return f"points {done}/{total}, laws fitted{answer}{_probes_in_words(view)}"
     if not total:
         return f"sweep: {ready.get('reason', 'waiting for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
@@ -85,6 +106,47 @@ def _answer(view: View, prediction: Json) -> str:
         return f"prediction: {view.condition(prediction, 'Ready').get('reason', 'waiting')}"
     rate, size = (prediction["status"][name]["value"] for name in ("learningRate", "batchSize"))
     return f"learning rate {rate}, batch size {size}"
+
+
+def _probes_in_words(view: View) -> str:
+    """How far the probes are, their losses as they come, and the verdict; empty where there are none."""
+    validated = view.condition(view.prediction, VALIDATED)
+    if not validated:
+        return ""
+    found = (view.prediction or {}).get("status", {}).get("validation") or {}
+    losses = " ".join(place["loss"] for place in found.get("places", ()) if place.get("loss"))
+    told = f"; probes {found['progress']}" if found.get("progress") else "; probes"
+    left = "" if view.is_judged else _time_left(str(found.get("estimatedCompletion", "")))
+    return f"{told}{f' ({losses})' if losses else ''}, {_verdict(validated)}{left}"
+
+
+def _verdict(validated: Json) -> str:
+    status, reason = validated.get("status"), validated.get("reason", "")
+    return reason if status == "Unknown" else f"Validated {status}: {reason}"
+
+
+def probe_lines(view: View) -> list[str]:
+    """A table of the probes and what laws and probes say together; none where none are planned."""
+    status = (view.prediction or {}).get("status", {})
+    found = status.get("validation") or {}
+    places = found.get("places", ())
+    if not places:
+        return []
+    header = ("learning rate", "batch", "state", "loss", "to answer")
+    rows = [header, *(_probe_row(place) for place in places)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    cost = f"{found.get('spentFlops', '')} FLOPs of {found.get('plannedFlops', '')}"
+    lines = [f"probes of {found.get('tokens', 0):,} tokens: {found.get('progress', '')}, {cost}"]
+    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    refined = status.get("refined") or {}
+    return lines + _intervals("with the probes", refined)
+
+
+def _probe_row(place: Json) -> tuple[str, ...]:
+    margin = place.get("standardError", "")
+    difference = f"{place['difference']} +- {margin}" if place.get("difference") else ""
+    shown = (place.get("learningRate", ""), place.get("batchSize", ""), place.get("state", ""))
+    return (*map(str, shown), place.get("loss", ""), difference)
 
 
 def active_points(view: View) -> list[tuple[str, str, str]]:
@@ -103,11 +165,14 @@ def _time_left(completion: str) -> str:
 
 
 def waited_for(view: View) -> str:
-    """The reason and message of the condition Ready, or of Stalled: what is waited for and why."""
+    """The reason and message of Ready, or of Stalled, and of Validated: what is waited for and why."""
     named = [("sweep", view.sweep), ("prediction", view.prediction)]
+    kinds = [
+        (name, which, "Stalled" if view.is_true(which, "Stalled") else "Ready")
+        for name, which in named
+    ]
     told = []
-    for name, which in named:
-        kind = "Stalled" if view.is_true(which, "Stalled") else "Ready"
+    for name, which, kind in (*kinds, ("probes", view.prediction, VALIDATED)):
         if condition := view.condition(which, kind):
             told.append(f"{name}: {condition.get('reason', '')}: {condition.get('message', '')}")
     return "\n".join(told)
@@ -134,9 +199,22 @@ def answer_lines(view: View) -> list[str]:
         for name, field in _LAWS
         if (law := status.get(field))
     ]
-    lines += [
-        f"predicted {name}: {found['value']} [{found.get('low', '')}, {found.get('high', '')}]"
-        for name, field in (("learning rate", "learningRate"), ("batch size", "batchSize"))
+    return lines + _intervals("predicted", answer)
+
+
+def _intervals(title: str, answer: Json) -> list[str]:
+    """Learning rate, batch size and regret with their 80 % intervals, as far as they are there."""
+    names = (("learning rate", "learningRate"), ("batch size", "batchSize"), ("regret", "regret"))
+    return [
+        f"{title} {name}: {found['value']} [{found.get('low', '')}, {found.get('high', '')}]"
+        for name, field in names
         if (found := answer.get(field)) and found.get("value")
     ]
-    return lines
+
+
+def verdict_line(view: View) -> str:
+    """What the probes say of the answer, in words; empty before they are over, or without any."""
+    found = view.condition(view.prediction, VALIDATED)
+    if not found or not view.is_judged:
+        return ""
+    return f"{VALIDATED}={found['status']} {found['reason']}: {found.get('message', '')}"

@@ -12,7 +12,17 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Contour, Laws, Optimum
-from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, grid_axis, key, note, style
+from isoloss.report.drawing import (
+    ACCENT,
+    BAND,
+    INK,
+    SOFT,
+    grid_axis,
+    key,
+    legend_below,
+    note,
+    style,
+)
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
 MAX_LEVELS = 4
@@ -77,18 +87,32 @@ def _panel(axes: Axes, contour: Contour, optimum: Optimum | None, level: float) 
     axes.set_yscale("log")
     low_b, high_b = float(batches.min()) / 1.25, float(batches.max()) * 1.25
     low_r, high_r = float(rates.min()) / 1.25, float(rates.max()) * 1.25
-    axes.set_title(f"loss {formatting.loss(contour.loss)}", loc="left")
+    title = f"loss {formatting.loss(contour.loss)}"
     if optimum is not None and optimum.status != "refused":
+        axes.set_title(title, loc="left")
         _tokens_lines(axes, contour, (low_b, high_b), (low_r, high_r))
         _vertex(axes, optimum, level)
     else:
+        axes.set_title(title, loc="left", pad=15)  # above the reason
         reason = optimum.refusal.reason.value if optimum and optimum.refusal else "no optimum"
-        axes.set_title(_words(reason), loc="right", fontsize=7.5, color=INK)
+        _above(axes, _words(reason))
     _points(axes, contour)
     axes.set_xlim(low_b, high_b)
     axes.set_ylim(low_r, high_r)
     grid_axis(axes.xaxis, batches.tolist(), learning_rates=False)
     grid_axis(axes.yaxis, rates.tolist(), learning_rates=True)
+
+
+def _above(axes: Axes, text: str) -> None:
+    axes.annotate(
+        text,
+        (0, 1),
+        xytext=(0, 4),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=7.5,
+        color=INK,
+    )
 
 
 def _words(reason: str) -> str:
@@ -196,8 +220,9 @@ def ellipse(centre: Array, covariance: Array, level: float) -> Array:
 
 def _legend(figure: Figure, level: float) -> None:
     dot = {"markersize": 4, "markeredgecolor": INK}
-    figure.legend(
-        handles=[
+    legend_below(
+        figure,
+        [
             key("run, used", marker="o", markerfacecolor=INK, **dot),
             key("run, not used", marker="o", markerfacecolor="white", **dot),
             key("run, loss not reached (bound)", marker="^", markerfacecolor="white", **dot),
@@ -210,6 +235,4 @@ def _legend(figure: Figure, level: float) -> None:
             ),
             key("more tokens than at the optimum", color=SOFT, linewidth=0.8, linestyle="-"),
         ],
-        loc="outside lower left",
-        ncols=5,
     )

@@ -119,6 +119,15 @@ def key(label: str, **style_of_line: Any) -> Line2D:
     return Line2D([], [], label=label, **{"linestyle": "none", "color": INK} | style_of_line)
 
 
+def legend_below(figure: Figure, entries: Sequence[Line2D]) -> None:
+    """A legend under the panels, in as many columns as the figure's width has room for."""
+    for columns in range(len(entries), 0, -1):
+        legend = figure.legend(handles=entries, loc="outside lower left", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
 def note(axes: Axes, text: str) -> None:
     """A sentence in the middle of an empty panel."""
     axes.text(

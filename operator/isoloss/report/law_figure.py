@@ -33,7 +33,7 @@ from isoloss.report.curves import (
     x_range,
     y_ticks,
 )
-from isoloss.report.drawing import ACCENT, BAND, INK, key, note, style
+from isoloss.report.drawing import ACCENT, BAND, INK, key, legend_below, note, style
 
 CURVE_POINTS = 160
 ROOM_FOR_TWO = 0.3
@@ -235,4 +235,4 @@ def _legend(figure: Figure, level: float, placed: PlacedPrediction | None) -> No
     if placed is not None:
         label = f"prediction, {placed.answer.route} estimate"
         entries.append(key(label, marker="*", markersize=11, color=ACCENT))
-    figure.legend(handles=entries, loc="outside lower left", ncols=5)
+    legend_below(figure, entries)

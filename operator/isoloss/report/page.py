@@ -23,6 +23,8 @@ from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png, as_svg
 from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.probed import Probed
+from isoloss.report.probes_figure import probes_figure, probes_table
 from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours, trajectories
@@ -53,6 +55,8 @@ class ReportFigures:
     """None if the joint surface was refused."""
     search: Figure | None = None
     """None where no search chose the points."""
+    probes: Figure | None = None
+    """None where no probes are shown."""
 
 
 def draw_figures(
@@ -62,6 +66,7 @@ def draw_figures(
     *,
     initial_loss: float | None = None,
     search: SweepState | None = None,
+    probed: Probed | None = None,
 ) -> ReportFigures:
     """All figures. Without runs, the trajectories are drawn from the contours of the laws."""
     placed = PlacedPrediction(prediction, initial_loss) if prediction is not None else None
@@ -73,6 +78,7 @@ def draw_figures(
         trajectories_remembered=not runs,
         surface=surface_optima(laws),
         search=search_map(search) if search is not None else None,
+        probes=probes_figure(probed) if probed is not None else None,
     )
 
 
@@ -80,12 +86,14 @@ def png_files(figures: ReportFigures) -> dict[str, bytes]:
     """File name -> PNG."""
     surface = {"surface.png": as_png(figures.surface)} if figures.surface else {}
     search = {"search.png": as_png(figures.search)} if figures.search else {}
+    probes = {"probes.png": as_png(figures.probes)} if figures.probes else {}
     return {
         "laws.png": as_png(figures.laws),
         **surface,
         "iso-loss.png": as_png(figures.contours),
         "trajectories.png": as_png(figures.trajectories),
         **search,
+        **probes,
     }
 
 
@@ -103,15 +111,16 @@ def render_report(
     warnings: Sequence[str] = (),
     figures: ReportFigures | None = None,
     search: SweepState | None = None,
+    probed: Probed | None = None,
 ) -> str:
     """The report as HTML.
 
     `facts` are shown under the title. Without `points` the runs are listed, without `savings` the cost
     is left out, and without `figures` they are drawn here. `search` is the sweep whose points a
-    sequential search chose.
+    sequential search chose, `probed` the probes of the prediction.
     """
     drawn = figures or draw_figures(
-        laws, runs, prediction, initial_loss=initial_loss, search=search
+        laws, runs, prediction, initial_loss=initial_loss, search=search, probed=probed
     )
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
@@ -144,11 +153,14 @@ def render_report(
         search=search,
         searched=search_table(search) if search is not None else None,
         search_sentence=search_sentence(search) if search is not None else "",
+        probed=probed,
+        probes=probes_table(probed) if probed is not None else None,
         remembered=drawn.trajectories_remembered,
         images={
             "laws": _image(drawn.laws) if content.any_law(laws) else None,
             "surface": _image(drawn.surface) if drawn.surface else None,
             "search": _image(drawn.search) if drawn.search else None,
+            "probes": _image(drawn.probes) if drawn.probes else None,
             "contours": _image(drawn.contours),
             "trajectories": _image(drawn.trajectories),
         },

@@ -12,7 +12,7 @@ from isoloss.progress.picture import cost_line
 from isoloss.progress.sweep_state import UNDER_WAY, PointView, SizeView, Stage, SweepState
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
-from isoloss.report.drawing import INK, SOFT, grid_axis, key, style
+from isoloss.report.drawing import INK, SOFT, grid_axis, key, legend_below, style
 
 MAX_SIZES = 6
 MAX_ROWS = 200
@@ -173,4 +173,4 @@ def _legend(figure: Figure) -> None:
         key("added to the grid", marker="s", **ring),
         key("lowest loss", marker="*", **ring, markeredgewidth=0.7),
     ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=4)
+    legend_below(figure, handles)

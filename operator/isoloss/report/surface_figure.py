@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from isoloss import formatting
 from isoloss.laws import Array, Laws, Optimum, OptimumPlanes
 from isoloss.report.curves import around_zero, y_ticks
-from isoloss.report.drawing import INK, LINE_STYLES, MARKERS, key, log_ticks, style
+from isoloss.report.drawing import INK, LINE_STYLES, MARKERS, key, legend_below, log_ticks, style
 
 CURVE_POINTS = 60
 
@@ -108,4 +108,4 @@ def _legend(figure: Figure, sizes: Sequence[float]) -> None:
         )
         for look, size in zip(_looks(), sizes, strict=False)
     ]
-    figure.legend(handles=entries, loc="outside lower left", ncols=4)
+    legend_below(figure, entries)

@@ -27,6 +27,7 @@ from isoloss.report.drawing import (
     SOFT,
     grid_axis,
     key,
+    legend_below,
     log_ticks,
     note,
     style,
@@ -319,4 +320,4 @@ def _legend(
     if laws.surface.residual_rms is not None:
         noise = formatting.number(laws.surface.residual_rms, 2)
         entries.append(key(f"noise, {noise} nats", color=BAND, linestyle="-", linewidth=7))
-    figure.legend(handles=entries, loc="outside lower left", ncols=min(9, len(entries)))
+    legend_below(figure, entries)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from isoloss.search.model import Point, Seen, Size
+from isoloss.significant_digits import to_significant_digits
 
 LEAST_STEP = 0.6
 """ln units between a cell and its neighbour: nearer cells differ by less than runs do from seed to seed."""
@@ -102,4 +103,4 @@ def _wide(step: float) -> float:
 
 
 def _rounded(value: float, whole: bool) -> float:
-    return float(max(round(value), 1)) if whole else float(f"{value:.4g}")
+    return float(max(round(value), 1)) if whole else to_significant_digits(value, 4)

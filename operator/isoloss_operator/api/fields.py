@@ -171,6 +171,14 @@ Factor = Annotated[
         'a number above 1, up to 100, such as "1.3"',
     ),
 ]
+PlacementFactor = Annotated[
+    DecimalText,
+    decimal(
+        "double(self) >= 1.5 && double(self) <= 10.0",
+        lambda x: 1.5 <= x <= 10,
+        'a number from 1.5 to 10, such as "2"',
+    ),
+]
 BudgetShare = Annotated[
     DecimalText,
     decimal(

@@ -141,6 +141,6 @@ class Proxy(ApiType):
     tokens: PositiveTokens
     """Training tokens of each point. Points continue from their checkpoints when it is raised."""
     grid: Grid | None = None
-    """Grid of this size. Defaults to spec.grid."""
+    """Grid of this size. Defaults to spec.grid; without either, search.placement places its first points."""
     pod_template: PodTemplate | None = None
     """Merged into the training pods of this size, after spec.podTemplate."""

@@ -142,6 +142,19 @@ class LedgerReference(StatusType):
     """Digest of the ledger that the status was computed from, as its head has it."""
 
 
+class PlacedSizeStatus(StatusType):
+    """The first points of a size without a grid."""
+
+    proxy: StatusText
+    """Name of the size."""
+    source: StatusText
+    """Whose laws placed it, such as published:step-law."""
+    learning_rates: Annotated[tuple[StatusText, ...], Field(max_length=9)] = ()
+    """Peak learning rates."""
+    batch_sizes: Annotated[tuple[int, ...], Field(max_length=9)] = ()
+    """Sequences per optimizer step."""
+
+
 class SearchStatus(StatusType):
     """What a sequential search has decided so far. Reasons and bounds of each point are in the ledger."""
 
@@ -161,6 +174,8 @@ class SearchStatus(StatusType):
     saved_flops: StatusText = ""
     """FLOPs of the whole grid, each point trained to its end, less those of all points as far as they are
     trained or wanted. Negative where added points cost more than was saved."""
+    placed: Annotated[tuple[PlacedSizeStatus, ...], Field(max_length=20)] = ()
+    """Sizes whose grid was left to the search."""
 
 
 class ScalingSweepStatus(StatusType):
@@ -183,7 +198,7 @@ class ScalingSweepStatus(StatusType):
     """Accelerator hours of the same attempts: running time of their pods times the accelerators that
     these held."""
     estimated_completion: StatusText = ""
-    """Estimated time of completion at the current speed (RFC 3339)."""
+    """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339)."""
     learning_rate_law: LawStatus | None = None
     """Law of the optimal learning rate over loss."""
     batch_size_law: LawStatus | None = None
@@ -289,7 +304,7 @@ class ValidationStatus(StatusType):
     accelerator_hours: StatusText = ""
     """Accelerator hours of the same attempts."""
     estimated_completion: StatusText = ""
-    """Estimated time of completion at the current speed (RFC 3339)."""
+    """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339)."""
     beats_neighbours: bool | None = None
     """Whether the answer's loss is below that of every neighbour beyond noise; false where a neighbour's is
     below it. Absent where that is not known."""

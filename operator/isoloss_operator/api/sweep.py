@@ -19,6 +19,8 @@ from isoloss_operator.api.fields import (
     IrreducibleLoss,
     NonNegativeDecimal,
     NonNegativeTokens,
+    ObjectName,
+    PlacementFactor,
     PodTemplate,
     PositiveTokens,
     Rule,
@@ -158,11 +160,21 @@ class Fit(ApiType):
     """Form of the hyperparameter laws."""
 
 
+USUAL_ADDITIONS = 6
+"""Points that one more line of learning rates, or of batch sizes, takes about an optimum, and two to spare."""
+
+
 class ExtendGrid(ApiType):
     """Points that the search may add beyond the edges of the grids."""
 
-    max_points: int = Field(default=6, ge=0, le=1000)
-    """Maximum number of added points, over all sizes."""
+    max_points: int | None = Field(default=None, ge=0, le=1000)
+    """Maximum number of added points, over all sizes. When absent 6, or 6 for each size without a grid."""
+
+    def limit(self, placed_sizes: int) -> int:
+        """The maximum where so many sizes have no grid in the spec."""
+        if self.max_points is not None:
+            return self.max_points
+        return USUAL_ADDITIONS * max(placed_sizes, 1)
 
 
 class SearchPrecision(ApiType):
@@ -172,6 +184,31 @@ class SearchPrecision(ApiType):
     """Factor between the answer and either end of the interval of the learning rate."""
     batch_size: Factor = "1.5"
     """Factor between the answer and either end of the interval of the batch size."""
+
+
+class SearchPlacement(ApiType):
+    """The first points of a size without a grid: all pairs of so many learning rates and batch sizes about the
+    optimum that a published law gives for its parameters and tokens. status.search.placed says where that is;
+    it stays there when tokens are raised."""
+
+    lines: int = Field(default=3, ge=3, le=9)
+    """Number of learning rates, and of batch sizes."""
+    learning_rate_factor: PlacementFactor = "2"
+    """Factor between two learning rates."""
+    batch_size_factor: PlacementFactor = "2"
+    """Factor between two batch sizes."""
+
+    @property
+    def points(self) -> int:
+        """Of one size."""
+        return self.lines**2
+
+
+class SearchPrior(ApiType):
+    """A finished ScalingSweep in the same namespace."""
+
+    name: ObjectName
+    """Name of the sweep."""
 
 
 class Search(ApiType):
@@ -186,6 +223,11 @@ class Search(ApiType):
     """Points that Sequential may add where an optimum is on the edge of a grid."""
     precision: SearchPrecision = SearchPrecision()
     """When Sequential ends before every point near the optima is trained."""
+    placement: SearchPlacement = SearchPlacement()
+    """First points of sizes that have no grid."""
+    prior: SearchPrior | None = None
+    """A finished sweep whose laws place sizes that have no grid, in place of a published law. Training waits
+    until it is ready. What is placed stays where it is, whatever becomes of that sweep."""
 
 
 class SweepBudget(ApiType):
@@ -255,33 +297,41 @@ class Queue(ApiType):
     so that a failed attempt is told from the Job's own conditions and counts as a crash."""
 
 
-_GRID = "(has(p.grid) ? p.grid.{0} : has(self.grid) ? self.grid.{0} : [{1}])"
-_BATCH_SIZES = _GRID.format("batchSizes", "1")
-_LEARNING_RATES = _GRID.format("learningRates", "'1'")
+_GRID = "(has(p.grid) ? {0} : has(self.grid) ? {1} : {2})"
+_LARGEST_BATCH = _GRID.format("p.grid.batchSizes.max()", "self.grid.batchSizes.max()", "1")
+_POINTS = _GRID.format(
+    "p.grid.batchSizes.size() * p.grid.learningRates.size()",
+    "self.grid.batchSizes.size() * self.grid.learningRates.size()",
+    "self.search.placement.lines * self.search.placement.lines",
+)
 
 
 class ScalingSweepSpec(ApiType):
     """A grid of proxy training runs and the scaling laws fitted to them."""
 
     rules: ClassVar = (
-        # First: in Python the others rely on it, in CEL they stand in for an absent grid.
         Rule(
-            "has(self.grid) || self.proxies.all(p, has(p.grid))",
-            "set spec.grid, or a grid for every proxy",
-            lambda spec: spec.grid is not None or all(p.grid for p in spec.proxies),
+            "self.search.strategy == 'Sequential' || has(self.grid) || self.proxies.all(p, has(p.grid))",
+            "set spec.grid, or a grid for every proxy; without one only search.strategy Sequential knows where"
+            " to begin",
+            lambda spec: (
+                spec.searches or spec.grid is not None or all(p.grid for p in spec.proxies)
+            ),
         ),
         Rule(
-            f"self.proxies.map(p, {_BATCH_SIZES}.size() * {_LEARNING_RATES}.size()).sum()"
+            f"self.proxies.map(p, {_POINTS}).sum()"
             f" * (1 + self.training.additionalSeeds.size()) <= {MAX_POINTS}",
             f"at most {MAX_POINTS} points (batch sizes x learning rates x seeds, summed over proxies)",
             lambda spec: spec.points <= MAX_POINTS,
         ),
         Rule(
-            f"self.proxies.all(p, {_BATCH_SIZES}.max() * self.data.sequenceLength <= p.tokens)",
+            f"self.proxies.all(p, {_LARGEST_BATCH} * self.data.sequenceLength <= p.tokens)",
             "every proxy's tokens must cover a step of its largest batch"
             " (batch size x data.sequenceLength)",
             lambda spec: all(
-                max(spec.grid_of(proxy).batch_sizes) * spec.data.sequence_length <= proxy.tokens
+                (max(grid.batch_sizes) if (grid := proxy.grid or spec.grid) else 1)
+                * spec.data.sequence_length
+                <= proxy.tokens
                 for proxy in spec.proxies
             ),
         ),
@@ -295,6 +345,16 @@ class ScalingSweepSpec(ApiType):
             "self.proxies.all(p, self.evaluation.firstTokens < p.tokens)",
             "evaluation.firstTokens (100000000 unless set) must be less than every proxy's tokens",
             lambda spec: all(spec.evaluation.first_tokens < p.tokens for p in spec.proxies),
+        ),
+        Rule(
+            "!has(self.search.prior) || (self.search.strategy == 'Sequential' && !has(self.grid)"
+            " && self.proxies.exists(p, !has(p.grid)))",
+            "search.prior places sizes without a grid for search.strategy Sequential, and there are none:"
+            " remove it, or the grids",
+            lambda spec: (
+                spec.search.prior is None
+                or (spec.searches and not spec.grid and not all(p.grid for p in spec.proxies))
+            ),
         ),
         Rule(
             "self.search.strategy != 'Sequential' || self.training.additionalSeeds.size() == 0",
@@ -327,7 +387,8 @@ class ScalingSweepSpec(ApiType):
     ]
     """Proxy model sizes. Fitting the laws takes at least two."""
     grid: Grid | None = None
-    """Grid of every size without one of its own. May be absent if every proxy has a grid."""
+    """Grid of every size without one of its own. May be absent if every proxy has a grid, and where
+    search.strategy is Sequential: search.placement then places the first points."""
     optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
     """Optimizer of every run. Immutable."""
     evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
@@ -353,7 +414,7 @@ class ScalingSweepSpec(ApiType):
     tolerations, volumes and so on. The container is named trainer."""
 
     def grid_of(self, proxy: Proxy) -> Grid:
-        """The grid of one size: its own or the sweep's. A validated spec has one."""
+        """The grid of one size: its own or the sweep's. Raises ValueError where it is still to be placed."""
         grid = proxy.grid or self.grid
         if grid is None:
             raise ValueError(f"proxy {proxy.name} has no grid")
@@ -366,11 +427,14 @@ class ScalingSweepSpec(ApiType):
 
     @property
     def points(self) -> int:
-        """Points of the whole sweep."""
-        grids = sum(self.grid_of(proxy).points for proxy in self.proxies)
-        return grids * len(self.training.seeds)
+        """Points of the whole sweep: those of the grids, and of the lattices that stand in for them."""
+        return sum(self._points_of(proxy) for proxy in self.proxies) * len(self.training.seeds)
 
     @property
     def direct_runs(self) -> int:
         """Points of the largest grid: a search on the target itself would take as many runs."""
-        return max(self.grid_of(proxy).points for proxy in self.proxies)
+        return max(self._points_of(proxy) for proxy in self.proxies)
+
+    def _points_of(self, proxy: Proxy) -> int:
+        grid = proxy.grid or self.grid
+        return grid.points if grid is not None else self.search.placement.points

@@ -33,13 +33,16 @@ def predicted(
     sweep: ScalingSweepSpec,
     result: EvaluationResult | None,
 ) -> Prediction | Finding:
-    """The answer, or why there is none. `result` is the measured loss, None where the spec states it."""
+    """The answer in sequences of the sweep's length, or why there is none.
+
+    `result` is the measured loss, None where the spec states it.
+    """
     try:
         outcome = predict(laws, question(laws, spec, sweep, result))
     except ValueError as error:
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
-        return _for_target(outcome, spec, sweep)
+        return outcome
     first = outcome.refusals[0]
     # A refused law is named by its own reason, which says what to change about the sweep.
     reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
@@ -93,7 +96,7 @@ def _same_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> boo
     return target_length(spec, sweep) == sweep.data.sequence_length
 
 
-def _for_target(
+def for_target(
     prediction: Prediction, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
 ) -> Prediction:
     """The answer in sequences of the target's length.

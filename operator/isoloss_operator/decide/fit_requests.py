@@ -72,11 +72,12 @@ def fit_request(
 ) -> FitRequest | None:
     """The fit to run now, in place of one that runs; None: no fit is needed, or one is running.
 
-    A step of the search is part of a final fit: both wait until everything that runs has ended.
+    One whose outcome is known is made again only for its report: the outcome stands meanwhile. A step of the search is part of a final fit: both wait until everything that runs has ended.
     """
     fitted = fitted_records(ledger.points)
     inputs = fit_inputs(spec, ledger.points, final=final, search=search is not None)
-    if not (fitted or search) or is_fitted(observed.fit, inputs):
+    is_known = is_fitted(observed.fit, inputs) and not observed.report_missing
+    if not (fitted or search) or is_known:
         return None
     running = observed.fit_running
     if running is not None and not _supersedes(running, spec, inputs, final=final):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
@@ -19,6 +19,10 @@ from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.labels import JobKind
 from isoloss_operator.planning.specs import InvalidSpec
+
+if TYPE_CHECKING:  # the laws bring numpy along
+    from isoloss.laws import Prediction
+    from isoloss_operator.decide.conditions import Finding
 
 
 @dataclass(frozen=True)
@@ -175,10 +179,14 @@ class ObservedSweep:
     """By point key, for the keys of SweepReads.progress; unreadable ones are left out."""
     like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
     """config.json by checkpoint, for the URIs of FirstReads.like_checkpoints."""
+    prior: ObservedPrior | None = None
+    """The sweep of search.prior, while its laws are still to place a size."""
     fit: FitOutcome | None = None
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: FitRequest | None = None
     """What is being fitted now; a fit that waits for its turn may be another."""
+    report_missing: bool = False
+    """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
     fit_rests: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
@@ -235,13 +243,25 @@ class SweepReads:
 
 @dataclass(frozen=True)
 class ObservedReference:
-    """The sweep that a prediction refers to."""
+    """The sweep that a prediction, or a search for its first points, refers to."""
 
     name: str
     uid: str
     generation: int
     spec: ScalingSweepSpec | InvalidSpec
     status: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ObservedPrior:
+    """The sweep whose laws place the first points of another."""
+
+    reference: ObservedReference | None
+    """None: it does not exist."""
+    storage_refusal: str = ""
+    """Why this namespace may not read its storage; empty: it may."""
+    fit: Read[FitOutcome] = ABSENT
+    """Its laws as stored."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +274,8 @@ class ObservedProbes:
     results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
+    prediction: Prediction | Finding | None = None
+    """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 
 
 @dataclass(frozen=True)

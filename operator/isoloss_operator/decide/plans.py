@@ -80,15 +80,21 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointWrites:
-    """What is to be written for the points of a ledger."""
+class JobWrites:
+    """Files to set aside and Jobs to change."""
 
-    ledger: Ledger | None = None
-    """Write it (Ledger.document()) before anything else; None: unchanged."""
     set_aside: tuple[SetAside, ...] = ()
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
     create: tuple[JobRequest, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointWrites(JobWrites):
+    """What is to be written for the points of a ledger."""
+
+    ledger: Ledger | None = None
+    """Write it (Ledger.document()) before anything else; None: unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,15 +125,11 @@ class ConfigMapDeletion:
     """Precondition: never delete a namesake."""
 
 
-@dataclass(frozen=True)
-class PredictionPlan:
+@dataclass(frozen=True, kw_only=True)
+class PredictionPlan(JobWrites):
     """What is to be done about a prediction now; same order as a sweep's plan."""
 
     status: HyperparamPredictionStatus
-    set_aside: tuple[SetAside, ...] = ()
-    delete: tuple[JobDeletion, ...] = ()
-    expire: tuple[JobExpiry, ...] = ()
-    create: tuple[JobRequest, ...] = ()
     probes: PointWrites | None = None
     """After everything else: what keeps them from being written must not keep back the answer."""
     publish: ConfigMapRequest | None = None

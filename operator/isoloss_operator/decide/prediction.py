@@ -32,6 +32,7 @@ from isoloss_operator.decide.conditions import (
 )
 from isoloss_operator.decide.evaluation import EvaluationStep
 from isoloss_operator.decide.events import condition_events
+from isoloss_operator.decide.finished_sweeps import sweep_not_ready
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
@@ -43,7 +44,6 @@ from isoloss_operator.decide.prediction_status import (
 from isoloss_operator.decide.prediction_view import (
     PredictionView,
     prediction_view,
-    sweep_not_ready,
     unanswered,
 )
 from isoloss_operator.decide.publication import publication, withdrawals

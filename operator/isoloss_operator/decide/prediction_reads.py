@@ -13,7 +13,7 @@ from isoloss_operator.decide.observation import (
     SweepReads,
 )
 from isoloss_operator.decide.points.ledgers import known_ledger
-from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.sweep_reads import point_reads
 from isoloss_operator.decide.validation import planned_probes, planned_view, unplanned_view
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config
@@ -46,9 +46,8 @@ def probes_folder(observed: ObservedPrediction) -> str | None:
     return layout.validation_folder(observed.name, observed.uid)
 
 
-def probe_reads(observed: ObservedPrediction, stored: frozenset[str]) -> SweepReads:
+def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> SweepReads:
     """Which results and progress of probes to read, once all else is known; `stored` as of sweep_reads."""
-    view = prediction_view(observed)
     if view is None:
         return SweepReads()
     planned = planned_probes(view)

@@ -9,9 +9,10 @@ from isoloss.laws import Prediction, RefusalReason
 from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.decide.answers import predicted
-from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
+from isoloss_operator.decide.answers import for_target, predicted
+from isoloss_operator.decide.conditions import Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
+from isoloss_operator.decide.finished_sweeps import final_fit
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
@@ -22,7 +23,6 @@ from isoloss_operator.decide.prediction_status import (
     measured,
 )
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -64,14 +64,21 @@ class PredictionView:
     @cached_property
     def fit(self) -> FitOutcome | Finding:
         """The final fit of the sweep's present generation, or why there is none."""
-        return _final_fit(self.observed, self.reference)
+        return final_fit(self.reference, self.observed.fit)
 
     @cached_property
-    def prediction(self) -> Prediction | Finding:
-        """The answer of the final laws, or why there is none."""
+    def prediction_in_sweep_sequences(self) -> Prediction | Finding:
+        """The answer of the final laws, or why there is none; batch sizes in sequences of the sweep's length."""
+        if (known := self.observed.probes.prediction) is not None:
+            return known
         if isinstance(self.fit, Finding):
             return self.fit
         return self._predicted_by(self.fit)
+
+    @cached_property
+    def prediction(self) -> Prediction | Finding:
+        """The same in sequences of the target's length."""
+        return self._for_target(self.prediction_in_sweep_sequences)
 
     @property
     def answer(self) -> Answer:
@@ -95,14 +102,19 @@ class PredictionView:
         fit = value_of(self.observed.fit)
         if fit is None or fit.laws is None or fit.laws.status != "provisional":
             return None
-        prediction = self._predicted_by(fit)
+        prediction = self._for_target(self._predicted_by(fit))
         return None if isinstance(prediction, Finding) else self._answered(prediction, fit)
 
     def _predicted_by(self, fit: FitOutcome) -> Prediction | Finding:
-        """The answer of a fit's laws, or why they give none."""
+        """The answer of a fit's laws in sequences of the sweep's length, or why they give none."""
         if fit.laws is None:
             return Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing.")
         return predicted(fit.laws, self.spec, self.sweep, self.result)
+
+    def _for_target(self, prediction: Prediction | Finding) -> Prediction | Finding:
+        if isinstance(prediction, Finding):
+            return prediction
+        return for_target(prediction, self.spec, self.sweep)
 
     def _answered(self, prediction: Prediction, fit: FitOutcome) -> Answer:
         """The answer as the status shows it."""
@@ -125,34 +137,3 @@ def unanswered(observed: ObservedPrediction) -> str:
     reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
     said = next((read.message for read in reads if is_unknown(read)), "")
     return observed.store_error or said
-
-
-def sweep_not_ready(reference: ObservedReference) -> Finding:
-    """Why a sweep gives no answer yet, in the words of its own Ready."""
-    name, ready = reference.name, parse_conditions(reference.status).get(READY)
-    if ready is None:
-        return Finding.false(
-            Reason.SWEEP_NOT_READY, f"The operator has not processed ScalingSweep {name} yet."
-        )
-    found = Finding.of(ready)
-    if found.status == "False" and isinstance(found.reason, RefusalReason):
-        message = f"The laws of ScalingSweep {name} were refused: {ready.message}"
-        return Finding.false(found.reason, message, stalled=True)
-    message = f"ScalingSweep {name} is not ready ({ready.reason}): {ready.message}"
-    return Finding.false(Reason.SWEEP_NOT_READY, message)
-
-
-def _final_fit(observed: ObservedPrediction, reference: ObservedReference) -> FitOutcome | Finding:
-    ready = parse_conditions(reference.status).get(READY)
-    if ready is None or ready.status != "True":
-        return sweep_not_ready(reference)
-    if ready.observed_generation != reference.generation:
-        message = f"The operator has not processed the changed ScalingSweep {reference.name} yet."
-        return Finding.false(Reason.SWEEP_CHANGED, message)
-    fit = value_of(observed.fit)
-    if fit is None or fit.laws is None:
-        return Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing or cannot be read.")
-    if fit.laws_sha256 != previous_status(reference.status).laws_sha256:
-        message = "laws.json is not the one that the sweep's status names."
-        return Finding.false(Reason.LAWS_UNREADABLE, message)
-    return fit

@@ -65,7 +65,8 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         stopped = [job for job in view.prepare_jobs if not job.is_finished and not job.deleting]
         ledger = record_stopped_preparation(ledger, stopped, observed)
         delete = (*delete, *deletions(stopped, "the sweep is suspended"))
-    facts = SweepFacts(view.store_uri, plan_points(spec), ledger, fit=observed.fit)
+    points = () if view.unplaced else plan_points(spec)
+    facts = SweepFacts(view.store_uri, points, ledger, fit=observed.fit)
     findings = _findings(view, task.finding(), starts=starts)
     status, events = stated(observed, findings, numbers_of(observed, facts))
     return SweepPlan(

@@ -12,6 +12,7 @@ from typing import Final
 
 from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
+from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import fit_request
@@ -77,6 +78,8 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         view = SweepView.of(observed, spec)
         if view.manifest is None:
             return decide_preparation(view)  # preparation.py: no points before the corpus
+        if view.unplaced:
+            return _without_places(view, view.manifest, view.unplaced)
         planned = planned_points(view.spec, view.manifest, known_ledger(observed).ledger)
         points = {point.key: point for point in planned}
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
@@ -135,6 +138,25 @@ def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 
+def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -> SweepPlan:
+    """The corpus is there, and the prior says nothing yet, or nothing of use. Nothing is started or stopped."""
+    is_refused = finding.reason in (Reason.INVALID_SPEC, Reason.STORAGE_NOT_ALLOWED)
+    findings = Findings(
+        ready=finding,
+        accepted=finding if is_refused else ALL_ACCEPTED,
+        data=_prepared(manifest),
+        suspended=suspension(view),
+    )
+    status, events = stated(view.observed, findings)
+    requeue_after = 300.0 if finding.stalled else 10.0
+    return SweepPlan(status=status, events=events, requeue_after=requeue_after)
+
+
+def _prepared(manifest: DataManifest) -> Finding:
+    corpus = f"The digest of the tokenized corpus is {manifest.digest[:16]}."
+    return Finding.true(Reason.DATA_PREPARED, corpus)
+
+
 # ------------------------------------------------------------------------ once the points are known
 
 
@@ -153,6 +175,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         fit_is_final=view.final_laws is not None,
         warnings=warnings_of(view),
         spending=view.spending,
+        parallelism=spec.parallelism,
         search=(
             search_status(spec, ledger, view.points.values(), view.search_ended)
             if spec.searches
@@ -235,11 +258,10 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
         changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
     if view.report_pending:
         changes.append("the report is being drawn")
-    corpus = f"The digest of the tokenized corpus is {view.manifest.digest[:16]}."
     return Findings(
         ready=ready,
         accepted=accepted,
-        data=Finding.true(Reason.DATA_PREPARED, corpus),
+        data=_prepared(view.manifest),
         progressing=budget_exhausted(view) or _finished(view),
         fit=_fit(view),
         suspended=suspension(view.sweep),

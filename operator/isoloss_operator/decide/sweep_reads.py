@@ -49,7 +49,9 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         view = SweepView.of(observed, observed.spec)
         known = known_ledger(observed)
         manifest = view.manifest
-        points = planned_points(view.spec, manifest, known.ledger) if manifest else ()
+        if manifest is None or view.unplaced:
+            return SweepReads()
+        points = planned_points(view.spec, manifest, known.ledger)
     except InvalidSpec:
         return SweepReads()
     return point_reads(observed, points, known.by_key, view.train_jobs, stored)

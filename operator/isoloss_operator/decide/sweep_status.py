@@ -23,7 +23,8 @@ from isoloss_operator.api import (
     ScalingSweepStatus,
     SearchStatus,
 )
-from isoloss_operator.decide.budget import Spending, recorded_flops, remaining_flops
+from isoloss_operator.decide.budget import Spending
+from isoloss_operator.decide.completion import Work, seconds_left
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import (
@@ -36,7 +37,6 @@ from isoloss_operator.decide.law_status import (
     texts,
 )
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 
 FARTHEST_COMPLETION = timedelta(days=3650)
@@ -104,6 +104,7 @@ class SweepFacts:
     spending: Spending | None = None
     """None: what the ledger's attempts that ended cost."""
     search: SearchStatus | None = None
+    parallelism: int = 1
 
 
 def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
@@ -167,28 +168,11 @@ def _counts(facts: SweepFacts) -> PointCounts:
 
 
 def _estimated_completion(observed: ObservedSweep, facts: SweepFacts) -> str:
-    """When the remaining FLOPs are done at the speed that the running points report; empty if unknown."""
-    points = {point.key: point for point in facts.points}
-    records = {record.key: record for record in facts.ledger.points}
-    speed, left, reporting = 0.0, 0.0, 0
-    for job in facts.active:
-        progress, point = observed.progress.get(job.key), points.get(job.key)
-        if progress is None or point is None or not progress.tokens_per_second:
-            continue
-        reporting += 1
-        speed += six_nd(point.proxy.parameters, max(0.0, progress.tokens_per_second))
-        left -= six_nd(point.proxy.parameters, progress.trained_tokens)
-        left += recorded_flops(point, records[job.key])
-    if not speed or not reporting:
-        return ""
-    left += sum(
-        remaining_flops(point, records[point.key])
-        for point in facts.points
-        if records[point.key].state is PointState.PENDING
-    )
-    speed *= len(facts.active) / reporting  # those that have not reported yet are training too
-    seconds = max(0.0, left) / speed
-    if seconds > FARTHEST_COMPLETION.total_seconds():
+    """When everything that is wanted is trained; empty if unknown."""
+    searches = facts.search is not None and not facts.search.ended
+    work = Work(facts.points, facts.ledger, facts.active, facts.parallelism, searches)
+    seconds = seconds_left(observed, work)
+    if seconds is None or seconds > FARTHEST_COMPLETION.total_seconds():
         return ""
     return timestamp(observed.now + timedelta(seconds=seconds))
 

@@ -14,6 +14,7 @@ from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     IntentAction,
     Ledger,
+    Placement,
     PointRecord,
     PointState,
 )
@@ -38,6 +39,7 @@ from isoloss_operator.decide.budget import (
     spending,
     with_budget_intents,
 )
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
@@ -47,9 +49,11 @@ from isoloss_operator.decide.points.recording import (
     record_stalled_points,
     take_back_unreadable,
 )
+from isoloss_operator.decide.prior import placements_by_prior
 from isoloss_operator.decide.search.intents import with_search_intents
 from isoloss_operator.decide.search.requests import search_request
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
+from isoloss_operator.planning.placement import placements, with_placed_grids
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
 
@@ -62,13 +66,27 @@ class SweepView:
     written: ScalingSweepSpec
     """The spec as its user wrote it."""
     spec: ScalingSweepSpec
-    """The same with a `config` in place of every `like`."""
+    """The same with a `config` in place of every `like`, and a grid for every size."""
+    placements: tuple[Placement, ...] = ()
+    """Of sizes whose grid its user left to the search."""
+    unplaced: Finding | None = None
+    """Why sizes wait for their first points; None: every size has a grid."""
 
     @classmethod
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
-        """Raises InvalidSpec where a proxy cannot be derived from its checkpoint."""
+        """Raises InvalidSpec where a proxy cannot be derived from its checkpoint, or no law places its grid."""
         configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
-        return cls(observed, spec, with_derived_proxies(spec, configs))
+        derived = with_derived_proxies(spec, configs)
+        known, manifest = known_ledger(observed).ledger.placements, value_of(observed.manifest)
+        if derived.search.prior is None:
+            placed = placements(derived, known)
+        else:
+            vocabulary = None if manifest is None else manifest.vocabulary_size
+            found = placements_by_prior(observed, derived, known, vocabulary)
+            if isinstance(found, Finding):
+                return cls(observed, spec, derived, known, found)
+            placed = found
+        return cls(observed, spec, with_placed_grids(derived, placed), placed)
 
     @cached_property
     def config(self) -> PrepareConfig:
@@ -214,6 +232,8 @@ class PointsView:
         observed, view = self.observed, self.sweep
         known = known_ledger(observed)
         ledger = for_spec(known.ledger, observed.generation, view.config.key)
+        if ledger.placements != view.placements:
+            ledger = ledger.replace(placements=view.placements)
         recorded = record_points(
             Recorded(ledger, known.set_aside),
             observed,
@@ -365,9 +385,10 @@ class PointsView:
     def report_pending(self) -> bool:
         """Whether the final laws are known and their report is still to come."""
         fit, running = self.observed.fit, self.observed.fit_running
-        if fit is None or fit.report_written or running is None:
+        if fit is None or fit.report_written or not self.is_fitted(final=True):
             return False
-        return running.inputs == fit.inputs and self.is_fitted(final=True)
+        is_drawn = running is not None and running.inputs == fit.inputs
+        return is_drawn or self.observed.report_missing
 
     def is_fitted(self, *, final: bool) -> bool:
         """Whether the newest fit is of just the points that are done now."""

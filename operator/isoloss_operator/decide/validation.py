@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from isoloss.laws import PredictionQuery, Refused, predict
+from isoloss.laws import Prediction, PredictionQuery
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import (
@@ -182,7 +182,8 @@ def planned_probes(view: PredictionView) -> PlannedProbes | Finding:
     validation, checkpoint, result = view.spec.validation, view.spec.checkpoint, view.result
     if validation is None or checkpoint is None or result is None:
         return Finding.unknown(Reason.ANSWER_AWAITED, "The checkpoint is not measured yet.")
-    if isinstance(view.prediction, Finding) or isinstance(view.fit, Finding):
+    answer, fit = view.prediction_in_sweep_sequences, view.fit
+    if isinstance(answer, Finding) or isinstance(fit, Finding):
         message = "Probes are trained around the answer of final laws: there is none now."
         return Finding.unknown(Reason.ANSWER_AWAITED, message)
     config = view.observed.probes.config
@@ -190,13 +191,17 @@ def planned_probes(view: PredictionView) -> PlannedProbes | Finding:
         message = config.message if isinstance(config, Newer | Unanswered) else ""
         return Finding.unknown(Reason.STORAGE_UNREACHABLE, message)
     try:
-        return _planned(view, view.fit, validation, checkpoint)
+        return _planned(view, fit, answer, validation, checkpoint)
     except NoProbes as error:
         return Finding.unknown(Reason.PROBES_NOT_POSSIBLE, str(error))
 
 
 def _planned(
-    view: PredictionView, fit: FitOutcome, validation: AnswerValidation, checkpoint: Checkpoint
+    view: PredictionView,
+    fit: FitOutcome,
+    answer: Prediction,
+    validation: AnswerValidation,
+    checkpoint: Checkpoint,
 ) -> PlannedProbes:
     """Raises NoProbes."""
     laws, result = fit.laws, view.result
@@ -212,8 +217,6 @@ def _planned(
             "averaged weights, or train probes by hand for `isoloss validate`"
         )
     query = question(laws, view.spec, view.sweep, result)
-    answer = predict(laws, query)
-    assert not isinstance(answer, Refused)  # the same question was answered
     assert answer.cpt_flops is not None
     per_token = query.flops_per_token or (
         laws.surface.flops_per_token_per_param * result.parameters.active

@@ -37,6 +37,7 @@ def validation_status(
         ledger=points.ledger,
         active=points.active,
         spending=points.spending,
+        parallelism=points.spec.parallelism,
     )
     numbers = numbers_of(points.observed, facts)
     return ValidationStatus(

@@ -70,11 +70,11 @@ def _finding(found: Validation) -> Finding:
 
 def probe_runs(points: PointsView) -> tuple[Run, ...]:
     """The probes that are done, as the law engine sees runs: each with its last loss."""
-    spec, planned = points.spec, points.points
+    planned = points.points
     return tuple(
         _run(points, record)
         for record in points.ledger.points
-        if record.state in DONE and record.key in planned and spec.fit.weights != "Cooled"
+        if record.state in DONE and record.key in planned
     )
 
 

@@ -240,13 +240,21 @@ class Fitter(Generic[Key]):
         return min(waiting, key=served, default=None)
 
     def _worth_keeping(self, uid: str, job: FitJob, answer: FitEnd) -> _Kept:
+        before = self._kept.get(uid)
+        if before is not None and _had_laws(before.outcome, job.request, answer):
+            return before  # it was made again for its report alone
         if isinstance(answer, FitOutcome):
             return _Kept(answer, math.inf)
-        before = self._kept.get(uid)
         failures = before.failures + 1 if before else 1
         pause = min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
         outcome = failed(job.request, answer.message)
         return _Kept(outcome, self._clock() + pause, failures)
+
+
+def _had_laws(before: FitOutcome, request: FitRequest, answer: FitEnd) -> bool:
+    """Whether there were laws of the same inputs already, and the answer has none."""
+    has_laws = isinstance(answer, FitOutcome) and answer.laws is not None
+    return before.laws is not None and before.inputs == request.inputs and not has_laws
 
 
 def start_ahead() -> None:

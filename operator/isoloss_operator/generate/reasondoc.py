@@ -16,6 +16,7 @@ from isoloss_operator.api.statuses import (
     ExtrapolationStatus,
     HyperparamPredictionStatus,
     ScalingSweepStatus,
+    ValidationStatus,
 )
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
@@ -118,12 +119,14 @@ def sample_metrics() -> Metrics:
         estimated_completion="2026-01-01T00:00:00Z",
     )
     prediction = HyperparamPredictionStatus(
-        conditions=(condition,), extrapolation=ExtrapolationStatus(compute_factor="1")
+        conditions=(condition,),
+        extrapolation=ExtrapolationStatus(compute_factor="1"),
+        validation=ValidationStatus(),
     )
     metrics.statuses.show_sweep(("namespace", "name"), sweep, 0.0)
     load = SweepLoad(oldest_progress=datetime(2026, 1, 1, tzinfo=UTC), budget_used={"flops": 0.5})
     metrics.statuses.show_load(("namespace", "name"), load)
-    metrics.statuses.show_prediction(("namespace", "name"), prediction)
+    metrics.statuses.show_prediction(("namespace", "name"), prediction, 0.0)
     return metrics
 
 

@@ -24,7 +24,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.schedule import cooldown_tokens
-from isoloss_operator.api import Evaluation, Grid, ScalingSweepSpec
+from isoloss_operator.api import Evaluation, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
@@ -112,6 +112,7 @@ def plan_points(
 ) -> tuple[PlannedPoint, ...]:
     """The spec's points in order of proxies, batch sizes, learning rates, seeds; then the ledger's.
 
+    Every size has a grid, its own or a placed one (`with_placed_grids`).
     `additions` of a proxy that the spec no longer has, or that its grid contains by now, are left out.
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec where
     the corpus does not fit the spec: vocabulary, empty domains, equal points.
@@ -207,9 +208,7 @@ def planned_proxy(
         model=model,
         parameters=parameters,
         warmup_tokens=optimizer.warmup_tokens,
-        base=_base_config(spec, spec.grid_of(proxy), model, optimizer, manifest)
-        if manifest
-        else None,
+        base=_base_config(spec, model, optimizer, manifest) if manifest else None,
         pod_template=proxy.pod_template,
         template_digest=template_digest(spec, proxy.pod_template),
     )
@@ -232,7 +231,6 @@ PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Flo
 
 def _base_config(
     spec: ScalingSweepSpec,
-    grid: Grid,
     model: dict[str, Any],
     optimizer: OptimizerConfig,
     manifest: DataManifest,
@@ -242,8 +240,9 @@ def _base_config(
         mixture=mixture(spec),
         model=model,
         optimizer=optimizer,
-        learning_rate=float(grid.learning_rates[0]),
-        batch_size=grid.batch_sizes[0],
+        # Every point has its own.
+        learning_rate=1.0,
+        batch_size=1,
         sequence_length=spec.data.sequence_length,
         seed=spec.training.seed,
         evaluation=evaluation_config(spec),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import Place, probe_cross
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
@@ -52,15 +53,15 @@ def probe_places(
     Both are rounded to two digits first: an answer that has hardly moved keeps its probes.
     """
     places = probe_cross(
-        _rounded(learning_rate, 2), _rounded(batch_size, 2), factor, multiple_of=multiple_of
+        to_significant_digits(learning_rate, 2),
+        to_significant_digits(batch_size, 2),
+        factor,
+        multiple_of=multiple_of,
     )
     return tuple(
-        replace(place, learning_rate=_rounded(place.learning_rate, 4)) for place in places
+        replace(place, learning_rate=to_significant_digits(place.learning_rate, 4))
+        for place in places
     )
-
-
-def _rounded(value: float, digits: int) -> float:
-    return float(f"{value:.{digits - 1}e}")
 
 
 def probe_model(config: Mapping[str, Any], measured: ParameterCounts) -> dict[str, Any]:
@@ -100,8 +101,6 @@ def probe_sweep(
         name=NAME,
         model=Model(config=dict(model)),
         tokens=tokens,
-        # What its base config is made of; the probes are listed.
-        grid=sweep.grid_of(sweep.proxies[0]),
         pod_template=validation.pod_template,
     )
     return sweep.model_copy(

@@ -29,9 +29,9 @@ Sample = tuple[tuple[str, ...], float | None]
 
 @dataclass(frozen=True)
 class _Progress:
-    """Progress of a sweep and when it was reached (Unix seconds)."""
+    """Progress of a sweep, or of probes, and when it was reached (Unix seconds)."""
 
-    reached: tuple[int, int]
+    reached: tuple[int, int | str]
     since: float
 
 
@@ -43,6 +43,7 @@ class StatusCollector(Collector):
         self._sweeps: dict[Name, ScalingSweepStatus] = {}
         self._predictions: dict[Name, HyperparamPredictionStatus] = {}
         self._progress: dict[Name, _Progress] = {}
+        self._probes: dict[Name, _Progress] = {}
         self._loads: dict[Name, SweepLoad] = {}
 
     def show_sweep(self, name: Name, status: ScalingSweepStatus, now: float) -> None:
@@ -51,18 +52,24 @@ class StatusCollector(Collector):
         reached = (done, sum(point.tokens for point in status.active))
         with self._lock:
             self._sweeps[name] = status
-            if name not in self._progress or self._progress[name].reached != reached:
-                self._progress[name] = _Progress(reached, now)
+            _note(self._progress, name, reached, now)
 
     def show_load(self, name: Name, load: SweepLoad) -> None:
         """Publish what a sweep occupies."""
         with self._lock:
             self._loads[name] = load
 
-    def show_prediction(self, name: Name, status: HyperparamPredictionStatus) -> None:
-        """Publish a prediction's status."""
+    def show_prediction(self, name: Name, status: HyperparamPredictionStatus, now: float) -> None:
+        """Publish a prediction's status. `now` in Unix seconds."""
+        probes = status.validation
         with self._lock:
             self._predictions[name] = status
+            if probes is None:
+                self._probes.pop(name, None)
+                return
+            # FLOPs grow with what running probes report.
+            reached = (probes.points.succeeded + probes.points.diverged, probes.spent_flops)
+            _note(self._probes, name, reached, now)
 
     def drop_sweep(self, name: Name) -> None:
         """The sweep is gone."""
@@ -75,6 +82,7 @@ class StatusCollector(Collector):
         """The prediction is gone."""
         with self._lock:
             self._predictions.pop(name, None)
+            self._probes.pop(name, None)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Nothing: the names are only known at scrape time."""
@@ -85,9 +93,18 @@ class StatusCollector(Collector):
         with self._lock:
             sweeps, progress = dict(self._sweeps), dict(self._progress)
             predictions, loads = dict(self._predictions), dict(self._loads)
+            probes = dict(self._probes)
         yield from _sweep_gauges(sweeps, progress)
         yield from _load_gauges(loads)
         yield from _prediction_gauges(predictions)
+        yield from _probe_gauges(predictions, probes)
+
+
+def _note(
+    progress: dict[Name, _Progress], name: Name, reached: tuple[int, int | str], now: float
+) -> None:
+    if name not in progress or progress[name].reached != reached:
+        progress[name] = _Progress(reached, now)
 
 
 def _sweep_gauges(
@@ -133,7 +150,7 @@ def _sweep_gauges(
     )
     yield _gauge(
         "isoloss_scalingsweep_estimated_completion_timestamp_seconds",
-        "Estimated time of completion at the current speed; absent if unknown.",
+        "Estimated time of completion, by the seconds that a token of each size has taken so far; absent if unknown.",
         (),
         ((name, _timestamp(status.estimated_completion)) for name, status in sweeps.items()),
     )
@@ -189,6 +206,28 @@ def _prediction_gauges(
     )
     yield _conditions(
         "isoloss_hyperparamprediction", {n: s.conditions for n, s in predictions.items()}
+    )
+
+
+def _probe_gauges(
+    predictions: dict[Name, HyperparamPredictionStatus], progress: dict[Name, _Progress]
+) -> Iterator[GaugeMetricFamily]:
+    validations = {name: s.validation for name, s in predictions.items() if s.validation}
+    yield _gauge(
+        "isoloss_hyperparamprediction_probes",
+        "Probes of an answer by state; absent without spec.validation.",
+        ("state",),
+        (
+            ((*name, state), getattr(validation.points, state))
+            for name, validation in validations.items()
+            for state in POINT_STATES
+        ),
+    )
+    yield _gauge(
+        "isoloss_hyperparamprediction_probes_last_progress_timestamp_seconds",
+        "Time at which a probe was last completed or seen to advance; absent without spec.validation.",
+        (),
+        ((name, reached.since) for name, reached in progress.items()),
     )
 
 

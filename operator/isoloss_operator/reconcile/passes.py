@@ -75,6 +75,8 @@ class Memory:
     """Whether that refusal may end by itself."""
     laws_looked_for: bool = False
     """laws.json of an earlier process was read, or is not there."""
+    report_missing: bool = False
+    """It was read, its report was never drawn, and no fit was started since."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
     failed_read_at: float = field(default_factory=time.monotonic)

@@ -14,7 +14,7 @@ from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.jobs.progress import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, SweepReads
-from isoloss_operator.decide.plans import PointWrites
+from isoloss_operator.decide.plans import JobWrites, PointWrites
 from isoloss_operator.process.sweep_load import attempts_ended
 from isoloss_operator.reconcile.passes import Memory, results_of_failed, tolerated
 from isoloss_operator.reconcile.services import Services
@@ -68,7 +68,7 @@ def store_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -
             services.storage.set_aside(uri, request)
 
 
-def change_jobs(services: Services, owner: Owner, memory: Memory, plan: PointWrites) -> None:
+def change_jobs(services: Services, owner: Owner, memory: Memory, plan: JobWrites) -> None:
     """Delete Jobs, let others expire, create the next. Raises CreateRefused."""
     tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
     tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))

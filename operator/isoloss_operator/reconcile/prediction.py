@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.store import StoreError, time_limit
-from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, SWEEP, Refused
+from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
@@ -31,7 +31,8 @@ from isoloss_operator.decide.prediction_reads import (
     probe_reads,
     probes_folder,
 )
-from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
     STORE_SECONDS,
@@ -55,6 +56,7 @@ from isoloss_operator.reconcile.points import (
     read_points,
     store_ledger,
 )
+from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.services import Services
 
 
@@ -105,7 +107,9 @@ class PredictionReconciler:
             again = write_status(services, owner, memory, body, plan.status, plan.events)
         except StatusChanged:
             return 0.0
-        services.metrics.statuses.show_prediction((key.namespace, key.name), plan.status)
+        services.metrics.statuses.show_prediction(
+            (key.namespace, key.name), plan.status, time.time()
+        )
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)
 
@@ -183,30 +187,21 @@ class PredictionReconciler:
         )
         observed = replace(observed, probes=probes)
         stored = storage.point_names(uri, services.settings.resync_seconds)
-        reads, jobs = probe_reads(observed, stored), observed.train_jobs
+        view = prediction_view(observed)
+        reads, jobs = probe_reads(view, stored), observed.train_jobs
         found = read_points(services, memory, uri, reads, jobs, observed.now)
-        return replace(observed, probes=replace(probes, **vars(found)))
+        answer = view.prediction_in_sweep_sequences if view else None
+        return replace(observed, probes=replace(probes, prediction=answer, **vars(found)))
 
     def _laws(self, observed: ObservedPrediction, uri: str, path: str) -> Read[FitOutcome]:
         """The sweep's laws."""
-        status: Mapping[str, Any] = observed.sweep.status if observed.sweep else {}
-        return self._services.storage.fit_outcome(uri, path, status.get("lawsSha256") or "")
+        return read_laws(self._services, uri, path, observed.sweep)
 
     def _sweep(self, namespace: str, spec: Object) -> ObservedReference | None:
         name = (spec.get("sweepRef") or {}).get("name")
         if not isinstance(name, str) or not name:
             return None
-        body = self._services.cluster.get(SWEEP, namespace, name)
-        if body is None:
-            return None
-        metadata = body["metadata"]
-        return ObservedReference(
-            name=name,
-            uid=metadata["uid"],
-            generation=metadata["generation"],
-            spec=parsed(parse_sweep_spec, body),
-            status=body.get("status") or {},
-        )
+        return read_reference(self._services, namespace, name)
 
     def _config_maps(self, owner: Owner, body: Object) -> _ConfigMaps:
         """Read by the owner's label first: what is found this way is not read again by name."""
@@ -250,11 +245,7 @@ class PredictionReconciler:
         if reads is not None:
             for request in plan.set_aside:
                 services.storage.set_aside(reads.store_uri, request)
-        tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
-        tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))
-        services.jobs.create(owner, plan.create)
-        if plan.create:
-            memory.create_error = ""
+        change_jobs(services, owner, memory, plan)
         if plan.publish is not None and not self._publish(memory, owner, plan.publish, config_map):
             return  # the former name keeps the answer until the new one has it
         tolerated(memory, lambda: self._withdraw(owner, plan.withdraw))

@@ -18,6 +18,7 @@ from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.prior import prior_to_read
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
@@ -45,6 +46,7 @@ from isoloss_operator.reconcile.points import (
     read_points,
     store_ledger,
 )
+from isoloss_operator.reconcile.references import read_prior
 from isoloss_operator.reconcile.services import Services
 
 
@@ -145,10 +147,12 @@ class SweepReconciler:
             fit_running=fitter.running(owner.uid),
             fit_rests=fitter.rests(owner.uid),
         )
+        if prior := prior_to_read(observed):
+            observed = replace(observed, prior=read_prior(self._services, owner.namespace, prior))
         fit = self._newest_fit(owner, memory, uri)
         if isinstance(fit, Unanswered):
             return replace(observed, store_error=fit.message)
-        observed = replace(observed, fit=value_of(fit))
+        observed = replace(observed, fit=value_of(fit), report_missing=memory.report_missing)
         reads = sweep_reads(observed, self._stored_points(observed, uri))
         found = read_points(self._services, memory, uri, reads, observed.jobs, observed.now)
         return replace(observed, **vars(found))
@@ -174,10 +178,11 @@ class SweepReconciler:
             if isinstance(found, Unanswered):
                 return found
             # A fit whose files cannot be read is as good as none: it is made again.
-            # So is one without its report: the operator was killed before that was drawn.
             outcome = value_of(found)
-            if outcome is not None and (outcome.laws is None or outcome.report_written):
+            if outcome is not None:
                 fitter.remember(owner.uid, outcome)
+                # The operator was killed before the report was drawn, or it could not be: that is tried once more.
+                memory.report_missing = outcome.laws is not None and not outcome.report_written
             memory.laws_looked_for = True
         return fitter.outcome(owner.uid) or ABSENT
 
@@ -205,6 +210,7 @@ class SweepReconciler:
             )
             job = FitJob(plan.fit, first.store_uri, tokenizer, title, anchor)
             services.fitter.start(owner.uid, key, job)
+            memory.report_missing = False
 
     def _forget(self, key: ResourceKey) -> None:
         services = self._services

@@ -52,6 +52,27 @@ def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     assert "ExtrapolationTooFar" in out.read_text()
 
 
+def test_a_report_shows_the_probes_of_a_prediction_and_names_a_file_without_any(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    out, saved = tmp_path / "report.html", tmp_path / "prediction.json"
+    place = {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.6"}
+    status = {"validation": {"places": [place], "tokens": 240_128}}
+    saved.write_text(json.dumps({"kind": "HyperparamPrediction", "status": status}))
+    asked = ("report", planted_laws, "--out", out, "--prediction", saved, "--json")
+    ended = isoloss(*asked)
+    assert ended.code == 0
+    assert "<h2>Validation</h2>" in out.read_text()
+    assert any(figure.endswith("probes.png") for figure in ended.document["figures"])
+    saved.write_text(json.dumps({"kind": "HyperparamPrediction"}))
+    for message in ("status.validation.places", "Expecting value"):
+        refused = isoloss(*asked)
+        assert refused.code == 2
+        assert str(saved) in refused.document["error"]["message"]
+        assert message in refused.document["error"]["message"]
+        saved.write_text("")
+
+
 def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path: Path) -> None:
     ended = isoloss(
         *("report", planted_laws, "--out", tmp_path / "report.html"),
@@ -163,6 +184,40 @@ def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
     assert "FLOPs expected (65% of the whole grid)" in out
     assert "(the whole grid and 6 added points)" in out
     assert isoloss("plan", EXAMPLE, "--json").document["search"] is None
+
+
+def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
+    isoloss: Isoloss,
+) -> None:
+    example = EXAMPLE.parent / "search-sweep.yaml"
+    document = isoloss("plan", example, "--json").document
+    assert document["points"] == 18
+    assert document["placed"][0] == {
+        "name": "dense-100m",
+        "source": "published:step-law",
+        "learning_rates": [2.9e-3, 5.7e-3, 1.1e-2],
+        "batch_sizes": [27, 54, 110],
+    }
+    out = " ".join(isoloss("plan", example).out.split())
+    assert (
+        "Grid of dense-100m, placed by published:step-law: learning rates 2.9e-3, 5.7e-3, 1.1e-2; batch sizes "
+        "27, 54, 110 sequences." in out
+    )
+    assert "33 of 33 cells" in out
+    assert "(the whole grid and 12 added points)" in out
+    assert isoloss("plan", EXAMPLE, "--json").document["placed"] == []
+
+
+def test_a_plan_says_that_another_sweep_will_place_the_points(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    (raw,) = read_documents((EXAMPLE.parent / "search-sweep.yaml").read_text())
+    raw["spec"]["search"]["prior"] = {"name": "earlier"}
+    path.write_text(json.dumps(raw))
+    out = " ".join(isoloss("plan", path).out.split())
+    assert "In the cluster the laws of ScalingSweep earlier place them instead" in out
+    assert "33 of 33 cells" not in out
 
 
 def test_a_plan_counts_cooldowns(isoloss: Isoloss, tmp_path: Path) -> None:

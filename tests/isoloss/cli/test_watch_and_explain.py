@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isoloss.laws import FitOptions, fit_laws, laws_to_json
+from isoloss.progress.frames import frame_of_resources
+from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
+from isoloss.progress.resources import View
 from isoloss_contract import layout
 from isoloss_contract.ledger import ConfigurationError, Ledger
 from isoloss_contract.store import Store
@@ -221,6 +225,76 @@ def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
     assert ended.out.endswith("laws fitted; learning rate 3e-4, batch size 64\n")
     once = isoloss("watch", "hpred/next", "--once").out
     assert "predicted learning rate: 3e-4 [2e-4, 4e-4]" in once
+
+
+def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
+    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses as they come, then what they say; plain lines where there is no terminal."""
+    interval = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
+    answer = {"learningRate": interval, "batchSize": {"value": "64"}}
+    first = {"learningRate": "3e-4", "batchSize": "64", "state": "Succeeded", "loss": "2.5123"}
+    second = {"learningRate": "6e-4", "batchSize": "64", "state": "Active"}
+    validation = {
+        "tokens": 1_000_000,
+        "progress": "1/2",
+        "spentFlops": "1e13",
+        "plannedFlops": "2e13",
+    }
+
+    def put(validated: tuple[str, str, str], probes: dict[str, Any], **status: Any) -> None:
+        shown = {**answer, "validation": probes, **status}
+        prediction = resource(("Ready", "True", "Predicted"), validated, **shown)
+        prediction["spec"]["validation"] = {"tokensShare": "0.3"}
+        put_kubectl(
+            tmp_path,
+            monkeypatch,
+            scalingsweep__dense=resource(("Ready", "True", "Fitted")),
+            hyperparamprediction__next=prediction,
+        )
+
+    training = ("Validated", "Unknown", "Training")
+    put(training, {**validation, "places": [first, second]})
+    view = read_view(Kubectl(), resource_name("hpred/next", ""))
+    assert not view.is_ready
+    frame = frame_of_resources(view, None, "", 100)
+    assert frame.line.endswith("batch size 64; probes 1/2 (2.5123), Training")
+    assert "probes: Training: why" in frame.text
+    assert "probes of 1,000,000 tokens: 1/2, 1e13 FLOPs of 2e13" in frame.text
+    assert re.search(r"^3e-4 +64 +Succeeded +2\.5123$", frame.text, re.MULTILINE)
+    assert re.search(r"^6e-4 +64 +Active$", frame.text, re.MULTILINE)
+
+    done = {**second, "state": "Succeeded", "loss": "2.5300"}
+    done |= {"difference": "0.0177", "standardError": "0.004"}
+    put(
+        ("Validated", "True", "AnswerHolds"),
+        {**validation, "progress": "2/2", "places": [first, done]},
+        refined={"learningRate": interval},
+    )
+    ended = isoloss("watch", "hpred/next")
+    assert ended.code == 0
+    assert ended.out.endswith("probes 2/2 (2.5123 2.5300), Validated True: AnswerHolds\n")
+    once = isoloss("watch", "hpred/next", "--once").out
+    assert re.search(r"^6e-4 +64 +Succeeded +2\.5300 +0\.0177 \+- 0\.004$", once, re.MULTILINE)
+    assert "with the probes learning rate: 3e-4 [2e-4, 4e-4]" in once
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "ends"),
+    [
+        ("False", "BetterAnswerNearby", True),
+        ("Unknown", "WithinNoise", True),
+        ("Unknown", "ProbesNotPossible", True),
+        ("Unknown", "Queued", False),
+        ("Unknown", "AnswerAwaited", False),
+    ],
+)
+def test_watching_ends_with_a_verdict_or_where_there_will_be_none(
+    status: str, reason: str, ends: bool
+) -> None:
+    prediction = resource(("Ready", "True", "Predicted"), ("Validated", status, reason))
+    prediction["spec"]["validation"] = {"tokensShare": "0.3"}
+    assert View(resource(("Ready", "True", "Fitted")), prediction).is_ready is ends
 
 
 def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(

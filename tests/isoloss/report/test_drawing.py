@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.report.content import Table
 from isoloss.report.contour_figure import ellipse, quadratic, quadratic_minimum
+from isoloss.report.drawing import key, legend_below
 
 
 def test_an_absent_number_is_a_dash_in_a_table_and_absent_text_is_empty() -> None:
@@ -36,3 +38,14 @@ def test_the_minimum_of_a_quadratic_is_its_lowest_value() -> None:
     x, y = np.meshgrid(np.linspace(-9, -5, 801), np.linspace(2, 6, 801))
     lowest = quadratic(coefficients, centre, x, y).min()
     assert quadratic_minimum(coefficients) == pytest.approx(lowest, abs=1e-4)
+
+
+@pytest.mark.parametrize("inches", [3.0, 5.2, 11.6])
+def test_a_legend_stays_within_its_figure(inches: float) -> None:
+    figure = Figure(figsize=(inches, 3), layout="constrained")
+    figure.subplots()
+    entries = [key(words, marker="o") for words in ("run, used", "loss not reached (bound)") * 3]
+    legend_below(figure, entries)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1

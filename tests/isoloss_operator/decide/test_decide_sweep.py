@@ -1086,15 +1086,16 @@ def test_results_of_points_that_have_failed_are_wanted_now_and_then_only() -> No
 
 
 def test_the_estimate_of_completion_comes_from_the_speed_of_the_running_points() -> None:
-    """Two points run at 1000 tokens/s each; FLOPs left over FLOPs per second."""
+    """Two points run at 1000 tokens/s each; a size that nobody has seen takes longer by the square root of its
+    parameters."""
     world = training(
         jobs=tuple(job(p) for p in POINTS[:3]),
         progress={p.key: progress(p, 500_000) for p in POINTS[:2]},
     )
     plan = decide_sweep(world)
-    per_token = 6 * POINTS[0].proxy.parameters.active
-    left = sum(p.flops for p in POINTS) - 2 * 500_000 * per_token
-    seconds = left / (3 * 1000 * per_token)
+    seen = POINTS[0].proxy.parameters.active
+    tokens = sum(p.tokens * (p.proxy.parameters.active / seen) ** 0.5 for p in POINTS)
+    seconds = (tokens - 2 * 500_000) / (3 * 1000)
     expected = NOW + timedelta(seconds=seconds)
     assert plan.status.estimated_completion == expected.strftime("%Y-%m-%dT%H:%M:%SZ")
 

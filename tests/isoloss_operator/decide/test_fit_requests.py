@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.decide.fits import FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import after, complete, observed, parsed, points, result, sweep_spec
+from tests.support.planted_laws import fitted_laws
 
 POINTS = points()
 
@@ -51,6 +52,21 @@ def test_provisional_fits_rest_after_each_other_and_the_final_one_does_not_wait(
 def test_the_very_fit_that_runs_is_not_asked_for_again() -> None:
     running = asked(done(len(POINTS)))
     assert decide_sweep(done(len(POINTS), fit_running=running)).fit is None
+
+
+def test_laws_whose_report_was_never_drawn_stand_while_the_fit_is_made_again_for_it() -> None:
+    """An operator was killed between the two; its successor finds the laws of just these points."""
+    final = asked(done(len(POINTS)))
+    found = FitOutcome(final.inputs, fitted_laws(), laws_sha256="a" * 64, points=len(POINTS))
+    undrawn = decide_sweep(done(len(POINTS), fit=found, report_missing=True))
+    said = {each.type: (each.status, each.reason) for each in undrawn.status.conditions}
+    assert said["Ready"] == ("True", "Fitted")
+    assert said["Reconciling"] == ("True", "Converging")
+    assert undrawn.status.laws_sha256 == "a" * 64
+    assert undrawn.fit == final
+    drawing = done(len(POINTS), fit=found, report_missing=True, fit_running=final)
+    assert decide_sweep(drawing).fit is None
+    assert decide_sweep(done(len(POINTS), fit=found)).fit is None, "one is tried once"
 
 
 @pytest.mark.parametrize("fit", [{"weights": "Raw"}, {"irreducibleLoss": "1.69"}])

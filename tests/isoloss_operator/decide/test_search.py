@@ -39,7 +39,8 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.searched_world import SearchedWorld, searched_spec
+from tests.support.planted_trainer import optimum
+from tests.support.searched_world import NO_GRID, SearchedWorld, searched_spec
 
 SEQUENTIAL = {"search": {"strategy": "Sequential"}}
 SPEC = sweep_spec(**SEQUENTIAL)
@@ -372,6 +373,78 @@ def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
     assert len(done) == len(world.ledger.points)
     again = {key for key, count in world.trained.items() if count > before.get(key, 0)}
     assert len(again) < len(done), "what had come to its end trains no more"
+
+
+# --------------------------------------------------------------------------------- without a grid
+
+UNPLACED = sweep_spec(**{**NO_GRID, **SEQUENTIAL})
+
+
+def test_places_are_in_the_ledger_and_in_the_status_before_anything_trains() -> None:
+    plan = decide_sweep(observed(UNPLACED))
+    assert not plan.create
+    assert plan.ledger is not None
+    assert [each.source for each in plan.ledger.placements] == ["published:step-law"] * 2
+    assert len(plan.ledger.points) == 18
+    assert plan.status.search is not None
+    first = plan.status.search.placed[0]
+    assert (first.proxy, first.source) == ("small", "published:step-law")
+    known = {(f"{r.learning_rate:g}", r.batch_size) for r in plan.ledger.points[:9]}
+    assert known == {(f"{float(a):g}", b) for a in first.learning_rates for b in first.batch_sizes}
+
+
+def test_raised_tokens_move_no_point_of_a_size_that_is_placed() -> None:
+    world = begun(UNPLACED)
+    longer = [{**p, "tokens": 3 * p["tokens"]} for p in UNPLACED["proxies"]]
+    raised = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": longer})))
+    assert set(records(raised)) == set(records(world))
+    assert isinstance(raised.ledger, Ledger)
+    assert not raised.ledger.former
+    assert {r.wanted_tokens for r in raised.ledger.points} == {p["tokens"] for p in longer}
+
+
+def test_a_size_that_gets_a_grid_gives_up_its_place() -> None:
+    world = begun(UNPLACED)
+    small, large = UNPLACED["proxies"]
+    own = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]}
+    given = {**UNPLACED, "proxies": [{**small, "grid": own}, large]}
+    changed = next_pass(replace(world, spec=parsed(given)))
+    assert isinstance(changed.ledger, Ledger)
+    assert [placement.proxy for placement in changed.ledger.placements] == [large["name"]]
+    assert sum(r.proxy == small["name"] for r in changed.ledger.points) == 4
+
+
+def test_each_size_without_a_grid_may_be_extended() -> None:
+    search = asked(begun(UNPLACED)).search
+    assert search is not None
+    assert search.max_added_points == 12
+    given = asked(begun()).search
+    assert given is not None
+    assert given.max_added_points == 6
+
+
+def test_a_size_that_no_law_can_place_is_refused_by_its_field() -> None:
+    proxies = [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 10**13}]
+    plan = decide_sweep(observed({**UNPLACED, "proxies": proxies}))
+    status, reason, message = condition(plan, "Ready")
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert (
+        "spec.proxies[0].grid: is absent, and no first points can be placed: step-law" in message
+    )
+
+
+def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it_is_killed() -> (
+    None
+):
+    calm = ended(kills=0.0, seed=1, **NO_GRID)
+    assert calm.ledger is not None
+    for name, tokens in (("small", 4e6), ("large", 8e6)):
+        found = [r for r in calm.ledger.points if r.proxy == name and r.loss is not None]
+        best = min(found, key=lambda r: (r.tokens < tokens, r.loss))
+        rate, batch = optimum(best.flops_per_token / 6, tokens)
+        assert 0.5 < best.learning_rate / rate < 2.0
+        assert 0.5 < best.batch_size / batch < 2.0
+    assert wants(ended(kills=0.2, seed=2, **NO_GRID)) == wants(calm)
 
 
 # ------------------------------------------------------------------------ a plan that changes

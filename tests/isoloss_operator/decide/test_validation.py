@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws import Laws
+from isoloss.laws import Laws, predict
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.reading import ABSENT, Newer, Unanswered
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
+from isoloss_operator.decide import answers
 from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
 from isoloss_operator.decide.plans import PointWrites, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
@@ -538,11 +539,11 @@ def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:
     world_ = started()
     keys = [point.key for point in probes()]
     working = replace(world_, now=NOW + timedelta(minutes=5))
-    reads = probe_reads(working, frozenset(keys[3:]))
+    reads = probe_reads(prediction_view(working), frozenset(keys[3:]))
     assert set(reads.results) == set(keys[3:])
     assert set(reads.progress) == set(keys[:3])
     impossible = replace(working, probes=replace(working.probes, config=ABSENT))
-    assert set(probe_reads(impossible, frozenset()).progress) == set(keys[:3])
+    assert set(probe_reads(prediction_view(impossible), frozenset()).progress) == set(keys[:3])
 
 
 @pytest.mark.parametrize(
@@ -558,3 +559,25 @@ def test_a_verdict_stands_while_the_store_gives_out_neither_ledger_nor_config(
     assert away.status == before.status
     assert writes(away) == (0, 0)
     assert away.requeue_after <= 60.0
+
+
+def test_a_pass_asks_the_laws_once_for_reads_plan_and_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the answer is in other sequences than the laws'."""
+    asked: list[object] = []
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return predict(*arguments)
+
+    monkeypatch.setattr(answers, "predict", counted)
+    reading = world({**spec(), "targetSequenceLength": 4096})
+    view = prediction_view(reading)
+    assert view is not None
+    assert probe_reads(view, frozenset()) is not None
+    known = view.prediction_in_sweep_sequences
+    read = replace(reading, probes=replace(reading.probes, prediction=known))
+    plan = decide_prediction(read)
+    assert len(asked) == 1
+    assert plan == decide_prediction(reading), "as without what the reads have worked out"

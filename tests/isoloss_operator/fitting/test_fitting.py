@@ -19,6 +19,7 @@ from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
+from tests.support.planted_laws import fitted_laws
 
 REQUEST = FitRequest(
     inputs="first",
@@ -121,6 +122,25 @@ def test_laws_are_known_before_their_report_is_drawn(bench: Bench) -> None:
     bench.go_on.set()
     eventually(lambda: bench.told)
     assert bench.fitter.outcome("uid") == bench.answer
+
+
+@pytest.mark.parametrize(
+    "end",
+    [NotFitted("the store is down"), FitOutcome("first", None, error="a trajectory is gone")],
+)
+def test_laws_that_are_fitted_again_for_their_report_stand_whatever_becomes_of_that(
+    bench: Bench, end: FitEnd
+) -> None:
+    known = FitOutcome(inputs="first", laws=fitted_laws(), laws_sha256="stored")
+    bench.fitter.remember("uid", known)
+    bench.answer = end
+    bench.go_on.set()
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.told)
+    assert bench.fitter.outcome("uid") == known
+    bench.fitter.start("uid", "key", job("second"))
+    eventually(lambda: len(bench.told) == 2)
+    assert bench.fitter.outcome("uid") != known, "those of other points do not"
 
 
 def test_a_fit_that_raises_has_failed_and_is_not_taken_for_running(

@@ -20,13 +20,14 @@ def search_request(
     proxies = {point.proxy.name: point.proxy for point in points.values()}
     search, seed = spec.search, spec.training.seed
     room = max(MAX_POINTS - len(ledger.points), 0)
+    most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
         sizes=tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies),
         points=tuple(_point(r) for r in ledger.points if points[r.key].seed == seed),
         sequence_length=spec.data.sequence_length,
         learning_rate_precision=float(search.precision.learning_rate),
         batch_size_precision=float(search.precision.batch_size),
-        max_added_points=min(search.extend_grid.max_points, len(ledger.additions) + room),
+        max_added_points=min(most, len(ledger.additions) + room),
         flops_left=flops_left,
     )
 
@@ -39,7 +40,9 @@ def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> lis
     ]
     budget = None if spec.budget is None else spec.budget.model_dump(mode="json")
     points = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in records]
-    return [spec.search.model_dump(mode="json"), budget, sizes, points]
+    # Where points are placed shows in the sizes.
+    search = spec.search.model_dump(mode="json", exclude={"placement", "prior"})
+    return [search, budget, sizes, points]
 
 
 def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> SearchedSize:

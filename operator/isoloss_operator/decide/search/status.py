@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from isoloss_contract.ledger import IntentAction, Ledger, PointRecord, PointState
-from isoloss_operator.api import ScalingSweepSpec, SearchStatus
+from isoloss_operator.api import PlacedSizeStatus, ScalingSweepSpec, SearchStatus
 from isoloss_operator.decide.law_status import precise
+from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import PlannedPoint
 
 
@@ -31,6 +32,15 @@ def search_status(
         not_chosen=len(untouched),
         added=sum(r.key not in in_grid for r in records),
         saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
+        placed=tuple(
+            PlacedSizeStatus(
+                proxy=placement.proxy,
+                source=placement.source,
+                learning_rates=grid.learning_rates,
+                batch_sizes=grid.batch_sizes,
+            )
+            for placement, grid in placed_sizes(spec, ledger.placements)
+        ),
     )
 
 

@@ -1,0 +1,103 @@
+"""What probes came to, as a HyperparamPrediction states it in its status: what the report shows of a validation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isoloss.errors import BadInput
+from isoloss.laws import Interval
+from isoloss.progress.resources import VALIDATED
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ProbedPlace:
+    """One learning rate and batch size."""
+
+    learning_rate: float
+    batch_size: float
+    """Sequences."""
+    state: str
+    loss: float | None
+    """Nats per token, mean over seeds; None where there is none yet, or training diverged."""
+    standard_error: float | None
+    """Of that mean, nats; None before all probes are over."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The probes of an answer and the verdict."""
+
+    places: tuple[ProbedPlace, ...]
+    """The answer first."""
+    tokens: int
+    """Of each probe."""
+    verdict: str
+    """Status and reason of the condition Validated."""
+    message: str
+    learning_rate: Interval | None = None
+    """Of laws and probes together; None where they say none."""
+    batch_size: Interval | None = None
+    """Sequences, not rounded."""
+
+
+def read_probed(prediction: Json) -> Probed:
+    """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it.
+
+    Raises BadInput, naming the field, where it is no prediction with probes.
+    """
+    if prediction.get("kind") != "HyperparamPrediction":
+        raise BadInput(f"kind is {prediction.get('kind')!r}: give a HyperparamPrediction")
+    status = prediction.get("status") or {}
+    found = status.get("validation") or {}
+    if not found.get("places"):
+        raise BadInput(
+            "status.validation.places: there are no probes yet; does spec.validation ask for any?"
+        )
+    try:
+        return _probed(status, found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"status.validation or status.refined cannot be read: {error!r}") from error
+
+
+def _probed(status: Json, found: Json) -> Probed:
+    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    said = conditions.get(VALIDATED, {})
+    errors = [_number(place.get("standardError")) for place in found["places"]]
+    # All places have as many seeds: half of the variance of a difference is that of one place.
+    own = next((error / math.sqrt(2.0) for error in errors if error is not None), None)
+    refined = status.get("refined") or {}
+    return Probed(
+        places=tuple(_place(each, own) for each in found["places"]),
+        tokens=int(found.get("tokens", 0)),
+        verdict=f"{VALIDATED}={said.get('status', 'Unknown')} {said.get('reason', '')}".strip(),
+        message=str(said.get("message", "")),
+        learning_rate=_interval(refined.get("learningRate")),
+        batch_size=_interval(refined.get("batchSize")),
+    )
+
+
+def _place(place: Json, error: float | None) -> ProbedPlace:
+    loss = _number(place.get("loss"))
+    return ProbedPlace(
+        learning_rate=float(place["learningRate"]),
+        batch_size=float(place["batchSize"]),
+        state=str(place.get("state", "")),
+        loss=loss,
+        standard_error=error if loss is not None else None,
+    )
+
+
+def _number(text: Any) -> float | None:
+    return float(text) if text else None
+
+
+def _interval(found: Json | None) -> Interval | None:
+    if not found or not found.get("value"):
+        return None
+    value = float(found["value"])
+    return Interval(value, float(found.get("low") or value), float(found.get("high") or value))

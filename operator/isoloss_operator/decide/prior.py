@@ -1,0 +1,109 @@
+"""Where the laws of an earlier sweep place the sizes that have no grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, predict
+from isoloss.placement import rounded_place
+from isoloss.runs import training_flops_per_token
+from isoloss_contract.ledger import Placement
+from isoloss_contract.reading import value_of
+from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.finished_sweeps import final_fit
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.points.ledgers import known_ledger
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.planning.parameters import attention_shape, parameter_counts
+from isoloss_operator.planning.placement import sizes_to_place
+from isoloss_operator.planning.specs import InvalidSpec, model_config
+
+
+def prior_to_read(observed: ObservedSweep) -> str | None:
+    """Name of the sweep whose laws are to place a size now; None: there is none, or all are placed."""
+    spec = observed.spec
+    if (
+        isinstance(spec, InvalidSpec)
+        or spec.search.prior is None
+        or spec.search.prior.name == observed.name
+    ):
+        return None
+    placed = {placement.proxy for placement in known_ledger(observed).ledger.placements}
+    is_placed = all(proxy.name in placed for proxy in sizes_to_place(spec))
+    return None if is_placed or value_of(observed.manifest) is None else spec.search.prior.name
+
+
+def placements_by_prior(
+    observed: ObservedSweep,
+    spec: ScalingSweepSpec,
+    known: Sequence[Placement],
+    vocabulary: int | None,
+) -> tuple[Placement, ...] | Finding:
+    """One for each size to place: as `known`, else by the prior's laws; or why these place none yet.
+
+    `spec` has no `like` any more, and a prior; `vocabulary` is that of the corpus, once it is prepared.
+    """
+    kept = {placement.proxy: placement for placement in known}
+    if all(proxy.name in kept for proxy in sizes_to_place(spec)):
+        return tuple(kept[proxy.name] for proxy in sizes_to_place(spec))
+    found = _laws(observed, spec)
+    if isinstance(found, Finding):
+        return found
+    placed = []
+    for proxy in sizes_to_place(spec):
+        placement = kept.get(proxy.name) or _by_laws(found, spec, proxy, vocabulary)
+        if isinstance(placement, Finding):
+            return placement
+        placed.append(placement)
+    return tuple(placed)
+
+
+def _laws(observed: ObservedSweep, spec: ScalingSweepSpec) -> tuple[str, int, Laws] | Finding:
+    """Name and sequence length of the prior, and its final laws."""
+    assert spec.search.prior is not None
+    name, prior = spec.search.prior.name, observed.prior
+    if name == observed.name:
+        message = "spec.search.prior: a sweep cannot be its own: name one that is finished"
+        return Finding.false(Reason.INVALID_SPEC, message, stalled=True)
+    if prior is None or prior.reference is None:
+        message = f"spec.search.prior: there is no ScalingSweep {name} in this namespace."
+        return Finding.false(Reason.SWEEP_NOT_FOUND, message)
+    if prior.storage_refusal:
+        message = f"spec.search.prior: {prior.storage_refusal}"
+        return Finding.false(Reason.STORAGE_NOT_ALLOWED, message, stalled=True)
+    if isinstance(prior.reference.spec, InvalidSpec):
+        message = f"spec.search.prior: the spec of ScalingSweep {name} is invalid."
+        return Finding.false(Reason.SWEEP_INVALID, message)
+    fit = final_fit(prior.reference, prior.fit)
+    if not isinstance(fit, FitOutcome):
+        return fit
+    assert fit.laws is not None  # final_fit says LawsUnreadable otherwise
+    return name, prior.reference.spec.data.sequence_length, fit.laws
+
+
+def _by_laws(
+    found: tuple[str, int, Laws], spec: ScalingSweepSpec, proxy: Proxy, vocabulary: int | None
+) -> Placement | Finding:
+    name, length, laws = found
+    model = model_config(proxy.model, vocabulary)
+    counts = parameter_counts(model)
+    per_token = 6.0 * counts.active
+    if laws.flops_convention == "WithAttention":
+        per_token = training_flops_per_token(counts, attention_shape(model), length)
+    query = PredictionQuery(
+        total_flops=per_token * proxy.tokens, params=counts.active, flops_per_token=per_token
+    )
+    answer = predict(laws, query)
+    if isinstance(answer, Refused):
+        first = answer.refusals[0]
+        reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
+        said = " ".join(refusal.message for refusal in answer.refusals)
+        message = f"The laws of ScalingSweep {name} place no points of {proxy.name}: {said}"
+        return Finding.false(reason, message, stalled=True)
+    # The laws are of tokens per batch: the same in sequences of this sweep's length.
+    length = laws.sequence_length or length
+    batch_size = answer.batch_size_raw * length / spec.data.sequence_length
+    place = rounded_place(answer.learning_rate.value, batch_size)
+    return Placement(proxy.name, place.learning_rate, place.batch_size, f"ScalingSweep {name}")

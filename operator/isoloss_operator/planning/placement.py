@@ -1,0 +1,119 @@
+"""Grids in place of those that a sweep leaves to its search.
+
+A size is placed once, and the ledger keeps its centre: keys of points must not move when its tokens are raised.
+The lattice about the centre is the spec's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pydantic import ValidationError
+
+from isoloss.placement import SOURCE, lattice, placed_by_law
+from isoloss.published import NotApplicable
+from isoloss.validation import Place
+from isoloss_contract.ledger import Placement
+from isoloss_operator.api import Grid, Proxy, ScalingSweepSpec, SearchPlacement
+from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
+
+COVERAGE: Final = (
+    "The published law put the optimum inside such a 3 x 3 lattice in 33 of 33 cells of its authors' own tables, "
+    "16 of them of mixtures of experts; it is not tested on others, nor at a constant learning rate."
+)
+"""By `make bench-search`, on 22 November 2026: docs/concepts/search.md."""
+
+
+def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:
+    """Proxies for which a search is to find its own first points."""
+    if not spec.searches or spec.grid is not None:
+        return ()
+    return tuple(proxy for proxy in spec.proxies if proxy.grid is None)
+
+
+def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple[Placement, ...]:
+    """One for each size to place, in order of the proxies: as `known`, else by the published law.
+
+    Models must be derived (`with_derived_proxies`). Raises InvalidSpec where the law does not apply.
+    """
+    kept = {placement.proxy: placement for placement in known}
+    found, errors = [], []
+    for proxy in sizes_to_place(spec):
+        try:
+            found.append(kept.get(proxy.name) or _by_law(spec, proxy))
+        except NotApplicable as error:
+            errors.append(_give_a_grid(spec, proxy, str(error)))
+    if errors:
+        raise InvalidSpec(errors)
+    return tuple(found)
+
+
+def _by_law(spec: ScalingSweepSpec, proxy: Proxy) -> Placement:
+    # Neither part depends on the vocabulary, which is known only once the corpus is prepared.
+    counts = parameter_counts(model_config(proxy.model))
+    place = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
+    return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE)
+
+
+def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> ScalingSweepSpec:
+    """The spec with a grid for every size that is placed. Raises InvalidSpec where a lattice cannot be trained."""
+    by_name = {placement.proxy: placement for placement in placed}
+    to_place = {proxy.name for proxy in sizes_to_place(spec)} & by_name.keys()
+    if not to_place:
+        return spec
+    proxies, errors = [], []
+    for proxy in spec.proxies:
+        if proxy.name not in to_place:
+            proxies.append(proxy)
+            continue
+        try:
+            grid = placed_grid(by_name[proxy.name], spec.search.placement)
+        except ValidationError as error:
+            errors.append(_give_a_grid(spec, proxy, error.errors(include_url=False)[0]["msg"]))
+            continue
+        proxies.append(proxy.model_copy(update={"grid": grid}))
+        errors += _grid_errors(spec, proxy, grid)
+    if errors:
+        raise InvalidSpec(errors)
+    # A prior beside grids alone would be refused.
+    search = spec.search.model_copy(update={"prior": None})
+    return spec.model_copy(update={"proxies": tuple(proxies), "search": search})
+
+
+def placed_grid(placement: Placement, shape: SearchPlacement) -> Grid:
+    """The lattice about a centre, as a user would write it. Raises ValidationError where no user could."""
+    found = lattice(
+        Place(placement.learning_rate, placement.batch_size),
+        shape.lines,
+        float(shape.learning_rate_factor),
+        float(shape.batch_size_factor),
+    )
+    return Grid(
+        batch_sizes=found.batch_sizes,
+        learning_rates=tuple(repr(rate) for rate in found.learning_rates),
+    )
+
+
+def placed_sizes(
+    spec: ScalingSweepSpec, placed: Iterable[Placement]
+) -> Iterator[tuple[Placement, Grid]]:
+    """What is placed with its grid, in order of the proxies. `spec` has a grid for every size."""
+    by_name = {placement.proxy: placement for placement in placed}
+    for proxy in spec.proxies:
+        if proxy.name in by_name:
+            yield by_name[proxy.name], spec.grid_of(proxy)
+
+
+def _grid_errors(spec: ScalingSweepSpec, proxy: Proxy, grid: Grid) -> list[SpecError]:
+    largest, length = grid.batch_sizes[-1], spec.data.sequence_length
+    if largest * length <= proxy.tokens:
+        return []
+    reason = f"a step of the largest placed batch, {largest} x {length} tokens, exceeds its tokens"
+    return [_give_a_grid(spec, proxy, reason)]
+
+
+def _give_a_grid(spec: ScalingSweepSpec, proxy: Proxy, reason: str) -> SpecError:
+    field = f"spec.proxies[{spec.proxies.index(proxy)}].grid"
+    return SpecError(field, f"is absent, and no first points can be placed: {reason}; give a grid")

@@ -1,0 +1,48 @@
+"""Reading another sweep, to which a prediction or a search refers."""
+
+from __future__ import annotations
+
+from isoloss_contract import layout
+from isoloss_contract.reading import Read
+from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.observation import ObservedPrior, ObservedReference
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
+from isoloss_operator.reconcile.passes import parsed
+from isoloss_operator.reconcile.services import Services
+
+
+def read_reference(services: Services, namespace: str, name: str) -> ObservedReference | None:
+    """The sweep of this name; None where there is none."""
+    body = services.cluster.get(SWEEP, namespace, name)
+    if body is None:
+        return None
+    metadata = body["metadata"]
+    return ObservedReference(
+        name=name,
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        spec=parsed(parse_sweep_spec, body),
+        status=body.get("status") or {},
+    )
+
+
+def read_laws(
+    services: Services, uri: str, path: str, reference: ObservedReference | None
+) -> Read[FitOutcome]:
+    """The stored laws of a sweep."""
+    known = (reference.status.get("lawsSha256") or "") if reference else ""
+    return services.storage.fit_outcome(uri, path, known)
+
+
+def read_prior(services: Services, namespace: str, name: str) -> ObservedPrior:
+    """The sweep whose laws are to place the first points of another in its namespace."""
+    reference, settings = read_reference(services, namespace, name), services.settings
+    if reference is None or isinstance(reference.spec, InvalidSpec):
+        return ObservedPrior(reference)
+    uri = store_uri(reference.spec)
+    if not settings.allows_storage(namespace, uri):
+        return ObservedPrior(reference, settings.storage_refusal(namespace))
+    laws = layout.sweep_laws(reference.name, reference.uid)
+    return ObservedPrior(reference, fit=read_laws(services, uri, laws, reference))

@@ -1,0 +1,139 @@
+"""The probes of a prediction on the page: every place with its loss, the verdict, the refined answer."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from isoloss.errors import BadInput
+from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report.probed import Probed, read_probed
+from isoloss.report.probes_figure import probes_figure, probes_table
+from tests.support.planted_runs import planted_runs
+
+PREDICTION: dict[str, Any] = {
+    "kind": "HyperparamPrediction",
+    "status": {
+        "conditions": [
+            {
+                "type": "Validated",
+                "status": "False",
+                "reason": "BetterAnswerNearby",
+                "message": "The answer does not hold: <b>it loses</b> 0.03 nats.",
+            }
+        ],
+        "validation": {
+            "tokens": 240_128,
+            "places": [
+                {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.61"},
+                {
+                    "learningRate": "7.5e-4",
+                    "batchSize": "4",
+                    "state": "Succeeded",
+                    "loss": "3.70",
+                    "standardError": "0.0042",
+                },
+                {
+                    "learningRate": "3e-3",
+                    "batchSize": "4",
+                    "state": "Succeeded",
+                    "loss": "3.58",
+                    "standardError": "0.0042",
+                },
+                {
+                    "learningRate": "1.5e-3",
+                    "batchSize": "2",
+                    "state": "Succeeded",
+                    "loss": "3.60",
+                    "standardError": "0.0042",
+                },
+                {"learningRate": "1.5e-3", "batchSize": "8", "state": "Diverged"},
+            ],
+        },
+        "refined": {
+            "learningRate": {"value": "2.5e-3", "low": "1.9e-3", "high": "3.2e-3"},
+            "batchSize": {"value": "4.4", "low": "3.1", "high": "6.2"},
+        },
+    },
+}
+
+
+def probed(**status: Any) -> Probed:
+    changed = copy.deepcopy(PREDICTION)
+    changed["status"].update(status)
+    return read_probed(changed)
+
+
+@pytest.fixture(scope="module")
+def laws() -> Laws:
+    return fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
+
+
+def test_a_probe_has_its_own_standard_error_not_that_of_a_difference() -> None:
+    """A difference of two alike has twice the variance of each."""
+    found = probed()
+    assert found.places[0].standard_error == pytest.approx(0.0042 / 2**0.5)
+    assert found.places[2].standard_error == pytest.approx(0.0042 / 2**0.5)
+
+
+def test_a_probe_that_diverged_has_no_loss_and_is_in_the_table() -> None:
+    found = probed()
+    assert found.places[4].loss is None
+    rows = probes_table(found).rows
+    assert len(rows) == 5
+    assert rows[0][:4] == ("1.5e-3", "4", "Succeeded", "3.6100")
+    assert rows[4][2] == "Diverged"
+
+
+def test_each_panel_has_the_places_on_its_line_through_the_answer() -> None:
+    """Three learning rates at the answer's batch size; two batch sizes at its learning rate, the third diverged."""
+    rates, batches = probes_figure(probed()).axes
+    drawn = [axes.containers[0].lines[0].get_xdata().tolist() for axes in (rates, batches)]
+    assert drawn == [[7.5e-4, 1.5e-3, 3e-3], [2.0, 4.0]]
+
+
+def test_answer_and_refined_answer_are_told_apart_by_their_lines() -> None:
+    rates, _ = probes_figure(probed()).axes
+    upright = {
+        line.get_linestyle(): line.get_xdata()[0]
+        for line in rates.lines
+        if len(set(line.get_xdata())) == 1 and line.get_linestyle() in ("--", "-.")
+    }
+    assert upright == {"--": 1.5e-3, "-.": 2.5e-3}
+
+
+def test_probes_without_a_verdict_yet_are_drawn_without_a_refined_answer() -> None:
+    found = probed(refined={}, conditions=[])
+    assert (found.learning_rate, found.verdict) == (None, "Validated=Unknown")
+    assert "refined" not in [text.get_text() for text in probes_figure(found).legends[0].texts]
+
+
+def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws) -> None:
+    page = render_report(laws, (), title="demo", probed=probed())
+    assert "<h2>Validation</h2>" in page
+    assert "BetterAnswerNearby" in page
+    assert "&lt;b&gt;it loses" in page
+    assert "learning rate 2.5e-3" in page
+    assert "<h2>Validation</h2>" not in render_report(laws, (), title="demo")
+
+
+def test_the_figure_is_saved_where_there_are_probes(laws: Laws) -> None:
+    assert "probes.png" in png_files(draw_figures(laws, (), probed=probed()))
+    assert "probes.png" not in png_files(draw_figures(laws, ()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"kind": "ScalingSweep"}, "kind is 'ScalingSweep'"),
+        ({"status": {}}, "status.validation.places"),
+        ({"status": {"validation": {"places": [{"loss": "1"}]}}}, "learningRate"),
+        ({"status": {"validation": {"places": ["x"]}}}, "status.validation"),
+    ],
+)
+def test_what_is_no_prediction_with_probes_is_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInput, match=named):
+        read_probed({**PREDICTION, **changes})

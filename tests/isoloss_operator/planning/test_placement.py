@@ -1,0 +1,135 @@
+"""Sweeps that leave their grid to the search: where their points go, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isoloss_contract.ledger import Placement
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.planning.placement import placements, sizes_to_place, with_placed_grids
+from isoloss_operator.planning.points import plan_points
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
+from tests.support.builders import manifest, sweep_spec
+
+SEQUENTIAL = {"strategy": "Sequential"}
+PROXIES = [
+    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
+    {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+]
+OWN = {"batchSizes": [4, 8], "learningRates": ["1e-3", "2e-3"]}
+
+
+def unplaced(**changes: Any) -> ScalingSweepSpec:
+    """Two sizes without a grid."""
+    return parse_sweep_spec(
+        sweep_spec(**{"proxies": PROXIES, "grid": None, "search": SEQUENTIAL, **changes})
+    )
+
+
+def placed(spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    return with_placed_grids(spec, placements(spec))
+
+
+def raised(spec: ScalingSweepSpec, times: int = 2) -> ScalingSweepSpec:
+    """With more tokens."""
+    more = tuple(p.model_copy(update={"tokens": times * p.tokens}) for p in spec.proxies)
+    return spec.model_copy(update={"proxies": more})
+
+
+def test_every_size_gets_three_by_three_points_about_a_place_of_its_own() -> None:
+    spec = placed(unplaced())
+    points = plan_points(spec, manifest(sweep_spec()))
+    assert len(points) == len({point.key for point in points}) == 9 * len(spec.proxies)
+    first, second = (spec.grid_of(proxy) for proxy in spec.proxies)
+    assert first.learning_rates != second.learning_rates
+
+
+def test_places_are_the_same_on_every_pass_and_do_not_depend_on_the_corpus() -> None:
+    spec = unplaced()
+    assert placements(spec) == placements(spec)
+    assert placed(placed(spec)) == placed(spec)
+
+
+def test_a_recorded_place_stands_when_tokens_are_raised() -> None:
+    """The published law would move it, and every point trained so far would be dropped."""
+    spec = unplaced()
+    recorded = placements(spec)
+    assert placements(raised(spec)) != recorded
+    assert placements(raised(spec), recorded) == recorded
+
+
+def test_the_lattice_about_a_recorded_place_is_the_specs() -> None:
+    spec = unplaced(search={**SEQUENTIAL, "placement": {"lines": 4, "batchSizeFactor": "3"}})
+    recorded = (Placement(spec.proxies[0].name, 1e-3, 100, "published:step-law"),)
+    grid = with_placed_grids(spec, recorded).proxies[0].grid
+    assert grid is not None
+    assert grid.batch_sizes == (19, 58, 170, 520)
+    assert grid.learning_rates == ("0.00035", "0.00071", "0.0014", "0.0028")
+
+
+def test_a_size_with_a_grid_keeps_it() -> None:
+    small, large = PROXIES
+    spec = unplaced(proxies=[{**small, "grid": OWN}, large])
+    assert [proxy.name for proxy in sizes_to_place(spec)] == [large["name"]]
+    assert placed(spec).proxies[0].grid == spec.proxies[0].grid
+
+
+@pytest.mark.parametrize("search", [{}, SEQUENTIAL])
+def test_a_sweep_with_a_grid_is_left_as_it_is(search: dict[str, Any]) -> None:
+    spec = parse_sweep_spec(sweep_spec(search=search))
+    assert placements(spec) == ()
+    assert with_placed_grids(spec, ()) is spec
+
+
+def test_an_exhaustive_sweep_without_a_grid_is_refused() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        unplaced(search={})
+    assert str(refused.value) == (
+        "spec: set spec.grid, or a grid for every proxy; without one only search.strategy Sequential knows "
+        "where to begin"
+    )
+
+
+def test_points_are_counted_before_they_are_placed() -> None:
+    spec = unplaced(search={**SEQUENTIAL, "placement": {"lines": 5}})
+    assert spec.points == placed(spec).points == 50
+    assert spec.direct_runs == 25
+
+
+def test_all_experts_of_a_mixture_count_for_its_learning_rate() -> None:
+    """By its active parameters alone it would be three times as high."""
+    proxy = {"name": "experts", "model": {"preset": "moe-100m"}, "tokens": 10_000_000_000}
+    (found,) = placements(unplaced(proxies=[proxy], evaluation={}))
+    assert found.learning_rate == 1.4e-3
+
+
+def test_a_size_for_which_the_law_gives_no_usable_values_needs_a_grid() -> None:
+    spec = raised(unplaced(), 10**6)
+    with pytest.raises(InvalidSpec) as refused:
+        placements(spec)
+    assert str(refused.value).startswith(
+        "spec.proxies[0].grid: is absent, and no first points can be placed: step-law gives learning rate"
+    )
+    assert str(refused.value).endswith("give a grid")
+
+
+def test_a_placed_batch_larger_than_a_sizes_tokens_needs_a_grid() -> None:
+    spec = unplaced()
+    step = spec.proxies[0].tokens // spec.data.sequence_length
+    recorded = (Placement(spec.proxies[0].name, 1e-3, step, "published:step-law"),)
+    with pytest.raises(
+        InvalidSpec, match=r"spec\.proxies\[0\]\.grid: .* exceeds its tokens; give a grid"
+    ):
+        with_placed_grids(spec, recorded)
+
+
+def test_a_lattice_beyond_what_a_grid_may_have_needs_a_grid() -> None:
+    spec = unplaced(search={**SEQUENTIAL, "placement": {"lines": 9, "learningRateFactor": "10"}})
+    with pytest.raises(InvalidSpec) as refused:
+        placed(spec)
+    assert "a learning rate above 0 and at most 10" in str(refused.value)
+    assert str(refused.value).startswith(
+        "spec.proxies[0].grid: is absent, and no first points can be placed"
+    )
