@@ -12,7 +12,7 @@ from pathlib import Path
 
 from demo import places
 from devcluster.daemon import Daemon
-from devcluster.ports import free_ports
+from devcluster.ports import free_ports, start_on_free_ports
 
 START_SECONDS = 60
 STOP_SECONDS = 25
@@ -48,6 +48,9 @@ class OperatorProcess:
         """
         self.stop()
         self._folder.mkdir(parents=True, exist_ok=True)
+        start_on_free_ports(lambda: self._start(kubeconfig, storage))
+
+    def _start(self, kubeconfig: Path, storage: Mapping[str, str]) -> None:
         (self._folder / "port").write_text(str(free_ports(1)[0]))
         command = [sys.executable, "-m", "isoloss_operator"]
         self._daemon.start(command, self._environment(kubeconfig, storage))

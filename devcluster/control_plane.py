@@ -21,7 +21,7 @@ from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
 from devcluster.kubeconfig import write_kubeconfig
 from devcluster.pki import KeyFiles
-from devcluster.ports import free_ports, is_free
+from devcluster.ports import PortTakenError, free_ports, is_free, start_on_free_ports
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -69,11 +69,18 @@ class ControlPlane:
         """Start what is not running; returns when Jobs and service accounts work."""
         build(CONTROL_PLANE, report)
         self.keys.ensure()
-        self._write_configuration(self._settings_for_start())
-        for name in CONTROL_PLANE:
-            self.start_component(name)
+        start_on_free_ports(self._start_components)
         self._grant_nodes_their_rights()
         self._daemons["kube-controller-manager"].wait_until(self._controllers_work, START_SECONDS)
+
+    def _start_components(self) -> None:
+        self._write_configuration(self._settings_for_start())
+        try:
+            for name in CONTROL_PLANE:
+                self.start_component(name)
+        except PortTakenError:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Stop everything, clients of the API server first; the state is kept."""

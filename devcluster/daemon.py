@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from devcluster.ports import PortTakenError
+
 POLL_SECONDS = 0.02
 STATE, START_TIME = 0, 19  # fields of /proc/PID/stat after the command's name (proc(5): 3 and 22)
 
@@ -109,12 +111,17 @@ class Daemon:
         self._gone_within(10)
 
     def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until ready. Raises RuntimeError with the end of the log if it ends or takes too long."""
+        """Wait until ready. Raises RuntimeError with the end of the log if it ends or takes too long.
+
+        It is a PortTakenError if the process ended because another one listens on its port.
+        """
         deadline = time.monotonic() + seconds
         while not is_ready():
             if self.pid() is None:
-                message = f"{self.name} ended while starting:\n{self.log_tail()}"
-                raise RuntimeError(message)
+                log = self.log_tail()
+                message = f"{self.name} ended while starting:\n{log}"
+                taken = "address already in use" in log.casefold()
+                raise PortTakenError(message) if taken else RuntimeError(message)
             if time.monotonic() > deadline:
                 message = f"{self.name} not ready after {seconds:.0f} s:\n{self.log_tail()}"
                 raise RuntimeError(message)

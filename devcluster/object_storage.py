@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devcluster.build import tool_path
 from devcluster.daemon import Daemon
-from devcluster.ports import free_ports, is_free
+from devcluster.ports import free_ports, is_free, start_on_free_ports
 
 REGION = "us-east-1"
 START_SECONDS = 30
@@ -42,6 +42,9 @@ class ObjectStorage:
 
     def start(self) -> None:
         """Start it unless it is running; returns when it answers."""
+        start_on_free_ports(self._start)
+
+    def _start(self) -> None:
         program = tool_path("versitygw")
         settings = self._settings_for_start()
         self.buckets.mkdir(parents=True, exist_ok=True)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Callable
+from pathlib import Path
 
-# Below Linux's ephemeral range (32768 and up). A client that keeps dialling a port in that range
-# while its server is down may get the same port as its source port and connect to itself; then the
-# server cannot bind it again.
 RANGE = range(20000, 32000)
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+ATTEMPTS = 4
+
+
+class PortTakenError(RuntimeError):
+    """Another process has taken a port between its choice and the server's start."""
 
 
 def is_free(port: int) -> bool:
@@ -28,10 +33,42 @@ def free_ports(count: int) -> list[int]:
     Raises RuntimeError if the range is exhausted.
     """
     found: list[int] = []
-    for port in random.sample(RANGE, len(RANGE)):
+    candidates = _outside(_ephemeral()) or list(RANGE)
+    for port in random.sample(candidates, len(candidates)):
         if is_free(port):
             found.append(port)
         if len(found) == count:
             return found
     message = f"no {count} free ports between {RANGE.start} and {RANGE.stop}"
     raise RuntimeError(message)
+
+
+def start_on_free_ports(start: Callable[[], None]) -> None:
+    """Call `start`, which chooses free ports, again if another process has taken one by then.
+
+    Raises PortTakenError if that happens time and again.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return start()
+        except PortTakenError:
+            continue
+    return start()
+
+
+def _ephemeral() -> range:
+    """Ports that outgoing connections get: most begin at 32768, some sandboxes at 16000 or below."""
+    try:
+        first, last = EPHEMERAL.read_text().split()
+    except OSError:
+        return range(0)
+    return range(int(first), int(last) + 1)
+
+
+def _outside(ephemeral: range) -> list[int]:
+    """Ports of ours that no outgoing connection gets.
+
+    A client that keeps dialling an ephemeral port while its server is down may get the same port
+    as its source port and connect to itself; then the server cannot bind it again.
+    """
+    return [port for port in RANGE if port not in ephemeral]

@@ -1,0 +1,83 @@
+"""Ports are kept clear of outgoing connections, and a port lost at the last moment is replaced."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devcluster import control_plane, object_storage, ports
+from devcluster.control_plane import ControlPlane
+from devcluster.object_storage import ObjectStorage
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which another process listens."""
+    with socket.create_server(("127.0.0.1", ports.free_ports(1)[0])) as server:
+        yield server.getsockname()[1]
+
+
+def ephemeral(folder: Path, text: str) -> Path:
+    file = folder / "range"
+    file.write_text(text)
+    return file
+
+
+def test_a_port_of_outgoing_connections_is_not_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "EPHEMERAL", ephemeral(tmp_path, "20100\t65535\n"))
+    assert all(20000 <= port < 20100 for _ in range(20) for port in ports.free_ports(3))
+
+
+def test_where_every_port_may_be_of_an_outgoing_connection_any_free_one_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "EPHEMERAL", ephemeral(tmp_path, "1024\t65535\n"))
+    assert len(set(ports.free_ports(3))) == 3
+
+
+def test_a_start_that_loses_its_port_each_time_is_given_up() -> None:
+    starts = []
+
+    def start() -> None:
+        starts.append(1)
+        raise ports.PortTakenError("bind: address already in use")
+
+    with pytest.raises(ports.PortTakenError):
+        ports.start_on_free_ports(start)
+    assert len(starts) == ports.ATTEMPTS
+
+
+@pytest.mark.s3
+def test_object_storage_that_loses_its_port_while_starting_takes_another(
+    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = iter([[taken], *[ports.free_ports(1) for _ in range(5)]])
+    monkeypatch.setattr(object_storage, "free_ports", lambda _: next(chosen))
+    # As it looked when the port was chosen.
+    monkeypatch.setattr(object_storage, "is_free", lambda port: not storage.daemon.log_tail())
+    storage = ObjectStorage(tmp_path / "s3")
+    storage.start()
+    try:
+        storage.create_bucket("there")
+        assert not storage.url.endswith(f":{taken}")
+    finally:
+        storage.stop()
+
+
+@pytest.mark.cluster
+def test_a_control_plane_that_loses_its_port_while_starting_takes_another(
+    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd, peer = ports.free_ports(2)
+    chosen = iter([[etcd, peer, taken], *[ports.free_ports(3) for _ in range(5)]])
+    monkeypatch.setattr(control_plane, "free_ports", lambda _: next(chosen))
+    plane = ControlPlane(tmp_path / "plane")
+    plane.start()
+    try:
+        assert plane.is_running()
+        assert not plane.url.endswith(f":{taken}")
+    finally:
+        plane.stop()
