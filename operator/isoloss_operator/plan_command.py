@@ -210,7 +210,10 @@ def _search(spec: ScalingSweepSpec, placed_sizes: int) -> SearchEstimate | None:
     """What a sequential search of the spec costs; None for an exhaustive sweep."""
     if not spec.searches:
         return None
-    return search_estimate(plan_points(spec), spec.search.extend_grid.limit(placed_sizes))
+    search = spec.search
+    return search_estimate(
+        plan_points(spec), search.extend_grid.limit(placed_sizes), search.replicates
+    )
 
 
 def _size(spec: ScalingSweepSpec, name: str, points: list[PlannedPoint]) -> SizePlan:
@@ -304,6 +307,7 @@ def _search_document(search: SearchEstimate | None) -> dict[str, Any] | None:
         "expected_flops": search.expected_flops,
         "worst_flops": search.worst_flops,
         "max_added_points": search.max_added_points,
+        "replicates": search.replicates,
         "basis": search.basis,
     }
 
@@ -357,7 +361,8 @@ def _print_search(search: SearchEstimate | None) -> None:
     console().print(
         f"Sequential search: {formatting.flops(expected)} FLOPs expected "
         f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
-        f"(the whole grid and {search.max_added_points} added points). {search.basis}"
+        f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
+        f"{search.basis}"
     )
 
 

@@ -111,6 +111,7 @@ EDITABLE: dict[str, Any] = {
     "search.extendGrid.maxPoints": 3,
     "search.precision.learningRate": "1.2",
     "search.precision.batchSize": "1.4",
+    "search.replicates": 3,
     "search.placement.lines": 5,
     "search.placement.learningRateFactor": "3",
     "search.placement.batchSizeFactor": "4",

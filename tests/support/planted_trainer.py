@@ -33,6 +33,8 @@ BAD_DATA, INTERRUPTED = 45, 75
 
 IRREDUCIBLE, A, ALPHA, D, BETA = 1.7, 18.0, 0.30, 26.0, 0.28
 CURVATURE_LR, CURVATURE_B = 0.10, 0.07
+SEED_NOISE = 0.002
+"""Nats."""
 
 
 def optimum(params: float, tokens: float) -> tuple[float, float]:
@@ -40,12 +42,14 @@ def optimum(params: float, tokens: float) -> tuple[float, float]:
     return 0.30 * params**-0.35 * (tokens / 1e6) ** -0.05, 9.0 * (tokens / 1e6) ** 0.35
 
 
-def planted_loss(params: float, tokens: float, batch: float, rate: float) -> float:
-    """Nats per token: a bowl in (ln LR, ln B) slows the progress in tokens."""
+def planted_loss(params: float, tokens: float, batch: float, rate: float, seed: int = 0) -> float:
+    """Nats per token: a bowl in (ln LR, ln B) slows the progress in tokens; other seeds differ from seed 0."""
     best_rate, best_batch = optimum(params, tokens)
     x, y = math.log(rate / best_rate), math.log(batch / best_batch)
     useful = tokens / (1 + CURVATURE_LR * x * x + CURVATURE_B * y * y)
-    return float(IRREDUCIBLE + A * params**-ALPHA + D * useful**-BETA)
+    return float(IRREDUCIBLE + A * params**-ALPHA + D * useful**-BETA) + SEED_NOISE * math.sin(
+        seed
+    )
 
 
 def tokens_behind(params: float, initial_weights: str | None) -> float:
@@ -353,7 +357,8 @@ def write_result(
         tokens = min(math.ceil(at / step_tokens) * step_tokens, wanted)
         if not rows or tokens > rows[-1]["tokens"]:
             seen = tokens + behind
-            loss = planted_loss(params, seen, point["batch_size"], point["learning_rate"])
+            place = (point["batch_size"], point["learning_rate"], point["seed"])
+            loss = planted_loss(params, seen, *place)
             errors = {"loss_standard_error": 1e-3, "averaged_loss_standard_error": 1e-3}
             row = {"step": tokens // step_tokens, "tokens": tokens, "loss": loss + 0.01}
             rows.append({**row, "averaged_loss": loss, **errors})

@@ -71,7 +71,7 @@ class SearchedWorld(FakeWorld):
         plain = super()._result(point, task)
         sha256 = hashlib.sha256(f"{point.key} {plain.tokens}".encode()).hexdigest()
         size, rate = plain.parameters.active, point.learning_rate
-        loss = planted_loss(size, float(plain.tokens), point.batch_size, rate)
+        loss = planted_loss(size, float(plain.tokens), point.batch_size, rate, point.seed)
         return plain.model_copy(
             update={"trajectory_sha256": sha256, "loss": loss, "averaged_loss": loss}
         )
@@ -90,15 +90,15 @@ class SearchedWorld(FakeWorld):
         record = next(r for r in self.ledger.points if r.key == fitted.key)
         params = self.points[fitted.key].proxy.parameters.active
         tokens = np.geomspace(1e5, record.tokens, EVALUATIONS)
-        batch, rate = record.batch_size, record.learning_rate
+        place = (record.batch_size, record.learning_rate, fitted.config.seed)
         return Run(
             name=fitted.name,
             params=float(params),
-            batch_size=float(batch),
+            batch_size=float(record.batch_size),
             sequence_length=fitted.config.sequence_length,
-            learning_rate=rate,
+            learning_rate=record.learning_rate,
             tokens=tokens,
-            losses=np.array([planted_loss(params, float(t), batch, rate) for t in tokens]),
+            losses=np.array([planted_loss(params, float(t), *place) for t in tokens]),
             diverged=fitted.diverged,
             finished=fitted.finished,
         )

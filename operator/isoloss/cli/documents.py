@@ -19,6 +19,7 @@ from isoloss.laws import (
     Point,
     Prediction,
     Refusal,
+    RunNoise,
 )
 from isoloss.published import PublishedLaw, PublishedOptimum
 from isoloss.validation import Validation
@@ -61,6 +62,7 @@ def fit(laws: Laws, warnings: Sequence[str] = ()) -> Document:
             "cells": laws.surface.cells,
             "same_at_all_sizes": list(laws.surface.same_at_all_sizes),
         },
+        "run_noise": _run_noise(laws.run_noise),
         "default_route": laws.default_route,
         "held_out": laws.selection.held_out,
         "optima": [optimum(item) for item in laws.optima],
@@ -71,6 +73,12 @@ def fit(laws: Laws, warnings: Sequence[str] = ()) -> Document:
         "flops_convention": laws.flops_convention,
         "warnings": [*warnings, *laws.warnings],
     }
+
+
+def _run_noise(noise: RunNoise | None) -> Document | None:
+    if noise is None:
+        return None
+    return {"deviation": noise.deviation, "degrees_of_freedom": noise.freedom}
 
 
 def _why(refusal: Refusal | None) -> Document:

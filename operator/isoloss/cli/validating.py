@@ -70,7 +70,8 @@ def validate(
     noise: Annotated[
         float | None,
         typer.Option(
-            help="Standard deviation between seeds, nats. Default: the residuals of the laws' surface."
+            help="Standard deviation between seeds, nats. Default: as the seeds of the sweep and of the probes "
+            "show it, else the residuals of the laws' surface."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -175,7 +176,12 @@ def _judged(
 ) -> int:
     found = read_runs(*sources)
     try:
-        probes, tokens = probes_of_runs(found.runs, noise or laws.surface.residual_rms)
+        probes, tokens = probes_of_runs(
+            found.runs,
+            stated_noise=noise,
+            measured_noise=laws.run_noise,
+            residual=laws.surface.residual_rms,
+        )
         flops = tokens * _flops_per_token(laws, query, found.runs[0])
         outcome = validate_from(laws, query, probes, flops, tolerance=tolerance)
     except InvalidProbes as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Plane,
     )
     from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
-    from isoloss.laws.fit import fit_laws, surface_residual
+    from isoloss.laws.fit import fit_laws, measured_noise, surface_residual
     from isoloss.laws.model import (
         FitOptions,
         FlopsConvention,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Selection,
         SurfaceLaw,
     )
+    from isoloss.laws.run_noise import RunNoise
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
@@ -62,7 +63,7 @@ _HOMES = {
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
     "document": ("BadLaws", "laws_from_json", "laws_to_json"),
-    "fit": ("fit_laws", "surface_residual"),
+    "fit": ("fit_laws", "measured_noise", "surface_residual"),
     "model": (
         "FitOptions",
         "Interval",
@@ -90,6 +91,7 @@ _HOMES = {
         "Selection",
         "SurfaceLaw",
     ),
+    "run_noise": ("RunNoise",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -123,6 +125,7 @@ __all__ = [
     "Refused",
     "Route",
     "Run",
+    "RunNoise",
     "Selection",
     "SizeTrend",
     "Status",
@@ -131,6 +134,7 @@ __all__ = [
     "laws_from_json",
     "laws_to_json",
     "loss_curvature",
+    "measured_noise",
     "predict",
     "refused_laws",
     "surface_residual",

@@ -63,6 +63,7 @@ def assemble(
         loss_kind=runs[0].loss_kind,
         optimizer=runs[0].optimizer,
         flops_convention=runs[0].flops_convention,
+        run_noise=collected.run_noise,
     )
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import screen
+from isoloss.laws.data.trajectories import collect
 from isoloss.laws.iso_loss.estimate import fit_iso_loss
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws
+from isoloss.laws.run_noise import RunNoise
 from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
 from isoloss.laws.surface.joint_fit import fit_surface
@@ -46,6 +48,14 @@ def fit_laws(
     warnings = (*collected.warnings, *outlier_warnings(runs, screened, surface.law, options))
     collected = replace(collected, warnings=warnings)
     return assemble(runs, options, fitted, collected, Estimates(iso_loss, surface, selection))
+
+
+def measured_noise(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> RunNoise | None:
+    """The noise between seeds that these runs show; None where nothing was trained with two.
+
+    Raises InvalidRunError as `fit_laws` does.
+    """
+    return collect([run for run in runs if run.name not in options.exclude]).run_noise
 
 
 def surface_residual(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> float | None:

@@ -21,6 +21,7 @@ from isoloss.laws.model import (
     Route,
     Status,
 )
+from isoloss.laws.run_noise import RunNoise
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,8 @@ class Laws:
     loss_kind: str | None = None
     optimizer: str | None = None
     flops_convention: FlopsConvention | None = None
+    run_noise: RunNoise | None = None
+    """Between seeds; None: nothing was trained with two."""
 
     @property
     def default_route(self) -> Route:

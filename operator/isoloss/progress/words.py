@@ -19,6 +19,7 @@ REASONS: Final[Mapping[str, str]] = {
     "BeyondEdge": "the best point must have neighbours on all sides, and this one is beyond the grid",
     "Leader": "it is expected to end lowest",
     "NotRuledOut": "its loss may still end below the leader's",
+    "Replicate": "another seed of the best point shows how much losses differ by chance",
     "NarrowsInterval": "the interval of the optimum is wider than search.precision",
     "AboveLeader": "it cannot end below the leader",
     BUDGET_SPENT: "spec.budget is spent",

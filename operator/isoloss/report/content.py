@@ -129,7 +129,6 @@ def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
     """What it takes to repeat the fit (the program's version, all options, the data), and the noise."""
     options = laws.options
     fixed = options.irreducible_loss
-    noise = laws.surface.residual_rms
     return {
         "fitted with": f"isoloss {version}",
         "options": (
@@ -138,10 +137,20 @@ def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
             f"{options.bootstrap_samples} bootstrap draws, seed {options.seed}"
         ),
         "data": f"sha256:{data_digest(runs)}" if runs else "the runs were not given",
-        "noise": "not known: the joint surface was refused"
-        if noise is None
-        else f"{formatting.number(noise, 2)} nats per evaluation (residuals of the joint surface)",
+        "noise": _noise(laws),
     }
+
+
+def _noise(laws: Laws) -> str:
+    """Between seeds where that was measured, and what is off the surface."""
+    measured, residual = laws.run_noise, laws.surface.residual_rms
+    seeds = "" if measured is None else formatting.run_noise(measured)
+    if residual is None:
+        return seeds or "not known: the joint surface was refused"
+    surface = (
+        f"{formatting.number(residual, 2)} nats per evaluation (residuals of the joint surface)"
+    )
+    return f"{seeds}; {surface}" if seeds else surface
 
 
 def data_digest(runs: Sequence[Run]) -> str:

@@ -131,11 +131,12 @@ def _draw(runs: Sequence[Run], laws: Laws) -> Figure:
     rates = [run.learning_rate for run in runs]
     shades = ScalarMappable(_norm(rates), mpl.colormaps["viridis"])
     batches = sorted({run.batch_size for run in runs})
+    band = _noise_band(laws)
     for index, ((upper, lower), size) in enumerate(zip(pairs, shown, strict=True)):
         lines = _lines(by_size[size])
         look = _Look(shades, batches, crowded=len(lines) > CROWDED)
         _panel(upper, size, lines, laws, look)
-        _differences(lower, lines, laws.surface.residual_rms, look)
+        _differences(lower, lines, band and band[0], look)
         if index % columns == 0:
             upper.set_ylabel("validation loss (nats per token)")
             lower.set_ylabel("loss minus the best\n(nats per token)")
@@ -219,8 +220,19 @@ def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
     log_ticks(axes.xaxis, first, last, formatting.count)
 
 
+def _noise_band(laws: Laws) -> tuple[float, str] | None:
+    """Nats that tell two runs apart, and what they are: the noise between seeds where it was measured."""
+    if laws.run_noise is not None:
+        noise, words = laws.run_noise.deviation, "noise between seeds"
+    elif laws.surface.residual_rms is not None:
+        noise, words = laws.surface.residual_rms, "residual of the surface"
+    else:
+        return None
+    return noise, f"{words}, {formatting.number(noise, 2)} nats"
+
+
 def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: _Look) -> None:
-    """Loss minus the best, from 0 to where three quarters of the runs end; the band is the noise."""
+    """Loss minus the best, from 0 to where three quarters of the runs end; the band is `noise`, nats."""
     best = Envelope.of(lines)
     found = [(line, best.excess(line.tokens, line.losses)) for line in lines]
     if look.crowded:
@@ -317,7 +329,6 @@ def _legend(
     if any(not run.finished for run in runs):
         entries.append(key("still training", marker="o", markerfacecolor="none"))
     entries.append(key("iso-loss level", color=SOFT, linewidth=0.6, linestyle=(0, (1, 3))))
-    if laws.surface.residual_rms is not None:
-        noise = formatting.number(laws.surface.residual_rms, 2)
-        entries.append(key(f"noise, {noise} nats", color=BAND, linestyle="-", linewidth=7))
+    if band := _noise_band(laws):
+        entries.append(key(band[1], color=BAND, linestyle="-", linewidth=7))
     legend_below(figure, entries)

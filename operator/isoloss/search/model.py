@@ -43,6 +43,8 @@ class Point:
     size: str
     batch_size: float
     learning_rate: float
+    replicate: int = 0
+    """0: the one that the search is about. n: the n-th repeat of it with another seed."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,19 @@ class SearchOptions:
     """Beyond the edges of the grids, over all sizes."""
     budget_flops: float | None = None
     run_noise: float | None = None
-    """Standard deviation of a final loss from seed to seed, nats; None: estimated from the fit's residuals."""
+    """Standard deviation of a final loss from seed to seed, nats; None: as replicates show it, else the
+    fit's residuals."""
+    replicates: int = 0
+    """Repeats with other seeds of the best point of the cheapest size: they measure the noise between runs."""
     fit: FitOptions = field(default_factory=lambda: FitOptions(bootstrap_samples=100))
 
     def __post_init__(self) -> None:
         for name in ("learning_rate_precision", "batch_size_precision"):
             if not getattr(self, name) > 1.0:
                 raise ValueError(f"{name} must be above 1, not {getattr(self, name)}")
-        if self.max_added_points < 0:
-            raise ValueError(f"max_added_points must not be negative, not {self.max_added_points}")
+        for name in ("max_added_points", "replicates"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
 
 
 class Reason(StrEnum):
@@ -111,6 +117,8 @@ class Reason(StrEnum):
     """It is expected to end lowest: it runs to its end."""
     SURVIVOR = "NotRuledOut"
     """Its loss may still end below the leader's."""
+    REPLICATE = "Replicate"
+    """Another seed of the best point: how much runs differ by chance."""
     NARROWS = "NarrowsInterval"
     """The interval is wider than search.precision."""
     ABOVE_LEADER = "AboveLeader"

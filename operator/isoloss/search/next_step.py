@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from isoloss.laws import measured_noise as noise_of_seeds
 from isoloss.search.aiming import Located, aimed_cells, locate, moved_by_trend, scatter
 from isoloss.search.lattice import distance, grid_points, neighbours
 from isoloss.search.model import (
@@ -23,7 +24,7 @@ from isoloss.search.model import (
     Step,
     StopReason,
 )
-from isoloss.search.racing import missing_neighbours, race, standing
+from isoloss.search.racing import missing_neighbours, missing_replicates, race, standing
 from isoloss.search.state import REACHED, RUNGS, State
 from isoloss_contract.ledger import IntentAction
 
@@ -41,7 +42,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     numbers are impossible.
     """
     state = State.of(sizes, seen, options, USUAL_NOISE)
-    if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.seen):
+    every = (*state.seen, *state.replicates)
+    if any(not s.closed and s.tokens < REACHED * s.wanted for s in every):
         return Step()
     state = replace(state, noise=_noise(state))
     for index, size in enumerate(state.sizes):
@@ -49,14 +51,23 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
             return _affordable(state, Step(tuple(_begin(state, index))))
         decisions = race(state, size)
         if decisions:
+            if index == 0 and any(decision.reason is Reason.LEADER for decision in decisions):
+                decisions += missing_replicates(state)
             return _affordable(state, Step(tuple(decisions)))
-    return _affordable(state, _narrow(state))
+    repeats = _affordable(state, Step(tuple(missing_replicates(state))))
+    return repeats if repeats.decisions else _affordable(state, _narrow(state))
 
 
 def _noise(state: State) -> float:
-    """As stated, else as the runs scatter about the surface through them: never less than is usual."""
+    """As stated, else as replicates show it, else as the runs scatter about the surface through them.
+
+    Never less than is usual.
+    """
     if state.options.run_noise is not None:
         return state.options.run_noise
+    measured = noise_of_seeds(state.runs(state.sizes), state.options.fit)
+    if measured is not None:
+        return max(USUAL_NOISE, measured.believed)
     found = scatter(state.runs(state.sizes), state.options.fit)
     return USUAL_NOISE if found is None else max(USUAL_NOISE, found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isoloss.search.forecast import Excess, leader_of
 from isoloss.search.lattice import distance, grid_points, larger_batches, neighbours
@@ -103,6 +103,24 @@ def missing_neighbours(
         elif left > 0:
             left -= 1
             yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
+
+
+def missing_replicates(state: State) -> list[Decision]:
+    """Repeats, to the middle, of the point that leads the cheapest size: there they cost least, and the noise of
+    larger models is no larger.
+
+    Those that failed count as tried.
+    """
+    size = state.sizes[0]
+    now = standing(state, size)
+    tried = {s.point.replicate for s in state.replicates}
+    if now is None:
+        return []
+    missing = [n for n in range(1, state.options.replicates + 1) if n not in tried]
+    return [
+        state.run_to(replace(now.leader, replicate=n), RUNGS[1], Reason.REPLICATE, added=True)
+        for n in missing
+    ]
 
 
 def _as_far(point: Point, other: Point, leader: Point) -> bool:

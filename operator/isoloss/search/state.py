@@ -25,7 +25,9 @@ class State:
     sizes: tuple[Size, ...]
     """Cheapest first."""
     seen: tuple[Seen, ...]
-    """In the order of their points."""
+    """In the order of their points; their replicates left out."""
+    replicates: tuple[Seen, ...]
+    """Repeats of points with other seeds."""
     options: SearchOptions
     noise: float
     """Standard deviation of a loss from seed to seed, nats."""
@@ -36,7 +38,14 @@ class State:
     ) -> State:
         """The state of these observations."""
         ordered = sorted(sizes, key=lambda size: (size.point_flops, size.name))
-        return State(tuple(ordered), tuple(sorted(seen, key=lambda s: s.point)), options, noise)
+        found = sorted(seen, key=lambda s: s.point)
+        return State(
+            tuple(ordered),
+            tuple(s for s in found if not s.point.replicate),
+            tuple(s for s in found if s.point.replicate),
+            options,
+            noise,
+        )
 
     def size_of(self, point: Point) -> Size:
         """The point's size."""
@@ -59,7 +68,7 @@ class State:
         names = {size.name for size in sizes}
         return [
             replace(s.run, finished=self.has(s, 1.0))
-            for s in self.seen
+            for s in (*self.seen, *self.replicates)
             if s.run is not None and len(s.run.tokens) and s.point.size in names
         ]
 
@@ -76,7 +85,7 @@ class State:
         sizes = {size.name: size for size in self.sizes}
         return sum(
             sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens
-            for s in self.seen
+            for s in (*self.seen, *self.replicates)
         )
 
     def run_to(
@@ -84,7 +93,8 @@ class State:
     ) -> Decision:
         """The decision to run a point to a share of its size's tokens."""
         size = self.size_of(point)
-        done = next((s.tokens for s in self.seen if s.point == point), 0.0)
+        every = (*self.seen, *self.replicates)
+        done = next((s.tokens for s in every if s.point == point), 0.0)
         cost = size.point_flops * max(share - done / size.tokens, 0.0)
         tokens = share * size.tokens
         return Decision(point, IntentAction.RUN, tokens, reason, added=added, flops=cost)

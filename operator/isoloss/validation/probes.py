@@ -9,12 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from isoloss.laws import Array, Run
+from isoloss.laws import Array, Run, RunNoise
+from isoloss.laws.run_noise import USUAL_NOISE
 
-USUAL_NOISE = 0.003
-"""Nats between two seeds of one configuration where nothing shows it: small models have 0.0015 to 0.004."""
-USUAL_FREEDOM = 4.0
-"""Degrees of freedom that an assumed noise counts for beside the seeds' own."""
+STATED_FREEDOM = 4.0
+"""Degrees of freedom that a stated noise counts for beside the seeds' own."""
 SAME_TOKENS = 0.05
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 
@@ -77,13 +76,18 @@ def probe_cross(
 
 
 def probes_of_runs(
-    runs: Sequence[Run], noise: float | None = None
+    runs: Sequence[Run],
+    *,
+    stated_noise: float | None = None,
+    measured_noise: RunNoise | None = None,
+    residual: float | None = None,
 ) -> tuple[tuple[Probe, ...], float]:
     """The probes at the most tokens that all runs reached, and these tokens.
 
-    `noise` is the standard deviation between seeds, nats; where there are seeds of one place, their own scatter
-    counts as well. Raises InvalidProbes for runs that differ in more than learning rate, batch size and seed, or that
-    ended at other tokens.
+    The noise between seeds, nats, is the one stated, else the one measured on runs of the same kind (`RunNoise`);
+    where places have several seeds, their own scatter counts as well. Where nothing measures it, it is taken to be
+    `residual`, by which losses are off the laws' surface: an upper bound. Raises InvalidProbes for runs that differ in
+    more than learning rate, batch size and seed, or that ended at other tokens.
     """
     _check_alike(runs)
     finished = [run for run in runs if not run.diverged]
@@ -99,7 +103,7 @@ def probes_of_runs(
         place: [loss_at(run, tokens) for run in seeds if not run.diverged]
         for place, seeds in places.items()
     }
-    deviation = _pooled(losses.values(), USUAL_NOISE if noise is None else noise)
+    deviation = _deviation(_scatter(losses.values()), stated_noise, measured_noise, residual)
     return tuple(
         Probe(
             *place,
@@ -117,13 +121,26 @@ def loss_at(run: Run, tokens: float) -> float:
     return float(np.interp(np.log(tokens), np.log(run.tokens), run.losses))
 
 
-def _pooled(groups: Iterable[Sequence[float]], assumed: float) -> float:
-    """Standard deviation between seeds: the assumed one, and that of the seeds by their number."""
-    squares, freedom = USUAL_FREEDOM * assumed**2, USUAL_FREEDOM
-    for losses in groups:
-        squares += float(np.sum((np.array(losses) - np.mean(losses)) ** 2)) if losses else 0.0
-        freedom += max(len(losses) - 1, 0)
-    return float(np.sqrt(squares / freedom))
+def _scatter(groups: Iterable[Sequence[float]]) -> RunNoise:
+    """Of the seeds of each place; no degree of freedom where each has one."""
+    repeated = [np.array(losses) for losses in groups if len(losses) > 1]
+    squares = sum(float(np.sum((losses - losses.mean()) ** 2)) for losses in repeated)
+    return RunNoise(squares, sum(len(losses) - 1 for losses in repeated))
+
+
+def _deviation(
+    own: RunNoise, stated: float | None, measured: RunNoise | None, residual: float | None
+) -> float:
+    """Standard deviation between seeds, nats."""
+    if stated is not None:
+        squares = STATED_FREEDOM * stated**2 + own.squares
+        return float(np.sqrt(squares / (STATED_FREEDOM + own.freedom)))
+    known = own
+    if measured is not None:
+        known = RunNoise(own.squares + measured.squares, own.freedom + measured.freedom)
+    if known.freedom:
+        return known.believed
+    return USUAL_NOISE if residual is None else residual
 
 
 def _check_alike(runs: Sequence[Run]) -> None:

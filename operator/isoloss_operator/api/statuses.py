@@ -171,6 +171,8 @@ class SearchStatus(StatusType):
     """Number of points of the grid that were not trained at all."""
     added: int = 0
     """Number of points that were added beyond the edges of the grids."""
+    replicates: int = 0
+    """Number of points that repeat the best one of the cheapest size with other seeds."""
     saved_flops: StatusText = ""
     """FLOPs of the whole grid, each point trained to its end, less those of all points as far as they are
     trained or wanted. Negative where added points cost more than was saved."""

@@ -223,6 +223,10 @@ class Search(ApiType):
     """Points that Sequential may add where an optimum is on the edge of a grid."""
     precision: SearchPrecision = SearchPrecision()
     """When Sequential ends before every point near the optima is trained."""
+    replicates: int = Field(default=2, ge=0, le=8)
+    """Number of times that Sequential repeats the best point of the cheapest size with other seeds, for 60 %
+    of its tokens. They show how much losses differ by chance: pruning, intervals and the verdicts of
+    validations rest on it."""
     placement: SearchPlacement = SearchPlacement()
     """First points of sizes that have no grid."""
     prior: SearchPrior | None = None

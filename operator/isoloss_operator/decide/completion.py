@@ -137,7 +137,7 @@ def _expected_seconds(
 ) -> float:
     """For what the search is expected to want of each size beyond what it has wanted so far."""
     seconds = 0.0
-    for size in search_estimate(tuple(work.points), 0).sizes:
+    for size in search_estimate(tuple(work.points), 0, 0).sizes:
         own = [point for point in work.points if point.proxy.name == size.name]
         chosen = sum(_chosen_tokens(point, records[point.key]) for point in own)
         expected = size.measured.mean * sum(point.tokens for point in own)

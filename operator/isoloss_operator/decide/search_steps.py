@@ -36,6 +36,8 @@ class SearchedPoint:
     pruned: bool
     failed: bool
     """For good."""
+    replicate: int = 0
+    """n: its seed is the sweep's and n; 0: the sweep's own."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class SearchRequest:
     learning_rate_precision: float
     batch_size_precision: float
     max_added_points: int
+    replicates: int
     flops_left: float | None
     """Of the budget; None: there is none."""
 
@@ -74,6 +77,8 @@ class PointDecision:
     risk: Finite
     """Of a pruned point: probability that it would have ended below the leader."""
     added: bool
+    replicate: int = 0
+    """n: a repeat with the sweep's seed and n."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,9 @@ def verdict(
         message = "Training diverged at the answer and at every neighbour: it is no answer. Take a lower learning rate."
         return Verdict(Finding.false(Reason.ANSWER_DIVERGED, message))
     try:
-        probes, _ = probes_of_runs(runs, laws.surface.residual_rms)
+        probes, _ = probes_of_runs(
+            runs, measured_noise=laws.run_noise, residual=laws.surface.residual_rms
+        )
         found = validate(laws, query, probes, flops, tolerance=tolerance)
     except InvalidProbes as error:
         return _too_few(f"{error}.")

@@ -40,6 +40,7 @@ def search_step(
         learning_rate_precision=request.learning_rate_precision,
         batch_size_precision=request.batch_size_precision,
         max_added_points=request.max_added_points,
+        replicates=request.replicates,
         budget_flops=_budget(request.flops_left, sizes, seen),
         fit=replace(fit_options, bootstrap_samples=SearchOptions().fit.bootstrap_samples),
     )
@@ -56,7 +57,7 @@ def search_step(
 
 
 def _seen(point: SearchedPoint, run: Run | None) -> Seen:
-    place = Point(point.size, point.batch_size, point.learning_rate)
+    place = Point(point.size, point.batch_size, point.learning_rate, point.replicate)
     seen = Seen(place, run, point.wanted_tokens, point.pruned, point.failed)
     # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
     is_short = seen.tokens < SHORT_OF_WANTED * point.wanted_tokens
@@ -95,4 +96,5 @@ def _decision(decision: Decision) -> PointDecision:
         flops=decision.flops,
         risk=decision.risk,
         added=decision.added,
+        replicate=point.replicate,
     )

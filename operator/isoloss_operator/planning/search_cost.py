@@ -28,6 +28,9 @@ MEASURED: Final = (
 )
 """On 22 November 2026, by `make bench-search`: docs/concepts/search.md, by grid size."""
 
+REPLICATE_SHARE: Final = 0.6
+"""Of its tokens that a replicate trains for: isoloss.search's second rung."""
+
 
 @dataclass(frozen=True)
 class SizeShare:
@@ -49,6 +52,9 @@ class SearchEstimate:
     added_flops: float
     """Of as many points of the dearest size as may be added."""
     max_added_points: int
+    replicate_flops: float
+    """Of the repeats with other seeds."""
+    replicates: int
 
     @property
     def grid_flops(self) -> float:
@@ -57,13 +63,14 @@ class SearchEstimate:
 
     @property
     def expected_flops(self) -> float:
-        """The mean measured share of each size's grid."""
-        return sum(size.flops * size.measured.mean for size in self.sizes)
+        """The mean measured share of each size's grid, and the replicates."""
+        return sum(size.flops * size.measured.mean for size in self.sizes) + self.replicate_flops
 
     @property
     def worst_flops(self) -> float:
-        """Every point of the grids to its end, and every point that may be added: no search costs more."""
-        return self.grid_flops + self.added_flops
+        """Every point of the grids to its end, every point that may be added, and the replicates: no search
+        costs more."""
+        return self.grid_flops + self.added_flops + self.replicate_flops
 
     @property
     def basis(self) -> str:
@@ -78,14 +85,21 @@ class SearchEstimate:
         return f"Measured on published and planted sweeps ({shares}{nearest})."
 
 
-def search_estimate(points: Sequence[PlannedPoint], max_added_points: int) -> SearchEstimate:
+def search_estimate(
+    points: Sequence[PlannedPoint], max_added_points: int, replicates: int
+) -> SearchEstimate:
     """The estimate for these points: all of a sweep's, with one seed."""
     names = dict.fromkeys(point.proxy.name for point in points)
     sizes = tuple(
         _share(name, [point for point in points if point.proxy.name == name]) for name in names
     )
     dearest = max((point.flops for point in points), default=0.0)
-    return SearchEstimate(sizes, max_added_points * dearest, max_added_points)
+    # Those of a size cost alike, but for whole steps.
+    cheapest = min((point.flops for point in points), default=0.0)
+    repeated = replicates * REPLICATE_SHARE * cheapest
+    return SearchEstimate(
+        sizes, max_added_points * dearest, max_added_points, repeated, replicates
+    )
 
 
 def _share(name: str, points: Sequence[PlannedPoint]) -> SizeShare:

@@ -5,8 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    RunNoise,
+    fit_laws,
+    measured_noise,
+    predict,
+)
 from isoloss.laws.data.trajectories import collect
+from isoloss.laws.run_noise import USUAL_NOISE
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -50,6 +60,53 @@ def test_the_seeds_differences_are_the_noise():
     loss = np.exp(np.mean([t.log_losses.mean() for t in trajectories]))
     assert freedom == 2 * 48
     assert np.sqrt(3 * variance) == pytest.approx(SEED_NOISE / loss, rel=0.2)
+
+
+def test_laws_carry_the_noise_between_seeds_in_nats():
+    """Of a run offset that lasts, and of single evaluations about it."""
+    noise = fit_laws(seeds(3), OPTIONS).run_noise
+    assert noise.freedom == 2 * 48
+    assert noise.deviation == pytest.approx(np.hypot(SEED_NOISE, 0.0003), rel=0.2)
+    assert measured_noise(seeds(3)) == noise
+
+
+def test_laws_of_single_seeds_carry_no_noise():
+    assert fit_laws(seeds(1), OPTIONS).run_noise is None
+    assert measured_noise(seeds(1)) is None
+
+
+def test_the_noise_is_that_of_the_last_third_of_the_shared_tokens():
+    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
+    count = len(run.tokens)
+    late = np.where(np.arange(count) >= 2 * count // 3, 0.004, 0.0)
+    one, other = replace(run, name="a"), replace(run, name="b", losses=run.losses + late)
+    noise = measured_noise([one, other])
+    assert noise.freedom == 1
+    assert noise.deviation == pytest.approx(0.004 / np.sqrt(2.0), rel=1e-6)
+
+
+def test_few_seeds_that_agree_by_chance_are_not_believed():
+    agreeing = RunNoise(squares=0.0, freedom=1)
+    assert agreeing.deviation == 0.0
+    assert agreeing.believed == pytest.approx(USUAL_NOISE * np.sqrt(2.0))
+
+
+def test_many_seeds_are_believed_as_measured():
+    assert RunNoise(1000 * 0.01**2, 1000).believed == pytest.approx(0.01, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("truth", "least"), [(0.0015, 0.97), (0.003, 0.95), (0.006, 0.92), (0.02, 0.88)]
+)
+def test_three_seeds_are_believed_with_care(truth, least):
+    """How many of further runs are within 1.96 believed deviations: for a known deviation it would be 95 %."""
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(4000):
+        seeds = rng.normal(0.0, truth, 3)
+        noise = RunNoise(float(((seeds - seeds.mean()) ** 2).sum()), 2)
+        inside.append(abs(rng.normal(0.0, truth)) < 1.96 * noise.believed)
+    assert np.mean(inside) >= least
 
 
 def test_a_replicate_that_ended_early_leaves_no_step():

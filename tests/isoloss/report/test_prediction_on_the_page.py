@@ -16,6 +16,7 @@ from isoloss.laws import (
     Prediction,
     PredictionQuery,
     Run,
+    RunNoise,
     SurfaceLaw,
     fit_laws,
     predict,
@@ -222,7 +223,13 @@ def test_the_best_of_many_different_tokens_is_off_by_less_than_the_noise() -> No
 
 def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
     words = [text.get_text() for text in trajectories(runs, laws).legends[0].get_texts()]
-    assert any(re.fullmatch(r"noise, [\d.e-]+ nats", word) for word in words)
+    assert any(re.fullmatch(r"residual of the surface, [\d.e-]+ nats", word) for word in words)
+    measured = replace(laws, run_noise=RunNoise(4 * 0.0021**2, 4))
+    words = [text.get_text() for text in trajectories(runs, measured).legends[0].get_texts()]
+    assert "noise between seeds, 0.0021 nats" in words
+    facts = fit_facts(measured, runs, "1")
+    assert facts["noise"].startswith("0.0021 nats between seeds (4 degrees of freedom); ")
+    assert "residuals of the joint surface" in facts["noise"]
 
 
 def test_of_many_runs_the_best_are_shown_as_differences_and_the_panel_says_so() -> None:

@@ -248,9 +248,88 @@ def test_a_precision_that_no_interval_has_is_refused(field):
         SearchOptions(**{field: 1.0})
 
 
-def test_fewer_than_no_added_points_are_refused():
-    with pytest.raises(ValueError, match="max_added_points"):
-        SearchOptions(max_added_points=-1)
+@pytest.mark.parametrize("field", ["max_added_points", "replicates"])
+def test_fewer_than_no_points_are_refused(field):
+    with pytest.raises(ValueError, match=field):
+        SearchOptions(**{field: -1})
+
+
+REPEATING = replace(OPTIONS, replicates=2)
+
+
+def replicates(steps):
+    return [d for step in steps for d in step.decisions if d.point.replicate]
+
+
+def test_the_leader_of_the_cheapest_size_is_repeated_as_it_runs_to_its_end():
+    steps, known = search(SIZES, REPEATING)
+    (step,) = [s for s in steps if any(d.point.replicate for d in s.decisions)]
+    (leading,) = [d for d in step.decisions if d.reason is Reason.LEADER]
+    assert [d.point for d in replicates(steps)] == [
+        replace(leading.point, replicate=1),
+        replace(leading.point, replicate=2),
+    ]
+    assert leading.point.size == "small"
+    for decision in replicates(steps):
+        assert decision.reason is Reason.REPLICATE
+        assert decision.added
+        assert decision.tokens == 0.6 * SMALL.tokens
+        assert decision.flops == pytest.approx(0.6 * SMALL.point_flops)
+        assert known[decision.point].tokens == pytest.approx(0.6 * SMALL.tokens)
+
+
+def test_replicates_change_nothing_else_where_they_agree():
+    """Nor do they count as points beyond an edge."""
+    plain, _ = search(SIZES, replace(OPTIONS, max_added_points=0, run_noise=0.0015))
+    repeated, _ = search(SIZES, replace(REPEATING, max_added_points=0, run_noise=0.0015))
+    chosen = [{d.point for d in s.decisions if not d.point.replicate} for s in repeated]
+    assert chosen == [{d.point for d in s.decisions} for s in plain]
+
+
+def test_a_search_that_was_exhaustive_before_repeats_its_leader_before_it_ends():
+    known = [seen(p, 1.0) for s in SIZES for p in grid_points(s)]
+    step = next_step(SIZES, known, REPEATING)
+    assert {d.reason for d in step.decisions} == {Reason.REPLICATE}
+
+
+def test_a_replicate_that_failed_is_not_tried_again():
+    known = [seen(p, 1.0) for s in SIZES for p in grid_points(s)]
+    failed = [
+        replace(Seen(d.point), wanted=d.tokens, failed=True)
+        for d in next_step(SIZES, known, REPEATING).decisions
+    ]
+    assert not replicates([next_step(SIZES, [*known, *failed], REPEATING)])
+
+
+def test_a_search_without_room_for_replicates_goes_on_without_them():
+    known = [seen(p, 1.0) for s in SIZES for p in grid_points(s)]
+    spent_all = sum(s.grid_flops for s in SIZES)
+    step = next_step(SIZES, known, replace(REPEATING, budget_flops=spent_all))
+    assert not step.decisions
+    assert step.stop is not StopReason.BUDGET_EXHAUSTED
+
+
+def test_nothing_is_decided_while_a_replicate_is_on_its_way():
+    known = [seen(p, 1.0) for s in SIZES for p in grid_points(s)]
+    first, *_ = next_step(SIZES, known, REPEATING).decisions
+    running = Seen(first.point, wanted=first.tokens)
+    assert next_step(SIZES, [*known, running], REPEATING).decisions == ()
+
+
+def test_what_replicates_show_decides_what_is_pruned():
+    """The same losses: seeds that differ by much rule out fewer points than seeds that agree."""
+
+    def pruned(apart):
+        known = [seen(p, 0.3) for p in grid_points(SMALL)]
+        best = min(known, key=lambda s: s.run.losses[-1])
+        for n, shift in ((1, apart), (2, -apart)):
+            run = replace(best.run, name=f"{best.run.name}-{n}", losses=best.run.losses + shift)
+            point = replace(best.point, replicate=n)
+            known.append(replace(best, point=point, run=run))
+        step = next_step(SIZES, known, REPEATING)
+        return {d.point for d in step.decisions if d.action is IntentAction.PRUNE}
+
+    assert pruned(0.0) > pruned(0.01)
 
 
 def test_sizes_beyond_the_published_laws_are_searched_without_them() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import Run
+from isoloss.laws import Run, RunNoise
+from isoloss.laws.run_noise import USUAL_NOISE
 from isoloss.validation import InvalidProbes, Place, probe_cross, probes_of_runs
-from isoloss.validation.probes import USUAL_NOISE
 
 TOKENS = np.array([1e6, 2e6, 4e6])
 
@@ -45,7 +45,7 @@ def test_a_factor_of_one_makes_no_neighbours() -> None:
 
 def test_seeds_of_one_place_are_one_probe_with_a_smaller_error() -> None:
     runs = [run("a"), run("b", loss=3.002), run("c", rate=2e-3)]
-    (twice, once), tokens = probes_of_runs(runs, noise=0.001)
+    (twice, once), tokens = probes_of_runs(runs, stated_noise=0.001)
     assert tokens == 4e6
     assert twice.loss == pytest.approx(3.001)
     assert once.loss == pytest.approx(3.0)
@@ -54,8 +54,8 @@ def test_seeds_of_one_place_are_one_probe_with_a_smaller_error() -> None:
 
 def test_seeds_that_differ_more_than_assumed_raise_the_error() -> None:
     runs = [run("a"), run("b", loss=3.02), run("c", rate=2e-3)]
-    (_, alike), _ = probes_of_runs([run("a"), run("c", rate=2e-3)], noise=0.001)
-    (_, apart), _ = probes_of_runs(runs, noise=0.001)
+    (_, alike), _ = probes_of_runs([run("a"), run("c", rate=2e-3)], stated_noise=0.001)
+    (_, apart), _ = probes_of_runs(runs, stated_noise=0.001)
     assert alike.standard_error == pytest.approx(0.001)
     assert apart.standard_error > 5 * alike.standard_error
 
@@ -63,6 +63,39 @@ def test_seeds_that_differ_more_than_assumed_raise_the_error() -> None:
 def test_without_any_knowledge_of_noise_the_usual_is_assumed() -> None:
     (probe,), _ = probes_of_runs([run("a")])
     assert probe.standard_error == pytest.approx(USUAL_NOISE)
+
+
+def test_the_residual_of_the_laws_is_assumed_where_nothing_measures_the_noise() -> None:
+    (probe,), _ = probes_of_runs([run("a")], residual=0.05)
+    assert probe.standard_error == pytest.approx(0.05)
+
+
+def test_noise_that_the_sweep_measured_counts_instead_of_its_residual() -> None:
+    measured = RunNoise(6 * 0.004**2, 6)
+    (probe,), _ = probes_of_runs([run("a")], measured_noise=measured, residual=0.05)
+    assert probe.standard_error == pytest.approx(measured.believed)
+    assert probe.standard_error < 0.006
+
+
+def test_seeds_of_the_probes_add_to_what_the_sweep_measured() -> None:
+    measured = RunNoise(6 * 0.004**2, 6)
+    runs = [run("a"), run("b", loss=3.02), run("c", rate=2e-3)]
+    (_, once), _ = probes_of_runs(runs, measured_noise=measured)
+    together = RunNoise(measured.squares + 2 * 0.01**2, 7)
+    assert once.standard_error == pytest.approx(together.believed)
+
+
+def test_seeds_of_the_probes_alone_count_instead_of_the_residual() -> None:
+    runs = [run("a"), run("b", loss=3.002), run("c", rate=2e-3)]
+    (_, once), _ = probes_of_runs(runs, residual=0.05)
+    assert once.standard_error == pytest.approx(RunNoise(2 * 0.001**2, 1).believed)
+
+
+def test_a_stated_noise_counts_instead_of_all_others() -> None:
+    (probe,), _ = probes_of_runs(
+        [run("a")], stated_noise=0.001, measured_noise=RunNoise(1.0, 9), residual=0.05
+    )
+    assert probe.standard_error == pytest.approx(0.001)
 
 
 def test_losses_are_taken_at_the_tokens_that_all_runs_reached() -> None:

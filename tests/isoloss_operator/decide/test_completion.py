@@ -128,7 +128,7 @@ def test_points_that_a_search_has_not_chosen_count_by_what_searches_cost() -> No
         for record in base.ledger.points
     )
     ledger = base.ledger.model_copy(update={"points": records})
-    shares = {s.name: s.measured.mean for s in search_estimate(POINTS, 0).sizes}
+    shares = {s.name: s.measured.mean for s in search_estimate(POINTS, 0, 0).sizes}
     paces = seconds_per_token(seen, base)
     left = 0.5 * chosen.tokens / 1000.0
     left += paces["tiny"] * (shares["tiny"] * sum(p.tokens for p in TINY) - chosen.tokens)

@@ -21,13 +21,14 @@ from isoloss_contract.ledger import (
     PointRecord,
     PointState,
 )
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.budget import BUDGET_RAISED
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec
 from tests.support.builders import (
     after,
@@ -96,6 +97,15 @@ def at_first_rung() -> ObservedSweep:
     chosen = next_pass(answered(begun(), decision(FIRST), decision(SECOND)), fit=None)
     found = {p.key: result(p, tokens=RUNG, wanted_tokens=RUNG) for p in (FIRST, SECOND)}
     return next_pass(replace(chosen, results=found))
+
+
+def world_points(world: ObservedSweep) -> tuple[PlannedPoint, ...]:
+    """All that is planned, with what the ledger added."""
+    assert isinstance(world.ledger, Ledger)
+    spec = world.spec
+    assert isinstance(spec, ScalingSweepSpec)
+    assert world.manifest is not None
+    return plan_points(spec, world.manifest, world.ledger.additions)  # type: ignore[arg-type]
 
 
 def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
@@ -194,6 +204,47 @@ def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> Non
     assert list(started(plan).values()) == [RUNG]
     assert plan.status.search is not None
     assert (plan.status.search.added, plan.status.points.total) == (1, 9)
+
+
+def test_a_replicate_trains_with_another_seed_and_counts_apart() -> None:
+    repeat = decision(FIRST, reason="Replicate", added=True, replicate=2, tokens=2 * RUNG)
+    asking = answered(at_first_rung(), repeat)
+    (event,) = [event for event in decide_sweep(asking).events if event.reason == "SearchStep"]
+    assert event.message.startswith("1 repeated with other seeds, for 1e12 FLOPs: ")
+    assert f"{FIRST.name} (Replicate)" in event.message
+    world = next_pass(asking)
+    assert isinstance(world.ledger, Ledger)
+    (added,) = world.ledger.additions
+    assert (added.batch_size, added.learning_rate) == (FIRST.batch_size, FIRST.learning_rate)
+    assert added.seed == parsed(SPEC).training.seed + 2  # type: ignore[union-attr]
+    plan = decide_sweep(world)
+    assert list(started(plan).values()) == [2 * RUNG]
+    (request,) = plan.create
+    assert request.task.point.seed == added.seed  # type: ignore[union-attr]
+    assert plan.status.search is not None
+    assert (plan.status.search.replicates, plan.status.search.added) == (1, 0)
+    own = records(world)[FIRST.name]
+    assert own.intent.tokens == RUNG, "the point that is repeated stays as it is"
+
+
+def test_the_search_is_told_which_points_repeat_which() -> None:
+    repeat = decision(FIRST, reason="Replicate", added=True, replicate=1, tokens=RUNG)
+    world = next_pass(answered(at_first_rung(), repeat), fit=None)
+    (point,) = [p for p in world_points(world) if p.seed]
+    found = {point.key: result(point, tokens=RUNG, wanted_tokens=RUNG)}
+    search = asked(next_pass(replace(world, results={**world.results, **found}))).search
+    assert search is not None
+    (told,) = [p for p in search.points if p.replicate]
+    assert (told.key, told.replicate, told.wanted_tokens) == (point.key, 1, RUNG)
+    assert search.replicates == parsed(SPEC).search.replicates  # type: ignore[union-attr]
+
+
+def test_more_seeds_than_there_are_begin_anew() -> None:
+    highest = sweep_spec(**SEQUENTIAL, training={"seed": 2_147_483_647})
+    repeat = decision(FIRST, reason="Replicate", added=True, replicate=1)
+    world = next_pass(answered(begun(highest), repeat))
+    assert isinstance(world.ledger, Ledger)
+    assert [added.seed for added in world.ledger.additions] == [0]
 
 
 def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
@@ -342,6 +393,7 @@ def test_it_prunes_saves_and_ends_the_same_wherever_the_operator_is_killed() -> 
     calm = ended(kills=0.0, seed=1)
     search = calm.status["search"]
     assert search["pruned"] > 0
+    assert search["replicates"] == 2
     assert search["ended"] in ENDINGS
     assert calm.ledger is not None
     planned = float(calm.status["plannedFlops"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isoloss.search.state import RUNGS
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.search_cost import (
     MEASURED,
@@ -20,13 +21,15 @@ from tests.support.builders import sweep_spec
 PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "search.md"
 
 
-def estimate(lines: int, added: int = 4) -> tuple[SearchEstimate, tuple[PlannedPoint, ...]]:
+def estimate(
+    lines: int, added: int = 4, replicates: int = 0
+) -> tuple[SearchEstimate, tuple[PlannedPoint, ...]]:
     grid = {
         "batchSizes": [4 * 2**n for n in range(lines)],
         "learningRates": [f"{n + 1}e-3" for n in range(lines)],
     }
     points = plan_points(parse_sweep_spec(sweep_spec(grid=grid)))
-    return search_estimate(points, added), points
+    return search_estimate(points, added, replicates), points
 
 
 def test_the_measured_shares_are_those_of_the_page() -> None:
@@ -54,6 +57,14 @@ def test_at_worst_every_point_is_trained_and_all_that_may_be_added_at_the_deares
     found, points = estimate(4, added=3)
     dearest = max(point.flops for point in points)
     assert found.worst_flops == pytest.approx(found.grid_flops + 3 * dearest)
+
+
+def test_replicates_cost_a_part_of_a_point_of_the_cheapest_size() -> None:
+    plain, points = estimate(4)
+    repeated, _ = estimate(4, replicates=2)
+    cost = 2 * RUNGS[1] * min(point.flops for point in points)
+    assert repeated.expected_flops == pytest.approx(plain.expected_flops + cost)
+    assert repeated.worst_flops == pytest.approx(plain.worst_flops + cost)
 
 
 @pytest.mark.parametrize("lines", [2, 6])

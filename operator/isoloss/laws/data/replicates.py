@@ -16,6 +16,7 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.model import Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
+from isoloss.laws.run_noise import RunNoise
 
 SAME_TOKENS = 0.005
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
@@ -38,6 +39,8 @@ class Replicates:
     """Sum of squares of the runs' mean offsets in ln L."""
     freedom: int = 0
     """Degrees of freedom of that: runs less one."""
+    late_squares: float = 0.0
+    """Sum of squares of the runs' losses about their mean, nats^2, averaged over the last third of their shared tokens."""
     differences: tuple[tuple[str, str, float], ...] = ()
     """Pairs of names with the largest difference of ln L over a third of their shared tokens."""
 
@@ -91,6 +94,14 @@ def refuse_differences(replicates: Sequence[Replicates]) -> Refusal | None:
             "limit": limit,
         },
     )
+
+
+def measured_noise(replicates: Sequence[Replicates]) -> RunNoise | None:
+    """What they show of the noise between seeds; None where nothing was trained twice."""
+    freedom = sum(part.freedom for part in replicates)
+    if not freedom:
+        return None
+    return RunNoise(sum(part.late_squares for part in replicates), freedom)
 
 
 def replicate_warning(replicates: Sequence[Replicates]) -> str | None:
@@ -165,7 +176,17 @@ def _mean(runs: list[Run]) -> Replicates:
         if shared.any()
     )
     freedom = len(runs) - 1 if shared.any() else 0
-    return Replicates(run, float((offsets**2).sum()), freedom, pairs)
+    return Replicates(
+        run, float((offsets**2).sum()), freedom, _late_squares(values[:, shared]), pairs
+    )
+
+
+def _late_squares(log_losses: Array) -> float:
+    """nats^2, of (runs, tokens) without gaps; 0 without tokens."""
+    if not log_losses.shape[1]:
+        return 0.0
+    late = np.exp(np.array_split(log_losses, min(THIRDS, log_losses.shape[1]), axis=1)[-1])
+    return float(((late - late.mean(axis=0)) ** 2).sum(axis=0).mean())
 
 
 def _distinct(tokens: Array) -> Array:

@@ -17,6 +17,7 @@ from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.data.evaluations import Evaluations, own_variance, shared_error
 from isoloss.laws.data.replicates import (
     Replicates,
+    measured_noise,
     merge_replicates,
     refuse_differences,
     replicate_warning,
@@ -24,6 +25,7 @@ from isoloss.laws.data.replicates import (
 from isoloss.laws.data.smoothing import DENSE, smooth_losses
 from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
+from isoloss.laws.run_noise import RunNoise
 
 SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
@@ -97,6 +99,8 @@ class Collected:
     excluded: tuple[Exclusion, ...]
     refusals: tuple[Refusal, ...]
     warnings: tuple[str, ...] = ()
+    run_noise: RunNoise | None = None
+    """None: nothing was trained with two seeds."""
 
 
 def validate_run(run: Run) -> None:
@@ -151,6 +155,7 @@ def collect(runs: Sequence[Run]) -> Collected:
         tuple(excluded),
         () if refusal is None else (refusal,),
         () if warning is None else (warning,),
+        measured_noise(replicates),
     )
 
 

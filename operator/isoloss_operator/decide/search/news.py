@@ -13,6 +13,8 @@ from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 
+RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
+
 
 def ended_in_words(ended: str) -> str:
     """Why the search is over, by one of isoloss.search.StopReason."""
@@ -28,17 +30,25 @@ def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[E
         return ()
     if step.ended:
         return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step.ended)),)
-    names = {(r.proxy, r.batch_size, r.learning_rate): r.name for r in ledger.points}
-    parts = (
-        _part([d for d in step.decisions if kind(d)], words, names)
-        for words, kind in (
-            ("run on", lambda d: d.action is IntentAction.RUN and not d.added),
-            ("added", lambda d: d.added),
-            ("pruned", lambda d: d.action is IntentAction.PRUNE),
-        )
-    )
+    names: dict[tuple[str, int, float], str] = {}
+    for r in ledger.points:  # replicates come after the point that they repeat
+        names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)
+    groups: dict[str, list[PointDecision]] = {
+        words: [] for words in (RUN_ON, ADDED, REPEATED, PRUNED)
+    }
+    for decision in step.decisions:
+        groups[_group(decision)].append(decision)
+    parts = (_part(found, words, names) for words, found in groups.items())
     message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
     return (Event("Normal", Reason.SEARCH_STEP, message),)
+
+
+def _group(decision: PointDecision) -> str:
+    if decision.action is IntentAction.PRUNE:
+        return PRUNED
+    if decision.replicate:
+        return REPEATED
+    return ADDED if decision.added else RUN_ON
 
 
 def _part(
@@ -47,10 +57,10 @@ def _part(
     if not decisions:
         return ""
     flops = sum(decision.flops for decision in decisions)
-    verb = "saving" if words == "pruned" else "for"
+    verb = "saving" if words == PRUNED else "for"
     more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
     shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
-    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)}: {shown}{more}"
+    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)} FLOPs: {shown}{more}"
 
 
 def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:

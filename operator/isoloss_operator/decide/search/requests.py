@@ -9,6 +9,9 @@ from isoloss_operator.api import MAX_POINTS, ScalingSweepSpec
 from isoloss_operator.decide.search_steps import SearchedPoint, SearchedSize, SearchRequest
 from isoloss_operator.planning.points import PlannedPoint, PlannedProxy
 
+SEEDS = 2**31
+"""Seeds of the API: the number after the last one is the first."""
+
 
 def search_request(
     spec: ScalingSweepSpec,
@@ -16,18 +19,20 @@ def search_request(
     points: Mapping[str, PlannedPoint],
     flops_left: float | None,
 ) -> SearchRequest:
-    """The step to decide now. Points with another seed than the spec's are not searched."""
+    """The step to decide now."""
     proxies = {point.proxy.name: point.proxy for point in points.values()}
-    search, seed = spec.search, spec.training.seed
+    search = spec.search
     room = max(MAX_POINTS - len(ledger.points), 0)
+    repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
     most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
         sizes=tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies),
-        points=tuple(_point(r) for r in ledger.points if points[r.key].seed == seed),
+        points=tuple(_point(r, replicate_number(spec, points[r.key])) for r in ledger.points),
         sequence_length=spec.data.sequence_length,
         learning_rate_precision=float(search.precision.learning_rate),
         batch_size_precision=float(search.precision.batch_size),
-        max_added_points=min(most, len(ledger.additions) + room),
+        max_added_points=min(most, len(ledger.additions) - repeated + room),
+        replicates=min(search.replicates, repeated + room),
         flops_left=flops_left,
     )
 
@@ -45,6 +50,16 @@ def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> lis
     return [search, budget, sizes, points]
 
 
+def replicate_number(spec: ScalingSweepSpec, point: PlannedPoint) -> int:
+    """n of a repeat with the n-th seed after the sweep's, 0 of a point with the sweep's own."""
+    return (point.seed - spec.training.seed) % SEEDS
+
+
+def replicate_seed(spec: ScalingSweepSpec, number: int) -> int:
+    """The seed of the repeat of this number."""
+    return (spec.training.seed + number) % SEEDS
+
+
 def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> SearchedSize:
     grid = spec.grid_of(spec.proxies[proxy.index])
     return SearchedSize(
@@ -56,7 +71,7 @@ def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> SearchedSize:
     )
 
 
-def _point(record: PointRecord) -> SearchedPoint:
+def _point(record: PointRecord, replicate: int) -> SearchedPoint:
     return SearchedPoint(
         key=record.key,
         size=record.proxy,
@@ -65,4 +80,5 @@ def _point(record: PointRecord) -> SearchedPoint:
         wanted_tokens=min(record.intent.tokens, record.wanted_tokens),
         pruned=record.intent.action is IntentAction.PRUNE,
         failed=record.state in FAILED_FOR_GOOD,
+        replicate=replicate,
     )

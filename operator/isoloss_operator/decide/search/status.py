@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from isoloss_contract.ledger import IntentAction, Ledger, PointRecord, PointState
 from isoloss_operator.api import PlacedSizeStatus, ScalingSweepSpec, SearchStatus
 from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.search.requests import replicate_number
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import PlannedPoint
 
@@ -22,15 +23,18 @@ def search_status(
     pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
     finished = [r for r in records if _is_finished(r)]
     untouched = [r for r in records if not r.intent.tokens and not r.tokens]
-    grid = list(points)[: spec.points]
+    planned = list(points)
+    grid = planned[: spec.points]
     in_grid = {point.key for point in grid}
+    repeated = {point.key for point in planned if replicate_number(spec, point)}
     return SearchStatus(
         ended=ended,
         finished=len(finished),
         paused=sum(_is_paused(r) for r in records),
         pruned=len(pruned),
         not_chosen=len(untouched),
-        added=sum(r.key not in in_grid for r in records),
+        added=sum(r.key not in in_grid | repeated for r in records),
+        replicates=sum(r.key in repeated for r in records),
         saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
         placed=tuple(
             PlacedSizeStatus(
