@@ -8,6 +8,7 @@ anything else finds the same world again. How a ledger is laid out in the store:
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -295,6 +296,22 @@ class Ledger(LedgerHeader):
     def replace(self, **changes: Unpack[_Changes]) -> Ledger:
         """A copy with these fields changed and validated."""
         return type(self)(**{**dict(self), **changes})
+
+    def addition_of(self, record: PointRecord) -> AddedPoint | None:
+        """What added a point to those of the spec; None for one of the spec.
+
+        A repeat with another seed has the place of another point: its name ends in the seed.
+        """
+        seed = re.search(r"-s(\d+)$", record.name)
+        place = (record.proxy, record.batch_size, record.learning_rate)
+        return self._additions.get((*place, seed and int(seed[1])))
+
+    @cached_property
+    def _additions(self) -> dict[tuple[str, int, float, int | None], AddedPoint]:
+        return {
+            (each.proxy, each.batch_size, each.learning_rate, each.seed): each
+            for each in self.additions
+        }
 
     @property
     def spent(self) -> Spend:

@@ -52,8 +52,10 @@ def cost_line(state: SweepState) -> str:
         f"cost so far {formatting.flops(spent)} FLOPs, {spent / planned:.0%} of the whole grid's "
         f"{formatting.flops(planned)}"
     )
-    added = len(state.ledger.additions)
-    return f"{text}; points added beyond it: {added}" if added else text
+    repeats = sum(each.seed is not None for each in state.ledger.additions)
+    if added := len(state.ledger.additions) - repeats:
+        text += f"; points added beyond it: {added}"
+    return f"{text}; repeats with other seeds: {repeats}" if repeats else text
 
 
 def bar_line(size: SizeView, name_width: int, width: int) -> str:

@@ -117,12 +117,7 @@ def _settings(facts: PointFacts) -> str:
 
 
 def _added(facts: PointFacts) -> AddedPoint | None:
-    record = facts.record
-    place = (record.proxy, record.batch_size, record.learning_rate)
-    for each in facts.ledger.additions:
-        if (each.proxy, each.batch_size, each.learning_rate) == place:
-            return each
-    return None
+    return facts.ledger.addition_of(facts.record)
 
 
 def _wanted(facts: PointFacts) -> str:

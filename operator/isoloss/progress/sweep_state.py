@@ -135,11 +135,10 @@ class SweepState:
     @property
     def planned_flops(self) -> float:
         """To the ends of all points of the spec's grid, without those added; 0 where it is not known."""
-        added = {(a.proxy, a.batch_size, a.learning_rate) for a in self.ledger.additions}
         return sum(
             record.flops_per_token * record.wanted_tokens
             for record in self.ledger.points
-            if (record.proxy, record.batch_size, record.learning_rate) not in added
+            if self.ledger.addition_of(record) is None
         )
 
     @property

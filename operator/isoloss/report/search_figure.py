@@ -13,6 +13,7 @@ from isoloss.progress.sweep_state import UNDER_WAY, PointView, SizeView, Stage, 
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
 from isoloss.report.drawing import INK, SOFT, grid_axis, key, legend_below, style
+from isoloss_contract.ledger import AddedPoint
 
 MAX_SIZES = 6
 MAX_ROWS = 200
@@ -33,9 +34,8 @@ def search_map(state: SweepState) -> Figure:
         rows = max(math.ceil(len(sizes) / columns), 1)
         figure = Figure(figsize=(max(5.2, 3.4 * columns), 3.0 * rows + 0.6), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
-        added = _added(state)
         for panel, size in zip(panels, sizes, strict=False):
-            _panel(panel, size, added)
+            _panel(panel, size, state)
         for panel in panels[len(sizes) :]:
             panel.set_visible(False)
         _legend(figure)
@@ -54,15 +54,14 @@ def search_sentence(state: SweepState) -> str:
 
 def search_table(state: SweepState) -> Table:
     """Points that were pruned or added, with reasons and bounds."""
-    added = _added(state)
-    chosen = [p for p in state.points if p.stage is Stage.PRUNED or _place(p) in added]
+    chosen = [p for p in state.points if p.stage is Stage.PRUNED or _addition(state, p)]
     rows = tuple(
         (
             point.record.name,
             point.stage.word,
             formatting.count(point.tokens),
             formatting.percent(point.share),
-            _why(point, added),
+            _why(point, _addition(state, point)),
         )
         for point in chosen[:MAX_ROWS]
     )
@@ -70,25 +69,19 @@ def search_table(state: SweepState) -> Table:
     return Table(heads, rows, frozenset({2, 3}), more=max(0, len(chosen) - MAX_ROWS))
 
 
-def _why(point: PointView, added: dict[tuple[str, int, float], str]) -> str:
+def _why(point: PointView, added: AddedPoint | None) -> str:
     intent = point.record.intent
     parts = [reason_in_words(intent.reason), bound_in_words(intent)]
-    if (reason := added.get(_place(point))) is not None:
-        parts.insert(0, f"added ({reason_in_words(reason)})")
+    if added is not None:
+        parts.insert(0, f"added ({reason_in_words(added.reason)})")
     return "; ".join(dict.fromkeys(part for part in parts if part))
 
 
-def _place(point: PointView) -> tuple[str, int, float]:
-    return point.record.proxy, point.record.batch_size, point.record.learning_rate
+def _addition(state: SweepState, point: PointView) -> AddedPoint | None:
+    return state.ledger.addition_of(point.record)
 
 
-def _added(state: SweepState) -> dict[tuple[str, int, float], str]:
-    """Reason of each added point by its place."""
-    additions = state.ledger.additions
-    return {(a.proxy, a.batch_size, a.learning_rate): a.reason for a in additions}
-
-
-def _panel(axes: Axes, size: SizeView, added: dict[tuple[str, int, float], str]) -> None:
+def _panel(axes: Axes, size: SizeView, state: SweepState) -> None:
     batches = [float(point.record.batch_size) for point in size.points]
     rates = [point.record.learning_rate for point in size.points]
     axes.set_xscale("log", base=2)
@@ -101,7 +94,10 @@ def _panel(axes: Axes, size: SizeView, added: dict[tuple[str, int, float], str])
     axes.set_xlabel("batch size (sequences)")
     axes.set_ylabel("learning rate")
     for point in size.points:
-        _point(axes, point, is_added=_place(point) in added, is_best=point is size.best)
+        added = _addition(state, point)
+        if added is not None and added.seed is not None:
+            continue  # a repeat lies on the point that it repeats: the table has it
+        _point(axes, point, is_added=added is not None, is_best=point is size.best)
 
 
 def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> None:

@@ -44,6 +44,22 @@ def test_the_table_has_what_was_pruned_and_added_with_reason_and_bound() -> None
     assert rows[1][4].startswith("added (BeyondEdge: ")
 
 
+def test_a_repeat_is_in_the_table_and_its_point_stays_one_of_the_grid() -> None:
+    leader = done(1, 4.1, rate=1e-3, intent=Intent(IntentAction.RUN, 1_000_000, "Leader"))
+    reason = Intent(IntentAction.RUN, 600_000, "Replicate")
+    repeat = done(2, 4.1, rate=1e-3, name="tiny-b8-1-s7", intent=reason)
+    added = AddedPoint("tiny", 8, 1e-3, "Replicate", seed=7)
+    state = sweep_state(ledger(leader, repeat, additions=(added,)), {})
+    ((name, *_, why),) = search_table(state).rows
+    assert name == "tiny-b8-1-s7"
+    assert why.startswith("added (Replicate: another seed of the best point")
+    assert "repeats with other seeds: 1" in search_sentence(state)
+    (panel,) = (axes for axes in search_map(state).axes if axes.get_visible())
+    markers = [line.get_marker() for line in panel.lines]
+    assert markers.count("o") == 2, "the ring and the disk of one point"
+    assert "s" not in markers
+
+
 def test_the_sentence_counts_points_under_way_without_knowing_their_pods() -> None:
     told = search_sentence(searched())
     assert told.startswith(
