@@ -93,10 +93,8 @@ def wants(ledger: Ledger) -> dict[str, tuple[Intent, str]]:
 
 def points_of(ledger: Ledger, reason: str) -> list[PointRecord]:
     """Those that were added for a reason."""
-    added = {
-        (a.proxy, a.batch_size, a.learning_rate) for a in ledger.additions if a.reason == reason
-    }
-    return [r for r in ledger.points if (r.proxy, r.batch_size, r.learning_rate) in added]
+    found = ((r, ledger.addition_of(r)) for r in ledger.points)
+    return [r for r, added in found if added is not None and added.reason == reason]
 
 
 def test_a_search_extends_a_grid_whose_optimum_is_beyond_its_edge(
@@ -106,10 +104,14 @@ def test_a_search_extends_a_grid_whose_optimum_is_beyond_its_edge(
     user.apply_sweep(searched(place, grid=LOW_GRID, search=extending(4)))
     ended = finished(operator, user)
     ledger, search = place.ledger(ended), ended["status"]["search"]
-    added = points_of(ledger, "BeyondEdge")
-    assert 0 < len(added) == len(ledger.additions) == search["added"] <= 4
+    added, repeats = points_of(ledger, "BeyondEdge"), points_of(ledger, "Replicate")
+    assert 0 < len(added) == search["added"] <= 4
+    assert len(repeats) == search["replicates"] == 2
+    assert len(ledger.additions) == len(added) + len(repeats)
     assert any(r.learning_rate > float(LOW_GRID["learningRates"][-1]) for r in added)
-    assert all(r.state is PointState.SUCCEEDED and r.tokens for r in added)
+    assert all(r.state is PointState.SUCCEEDED and r.tokens for r in (*added, *repeats))
+    losses = {r.loss for r in repeats}
+    assert len(losses) == 2, "their pods trained with seeds of their own"
     assert conditions(ended)["FitReady"]["status"] == "True", "the optimum is inside now"
     assert not trained_twice(place)
 
@@ -167,7 +169,7 @@ def test_a_search_adds_no_more_points_than_it_may(
     user.apply_sweep(searched(place, grid=LOW_GRID, search=extending(1), proxies=ONE_SIZE))
     ended = finished(operator, user)
     assert ended["status"]["search"]["added"] == 1
-    assert len(place.ledger(ended).additions) == 1
+    assert len(points_of(place.ledger(ended), "BeyondEdge")) == 1
     assert ended["status"]["search"]["ended"]
 
 

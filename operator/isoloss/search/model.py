@@ -87,7 +87,7 @@ class SearchOptions:
     """Beyond the edges of the grids, over all sizes."""
     budget_flops: float | None = None
     run_noise: float | None = None
-    """Standard deviation of a final loss from seed to seed, nats; None: as replicates show it, else the
+    """Standard deviation of a final loss from seed to seed, nats; None: estimated from replicates and from the
     fit's residuals."""
     replicates: int = 0
     """Repeats with other seeds of the best point of the cheapest size: they measure the noise between runs."""

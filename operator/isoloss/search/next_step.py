@@ -59,17 +59,18 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
 
 
 def _noise(state: State) -> float:
-    """As stated, else as replicates show it, else as the runs scatter about the surface through them.
+    """As stated, else as the runs scatter about the surface through them, of which replicates show how much is noise.
 
-    Never less than is usual.
+    Never less than is usual, nor than replicates differ.
     """
     if state.options.run_noise is not None:
         return state.options.run_noise
-    measured = noise_of_seeds(state.runs(state.sizes), state.options.fit)
-    if measured is not None:
-        return max(USUAL_NOISE, measured.believed)
-    found = scatter(state.runs(state.sizes), state.options.fit)
-    return USUAL_NOISE if found is None else max(USUAL_NOISE, found)
+    runs = state.runs(state.sizes)
+    scattered, measured = scatter(runs, state.options.fit), noise_of_seeds(runs, state.options.fit)
+    if measured is None:
+        return max(USUAL_NOISE, scattered or 0.0)
+    at_most = measured.believed if scattered is None else min(scattered, measured.believed)
+    return max(USUAL_NOISE, measured.deviation, at_most)
 
 
 def _begin(state: State, index: int) -> Iterator[Decision]:
