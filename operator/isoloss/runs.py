@@ -75,6 +75,8 @@ def run_from_point(
         batch_size=float(config.batch_size),
         sequence_length=config.sequence_length,
         learning_rate=config.learning_rate,
+        configuration=config.model_copy(update={"seed": 0}).key,
+        seed=str(config.seed),
         tokens=np.array([tokens for tokens, _, _ in counted], dtype=np.float64),
         losses=np.array([loss for _, loss, _ in counted], dtype=np.float64),
         # All or none: errors known in part would weight some evaluations and not others.

@@ -13,6 +13,8 @@ from isoloss.laws import Array
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 
 MAX_NAME = 256
+LABELS = ("optimizer", "seed")
+"""Optional columns of text, with one value for each run."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Numbers:
     names: Sequence[str]
     values: Mapping[str, Array]
     diverged: NDArray[np.bool_]
-    optimizers: Sequence[str] | None = None
-    """None: the table does not say."""
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Columns of LABELS that the table has."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -43,8 +45,8 @@ def numbers_of(table: Table) -> Numbers:
     known = REQUIRED + OPTIONAL
     ignored = [column for column in table.columns if column not in known]
     warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
-    optimizers = _texts(table, "optimizer") if "optimizer" in table.columns else None
-    return _without_untrained(Numbers(table, names, values, diverged, optimizers, warnings))
+    labels = {column: _texts(table, column) for column in LABELS if column in table.columns}
+    return _without_untrained(Numbers(table, names, values, diverged, labels, warnings))
 
 
 def _without_untrained(numbers: Numbers) -> Numbers:
@@ -62,7 +64,7 @@ def _without_untrained(numbers: Numbers) -> Numbers:
         [numbers.names[i] for i in kept],
         {column: values[kept] for column, values in numbers.values.items()},
         numbers.diverged[kept],
-        None if numbers.optimizers is None else [numbers.optimizers[i] for i in kept],
+        {column: [texts[i] for i in kept] for column, texts in numbers.labels.items()},
         [*numbers.warnings, note],
     )
 

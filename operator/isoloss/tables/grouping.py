@@ -26,7 +26,8 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
     for name, rows in rows_of.items():
         for column in CONSTANT:
             _check_constant(numbers, name, rows, column)
-        _check_one_optimizer(numbers, name, rows)
+        for label in numbers.labels:
+            _check_one_label(numbers, name, rows, label)
         rows.sort(key=lambda index: (tokens[index], index))
         for before, after in pairwise(rows):
             if tokens[before] == tokens[after]:
@@ -53,13 +54,13 @@ def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: st
             )
 
 
-def _check_one_optimizer(numbers: Numbers, name: str, rows: Sequence[int]) -> None:
-    given = numbers.optimizers
+def _check_one_label(numbers: Numbers, name: str, rows: Sequence[int], column: str) -> None:
+    given = numbers.labels[column]
     for index in rows[1:]:
-        if given is not None and given[index] != given[rows[0]]:
+        if given[index] != given[rows[0]]:
             raise numbers.table.bad(
                 index,
-                "optimizer",
+                column,
                 f"run {name!r} has {given[index]!r} here and {given[rows[0]]!r} in row "
                 f"{numbers.table.rows[rows[0]]}: one value per run is expected",
             )
@@ -134,7 +135,9 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
         flops_per_token=last["flops"] / last["tokens"] if "flops" in last else None,
         bytes_per_token=last["bytes"] / last["tokens"] if "bytes" in last else None,
         diverged=bool(numbers.diverged[list(rows)].any()),
-        optimizer=None if numbers.optimizers is None else numbers.optimizers[rows[0]],
+        # Where a table names seeds, its runs of equal settings differ in nothing else.
+        configuration=numbers.table.source if "seed" in numbers.labels else None,
+        **{column: given[rows[0]] for column, given in numbers.labels.items()},
     )
 
 

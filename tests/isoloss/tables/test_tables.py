@@ -45,21 +45,33 @@ def test_a_good_table_gives_its_runs() -> None:
     assert table.warnings == ()
 
 
-def test_the_optimizer_of_each_run_is_read() -> None:
-    cells = ["AdamW"] * 3 + ["Muon"] * (len(good_rows()) - 3)
-    table = parse_table(with_column("optimizer", cells), "runs.csv")
-    assert [run.optimizer for run in table.runs] == ["AdamW", "Muon"]
+@pytest.mark.parametrize("column", ["optimizer", "seed"])
+def test_optimizer_and_seed_of_each_run_are_read(column: str) -> None:
+    cells = ["1"] * 3 + ["2"] * (len(good_rows()) - 3)
+    table = parse_table(with_column(column, cells), "runs.csv")
+    assert [getattr(run, column) for run in table.runs] == ["1", "2"]
+
+
+def test_runs_of_a_table_that_names_seeds_are_of_one_configuration_where_settings_are_equal() -> (
+    None
+):
+    seeds = ["0"] * len(good_rows())
+    assert {
+        run.configuration for run in parse_table(with_column("seed", seeds), "a.csv").runs
+    } == {"a.csv"}
+    assert {run.configuration for run in parse_table(as_csv(good_rows()), "a.csv").runs} == {None}
 
 
 @pytest.mark.parametrize(
     ("cell", "says"), [("Muon", "has 'Muon' here and 'AdamW' in row"), ("", "no name")]
 )
-def test_a_run_has_one_optimizer(cell: str, says: str) -> None:
+@pytest.mark.parametrize("column", ["optimizer", "seed"])
+def test_a_run_has_one_optimizer_and_one_seed(column: str, cell: str, says: str) -> None:
     cells = ["AdamW"] * len(good_rows())
     cells[1] = cell
     with pytest.raises(BadTable, match=says) as refusal:
-        parse_table(with_column("optimizer", cells), "runs.csv")
-    assert refusal.value.column == "optimizer"
+        parse_table(with_column(column, cells), "runs.csv")
+    assert refusal.value.column == column
 
 
 def test_rows_may_come_in_any_order() -> None:

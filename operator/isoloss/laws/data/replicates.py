@@ -1,7 +1,7 @@
 """Runs of one configuration that differ only in their seed: averaged, and a measure of the noise.
 
 Two runs of one size, batch size and learning rate with different losses at the same tokens are such
-replicates as long as they differ by no more than seeds do. Annealed and constant schedules, or two corpora,
+replicates where their seeds are known to differ, or as long as they differ by no more than seeds do. Annealed and constant schedules, or two corpora,
 differ by more: those are refused, because their average would be the loss of neither.
 """
 
@@ -36,13 +36,15 @@ class Replicates:
 
     run: Run
     squares: float = 0.0
-    """Sum of squares of the runs' mean offsets in ln L."""
+    """Sum of squares of the runs' mean offsets in ln L over the last third of their shared tokens: young models differ
+    by more than those that laws speak of."""
     freedom: int = 0
     """Degrees of freedom of that: runs less one."""
     late_squares: float = 0.0
     """Sum of squares of the runs' losses about their mean, nats^2, averaged over the last third of their shared tokens."""
     differences: tuple[tuple[str, str, float], ...] = ()
-    """Pairs of names with the largest difference of ln L over a third of their shared tokens."""
+    """Pairs of names with the largest difference of ln L over a third of their shared tokens, where nobody says
+    that they are replicates."""
 
     @property
     def variance(self) -> float:
@@ -85,7 +87,8 @@ def refuse_differences(replicates: Sequence[Replicates]) -> Refusal | None:
         RefusalReason.DUPLICATED_RUN,
         f"Runs {one} and {other} have the same size, batch size and learning rate and cover the same tokens, "
         f"but their losses differ by {difference:.2%}; seeds of one configuration differ by at most {limit:.2%}. "
-        "If they differ in schedule (annealed or not), horizon or data, fit them separately; otherwise keep one of them.",
+        "If they differ in schedule (annealed or not), horizon or data, fit them separately; if in nothing but the seed, "
+        "name it in the column seed; otherwise keep one of them.",
         {
             "params": run.params,
             "batch_size": run.batch_size,
@@ -114,6 +117,12 @@ def replicate_warning(replicates: Sequence[Replicates]) -> str | None:
         f"{len(averaged)} configurations were trained more than once: their losses are averaged, and differ "
         f"by {noise:.2%} from seed to seed."
     )
+
+
+def _are_stated(run: Run, other: Run) -> bool:
+    """Whether they are known to differ in nothing but their seed."""
+    known = None not in (run.configuration, run.seed, other.seed)
+    return known and run.configuration == other.configuration and run.seed != other.seed
 
 
 def _overlap(run: Run, other: Run) -> bool:
@@ -173,20 +182,16 @@ def _mean(runs: list[Run]) -> Replicates:
     pairs = tuple(
         (runs[i].name, runs[j].name, _difference(values[i, shared], values[j, shared]))
         for i, j in combinations(range(len(runs)), 2)
-        if shared.any()
+        if shared.any() and not _are_stated(runs[i], runs[j])
     )
     freedom = len(runs) - 1 if shared.any() else 0
-    return Replicates(
-        run, float((offsets**2).sum()), freedom, _late_squares(values[:, shared]), pairs
-    )
-
-
-def _late_squares(log_losses: Array) -> float:
-    """nats^2, of (runs, tokens) without gaps; 0 without tokens."""
-    if not log_losses.shape[1]:
-        return 0.0
-    late = np.exp(np.array_split(log_losses, min(THIRDS, log_losses.shape[1]), axis=1)[-1])
-    return float(((late - late.mean(axis=0)) ** 2).sum(axis=0).mean())
+    if not freedom:
+        return Replicates(run)
+    late = np.array_split(values[:, shared], min(THIRDS, int(shared.sum())), axis=1)[-1]
+    lasting = (late - late.mean(axis=0)).mean(axis=1)
+    losses_late = np.exp(late)
+    late_squares = ((losses_late - losses_late.mean(axis=0)) ** 2).sum(axis=0).mean()
+    return Replicates(run, float((lasting**2).sum()), freedom, float(late_squares), pairs)
 
 
 def _distinct(tokens: Array) -> Array:
