@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         Selection,
         SurfaceLaw,
     )
-    from isoloss.laws.run_noise import RunNoise
+    from isoloss.laws.run_noise import USUAL_NOISE, RunNoise
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
@@ -91,11 +91,12 @@ _HOMES = {
         "Selection",
         "SurfaceLaw",
     ),
-    "run_noise": ("RunNoise",),
+    "run_noise": ("USUAL_NOISE", "RunNoise"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "USUAL_NOISE",
     "Array",
     "BadLaws",
     "Contour",

@@ -137,8 +137,15 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
         diverged=bool(numbers.diverged[list(rows)].any()),
         # Where a table names seeds, its runs of equal settings differ in nothing else.
         configuration=numbers.table.source if "seed" in numbers.labels else None,
-        **{column: given[rows[0]] for column, given in numbers.labels.items()},
+        optimizer=_label(numbers, rows, "optimizer"),
+        seed=_label(numbers, rows, "seed"),
     )
+
+
+def _label(numbers: Numbers, rows: Sequence[int], column: str) -> str | None:
+    """None: the table does not say."""
+    given = numbers.labels.get(column)
+    return None if given is None else given[rows[0]]
 
 
 def check_copies(

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from isoloss.laws import Array, Run, RunNoise
-from isoloss.laws.run_noise import USUAL_NOISE
+from isoloss.laws import USUAL_NOISE, Array, Run, RunNoise
 
 STATED_FREEDOM = 4.0
 """Degrees of freedom that a stated noise counts for beside the seeds' own."""

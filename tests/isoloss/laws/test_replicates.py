@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import (
+    USUAL_NOISE,
     FitOptions,
     Prediction,
     PredictionQuery,
@@ -16,7 +17,6 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.data.trajectories import collect
-from isoloss.laws.run_noise import USUAL_NOISE
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
