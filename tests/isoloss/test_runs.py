@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from isoloss.laws import Run
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract.records import (
     AttentionShape,
@@ -137,6 +138,19 @@ def test_the_optimizer_of_a_run_is_known() -> None:
         "a", config(), COUNTS, [row(10)], bytes_per_token=None, diverged=False, finished=True
     )
     assert run.optimizer == "AdamW"
+
+
+def test_points_are_of_one_configuration_where_they_differ_in_their_seed_alone() -> None:
+    def run(point: PointConfig) -> Run:
+        return run_from_point(
+            "a", point, COUNTS, [row(10)], bytes_per_token=None, diverged=False, finished=True
+        )
+
+    first, second = run(config()), run(config().model_copy(update={"seed": 7}))
+    assert (first.seed, second.seed) == ("0", "7")
+    assert first.configuration == second.configuration
+    longer = config().model_copy(update={"data_digest": "1" * 32, "seed": 7})
+    assert run(longer).configuration != first.configuration
 
 
 def test_evaluations_up_to_twice_the_warm_up_do_not_count() -> None:
