@@ -106,6 +106,13 @@ class SweepFacts:
     search: SearchStatus | None = None
     parallelism: int = 1
 
+    @property
+    def grid(self) -> Sequence[PlannedPoint]:
+        """The points of the spec."""
+        ledger = self.ledger
+        added = {record.key for record in ledger.points if ledger.addition_of(record)}
+        return [point for point in self.points if point.key not in added]
+
 
 def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     """The numbers of a status, from the facts."""
@@ -121,7 +128,7 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     return Numbers(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
-        planned_flops=precise(sum(point.flops for point in facts.points)),
+        planned_flops=precise(sum(point.flops for point in facts.grid)),
         spent_flops=precise(spent.flops),
         accelerator_hours=precise(spent.accelerator_seconds / 3600),
         estimated_completion=_estimated_completion(observed, facts),

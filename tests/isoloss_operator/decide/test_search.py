@@ -227,6 +227,16 @@ def test_a_replicate_trains_with_another_seed_and_counts_apart() -> None:
     assert own.intent.tokens == RUNG, "the point that is repeated stays as it is"
 
 
+def test_the_planned_flops_are_those_of_the_grid_whatever_a_search_adds() -> None:
+    whole = sum(point.flops for point in POINTS)
+    beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
+    repeat = decision(FIRST, reason="Replicate", added=True, replicate=1)
+    world = next_pass(answered(at_first_rung(), beyond, repeat))
+    plan = decide_sweep(world)
+    assert len(plan.create) == 2
+    assert float(plan.status.planned_flops) == pytest.approx(whole, rel=1e-5)
+
+
 def test_the_search_is_told_which_points_repeat_which() -> None:
     repeat = decision(FIRST, reason="Replicate", added=True, replicate=1, tokens=RUNG)
     world = next_pass(answered(at_first_rung(), repeat), fit=None)
