@@ -93,11 +93,15 @@ class PointTrainer:
         # Divergence is a measurement like any other: the run has a result and ends early.
         with suppress(Diverged):
             train(task, self._scratch, self._interruption, self._log)
-        return self.read(point, self.store.read_record(layout.point_result(point.key), PointResult))
+        return self.read(
+            point, self.store.read_record(layout.point_result(point.key), PointResult)
+        )
 
     def read(self, point: PointConfig, result: PointResult) -> Trained:
         """A run that has a result, perhaps an earlier one than the newest."""
-        return Trained(point, result, read_finished(self.store, point.key, result.trajectory_sha256))
+        return Trained(
+            point, result, read_finished(self.store, point.key, result.trajectory_sha256)
+        )
 
     def evaluated(self, config: EvaluateConfig) -> EvaluationResult:
         """A checkpoint's loss as an evaluate task measures it, unless that is done. Raises Interrupted."""

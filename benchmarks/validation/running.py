@@ -55,9 +55,7 @@ class TrainingPool:
 
 
 @contextmanager
-def training_pool(
-    folder: Path, jobs: int, interruption: Interruption
-) -> Iterator[TrainingPool]:
+def training_pool(folder: Path, jobs: int, interruption: Interruption) -> Iterator[TrainingPool]:
     """So many processes, each with a workshop of its own in `folder`, where all inputs are there."""
     # A forked torch may hang.
     context = get_context("spawn")
@@ -101,7 +99,7 @@ _workshop: Workshop
 def _open(folder: Path) -> None:
     import torch
 
-    global _workshop  # noqa: PLW0603 (the one of this process)
+    global _workshop
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on
     interruption = Interruption()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,16 +135,23 @@ class Workshop:
         assert asked.answer.cpt_flops is not None  # the query has a budget
         return ProbePlan(tokens, tokens * asked.answer.cpt_flops / self.budget_tokens)
 
+    @property
+    def factor(self) -> float:
+        """Between an answer and its neighbours."""
+        return float(self._validation.factor)
+
     def cross(self, learning_rate: float, batch_size: float) -> tuple[Place, ...]:
         """The five places that the operator probes about an answer, the answer's first."""
         return probe_places(
             learning_rate,
             batch_size,
-            float(self._validation.factor),
+            self.factor,
             multiple_of=self.prediction.batch_size_multiple_of,
         )
 
-    def continued(self, places: Sequence[Place], seed: int, stops: tuple[int, ...]) -> list[Course]:
+    def continued(
+        self, places: Sequence[Place], seed: int, stops: tuple[int, ...]
+    ) -> list[Course]:
         """Continued runs of the checkpoint as the operator plans probes, each read at all `stops`."""
         model = probe_model(self._model(), self.initial_loss().parameters)
         sweep = self.sweep.model_copy(
@@ -154,8 +162,6 @@ class Workshop:
         return [Course(f"{point.name}-seed{seed}", point.config, stops) for point in points]
 
     def _model(self) -> dict[str, object]:
-        import json
-
         uri = self._checkpoint.uri.removeprefix("file://")
         config: dict[str, object] = json.loads((Path(uri) / "config.json").read_text())
         return config
