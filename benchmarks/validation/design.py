@@ -19,7 +19,7 @@ FIRST = (-1, 1)
 """Exponents of the grid's first and last line of either kind before it grows."""
 HALF = 0.5
 """Step of the finer grid about the optimum, of a line of the grid …"""
-CLOSE = 0.75
+CLOSE = 0.6
 """… and its reach to every side."""
 
 

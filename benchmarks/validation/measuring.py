@@ -10,10 +10,11 @@ import numpy as np
 from benchmarks.measured_optimum import Optimum
 from benchmarks.transfer.design import Grid
 from benchmarks.transfer.judging import widened
+from benchmarks.validation.courses import Course
 from benchmarks.validation.design import LINES, OWN, THRICE, Lattice, Shift
 from benchmarks.validation.judging import Question, Runs, budget, losses_by_place, truth
 from benchmarks.validation.running import TrainingPool
-from benchmarks.validation.training import Asked, Course, ProbePlan, Say, Workshop
+from benchmarks.validation.training import Asked, ProbePlan, Say, Workshop
 from isoloss.laws import Run
 from isoloss.validation import Place
 
@@ -113,14 +114,14 @@ class Bench:
         self._train([course for each in courses.values() for course in each], what)
         return {
             seed: {
-                place: self._workshop.runs(course)
+                place: self._workshop.courses.runs(course)
                 for place, course in zip(places, each, strict=True)
             }
             for seed, each in courses.items()
         }
 
     def _train(self, courses: Iterable[Course], what: str) -> None:
-        missing = [course for course in courses if not self._workshop.is_trained(course)]
+        missing = [course for course in courses if not self._workshop.courses.is_trained(course)]
         if missing:
             self._pool.train(missing, what, self._say)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
-from benchmarks.validation.training import Course, Say, Workshop
+from benchmarks.validation.courses import Course
+from benchmarks.validation.training import Say, Workshop
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import Interrupted
 
@@ -110,4 +111,4 @@ def _open(folder: Path) -> None:
 def _train(course: Course) -> float | None:
     """Seconds that it took; None: a stop was requested, and its state is saved."""
     started = time.monotonic()
-    return time.monotonic() - started if _workshop.train(course) else None
+    return time.monotonic() - started if _workshop.courses.train(course) else None

@@ -1,4 +1,4 @@
-"""The demo's sweep, its answer, and continued runs of its checkpoint, each read on the way and at its end."""
+"""The demo's sweep, its answer, and the continued runs of its checkpoint that a validation asks for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 from benchmarks.demo_sweep import DemoInFolder
 from benchmarks.point_trainer import PointTrainer
+from benchmarks.validation.courses import Course, Courses
 from demo.inputs import provide_checkpoint, provide_corpus
-from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, fit_laws, predict
+from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, fit_laws, predict
 from isoloss.validation import Place
-from isoloss_contract.records import EvaluationResult, PointConfig, PointResult
+from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import AnswerValidation, Checkpoint
 from isoloss_operator.decide.answers import question
 from isoloss_operator.decide.evaluation import evaluate_config
@@ -27,18 +28,8 @@ from isoloss_operator.planning.probes import (
 )
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.termination import Interrupted
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Course:
-    """A point, and the tokens after which its loss is read, ascending; it is trained to the last."""
-
-    name: str
-    point: PointConfig
-    stops: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,6 +71,7 @@ class Workshop:
         self._trainer = PointTrainer(
             "bench-validation", demo.corpus(self.sweep), scratch, interruption
         )
+        self.courses = Courses(self._trainer, WEIGHTS[self.sweep.fit.weights])
 
     # ---------------------------------------------------------------------------------- the answer
 
@@ -91,7 +83,8 @@ class Workshop:
     def asked(self) -> Asked:
         """What the operator would answer, from a sweep that is trained. Raises NoAnswer, Interrupted."""
         laws = fit_laws(
-            [self.runs(course)[0] for course in self.sweep_courses()], fit_options(self.sweep)
+            [self.courses.runs(course)[0] for course in self.sweep_courses()],
+            fit_options(self.sweep),
         )
         evaluation = self.initial_loss()
         query = question(laws, self.prediction, self.sweep, evaluation)
@@ -165,42 +158,3 @@ class Workshop:
         uri = self._checkpoint.uri.removeprefix("file://")
         config: dict[str, object] = json.loads((Path(uri) / "config.json").read_text())
         return config
-
-    # ---------------------------------------------------------------------------------- training
-
-    def train(self, course: Course) -> bool:
-        """Train to each stop that has no result yet; False if a stop was requested, the state being saved."""
-        store = self._trainer.store
-        for tokens in course.stops:
-            path = _kept(course.point, tokens)
-            if store.exists(path):
-                continue
-            is_last = tokens == course.stops[-1]
-            try:
-                trained = self._trainer.trained(course.point, tokens, kept=not is_last)
-            except Interrupted:
-                return False
-            # A longer run replaces the point's result, so that each stop's is kept beside it.
-            store.write_record(path, trained.result)
-        return True
-
-    def is_trained(self, course: Course) -> bool:
-        """Whether every stop has a result."""
-        return all(
-            self._trainer.store.exists(_kept(course.point, tokens)) for tokens in course.stops
-        )
-
-    def runs(self, course: Course) -> list[Run]:
-        """Of each stop of a trained course, as the laws see runs."""
-        return [self._run(course, tokens) for tokens in course.stops]
-
-    def _run(self, course: Course, tokens: int) -> Run:
-        result = self._trainer.store.read_record(_kept(course.point, tokens), PointResult)
-        return self._trainer.read(course.point, result).run(
-            course.name, WEIGHTS[self.sweep.fit.weights], self._trainer.manifest.tokenizer_digest
-        )
-
-
-def _kept(point: PointConfig, tokens: int) -> str:
-    """Path of the result of a run that was trained to `tokens`."""
-    return f"read/{point.key}-{tokens}.json"
