@@ -72,7 +72,7 @@ def quadratic_optimum(points: Array, losses: Array) -> Optimum:
     near, values = points[:count], values[:count]
     centre = near.mean(axis=0)
     rows = _design(near - centre)
-    c = np.linalg.lstsq(rows, values, rcond=None)[0]
+    c = np.asarray(np.linalg.lstsq(rows, values, rcond=None)[0], dtype=float)
     residuals = values - rows @ c
     noise = float(np.sqrt(residuals @ residuals / (count - len(c))))
     hessian = np.array([[2 * c[3], c[4]], [c[4], 2 * c[5]]])
@@ -84,11 +84,11 @@ def quadratic_optimum(points: Array, losses: Array) -> Optimum:
         centre,
         c,
         vertex,
-        noise * _vertex_errors(rows, hessian, offset),
+        np.asarray(noise * _vertex_errors(rows, hessian, offset), dtype=float),
         float(c[0] + 0.5 * c[1:3] @ offset),
         noise,
         convex and within,
-        noise**2 * np.linalg.pinv(rows.T @ rows),
+        np.asarray(noise**2 * np.linalg.pinv(rows.T @ rows), dtype=float),
     )
 
 

@@ -104,12 +104,18 @@ def noise_between_seeds(runs: Runs, tokens: float) -> Noise:
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked of the laws, and the probes' length."""
+    """What was asked of the laws, and how long the probes are."""
 
     laws: Laws
     query: PredictionQuery
     answer: Prediction
     probe_flops: float
+    """Of one probe."""
+
+    def with_whole_runs(self) -> Question:
+        """The same with probes as long as the budget."""
+        assert self.answer.cpt_flops is not None  # the query has a budget
+        return replace(self, probe_flops=self.answer.cpt_flops)
 
     def moves(self) -> Normal:
         """From the optimum at the probes' tokens to that at the budget, as `validate` has it."""
@@ -121,10 +127,12 @@ class Question:
         return drift(short, self.answer)
 
 
-def validated(question: Question, shift: Shift, probes: Sequence[Run], noise: float) -> Validation:
+def validated(
+    question: Question, shift: Shift, probes: Sequence[Run], noise: float | None
+) -> Validation:
     """The verdict on the shifted answer by probes about it; without a shift the one of `validate`.
 
-    `noise` is what is assumed between seeds, nats.
+    `noise` is what is assumed between seeds, nats; None: what `probes_of_runs` takes without one.
     """
     found, _ = probes_of_runs(probes, noise)
     return judge(shift.of(question.answer), found, question.moves(), loss_curvature(question.laws))
@@ -176,7 +184,12 @@ class Case:
 
 
 def judged(
-    question: Question, shift: Shift, seed: int, probes: Sequence[Run], ends: Runs, noise: float
+    question: Question,
+    shift: Shift,
+    seed: int,
+    probes: Sequence[Run],
+    ends: Runs,
+    noise: float | None,
 ) -> Case:
     """Judge by the truth at the last tokens that all of the other seeds' whole runs reached."""
     optimum = truth(without(ends, seed), budget(ends))

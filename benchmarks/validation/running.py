@@ -78,10 +78,12 @@ class Pace:
 
     def seconds(self, courses: Iterable[Course]) -> float:
         """What these take one after another; kinds that are not known yet at the mean of those that are."""
-        everything = [sum(each) for each in zip(*self.known.values(), strict=True)]
-        mean = everything[0] / max(everything[1], 1)
+        passed = sum(seconds for seconds, _ in self.known.values())
+        mean = passed / max(sum(tokens for _, tokens in self.known.values()), 1)
         rates = {kind: seconds / tokens for kind, (seconds, tokens) in self.known.items()}
-        return sum(rates.get(_kind(course), mean) * course.stops[-1] for course in courses)
+        return sum(
+            (rates.get(_kind(course), mean) * course.stops[-1] for course in courses), start=0.0
+        )
 
 
 def _kind(course: Course) -> tuple[int, int]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.measured_optimum import Optimum
+from benchmarks.validation.design import Shift
 from benchmarks.validation.judging import (
     Case,
     Noise,
+    Question,
+    Runs,
     Standing,
     budget,
     judged,
@@ -19,10 +23,26 @@ from benchmarks.validation.judging import (
     without,
 )
 from benchmarks.validation.measuring import Measured
+from isoloss.validation import Place
 
 ASSUMED, BETWEEN_SEEDS = "assumed", "measured"
 """Noise of the laws' residuals, as the operator takes it, and that between the seeds of the grid's runs."""
 INNER = "other places of the grid"
+WHOLE = "all"
+"""Share of the budget of probes that are whole runs: what is left to gain by longer ones."""
+
+Answers = Mapping[str, Sequence[tuple[Shift, tuple[Place, ...]]]]
+"""Answers with the places of their probes, by the name under which they are summed up."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cases of one name, of probes of one length, judged with one noise."""
+
+    name: str
+    share: str
+    noise: str
+    cases: tuple[Case, ...]
 
 
 def tables(measured: Measured) -> Iterator[str]:
@@ -36,29 +56,63 @@ def tables(measured: Measured) -> Iterator[str]:
     yield _noise_line("the probes' end", measured.probe_tokens, short)
     yield _noise_line("the budget's end", tokens, long)
     residuals = question.laws.surface.residual_rms
-    yield f"Residuals of the joint surface: {residuals:.4f} nats."
+    if residuals is not None:
+        yield f"Residuals of the joint surface: {residuals:.4f} nats."
     yield ""
     yield from _optima(measured, tokens)
-    noises = {ASSUMED: residuals, BETWEEN_SEEDS: short.deviation}
-    by_answer = {noise: _cases(measured, deviation) for noise, deviation in noises.items()}
+    found = [
+        *_groups(measured, ASSUMED, residuals),
+        *_groups(measured, BETWEEN_SEEDS, short.deviation),
+        *_whole_runs(measured, long.deviation),
+    ]
+    # What was done with one answer stands together.
+    names = list(_answers(measured))
+    found.sort(key=lambda group: names.index(group.name))
     yield ""
-    yield from _case_table(by_answer)
+    yield from _case_table(found)
     yield ""
-    yield from _summary_table(by_answer)
+    yield from _summary_table(found)
 
 
-def _cases(measured: Measured, noise: float) -> dict[str, list[Case]]:
-    """Every answer with every seed's probes, by name."""
-    found: dict[str, list[Case]] = {}
-    for name, (shift, cross) in (
-        *((shift.name, (shift, cross)) for shift, cross in measured.crosses),
-        *((INNER, each) for each in measured.inner),
-    ):
-        for seed, probes in measured.probes.items():
-            runs = [probes[place] for place in cross]
-            case = judged(measured.question, shift, seed, runs, measured.ends, noise)
-            found.setdefault(name, []).append(case)
-    return found
+def _answers(measured: Measured) -> Answers:
+    own = {shift.name: [(shift, cross)] for shift, cross in measured.crosses}
+    return own | {INNER: measured.inner}
+
+
+def _groups(measured: Measured, noise: str, deviation: float | None) -> Iterator[Group]:
+    share = f"{measured.probe_tokens / budget(measured.ends):.0%}"
+    for name, answers in _answers(measured).items():
+        yield Group(
+            name,
+            share,
+            noise,
+            _cases(measured.question, answers, measured.probes, measured.ends, deviation),
+        )
+
+
+def _whole_runs(measured: Measured, deviation: float) -> Iterator[Group]:
+    """Of the answers whose probes were all trained to the budget's end."""
+    question, ends = measured.question.with_whole_runs(), measured.ends
+    trained = set.intersection(*(set(runs) for runs in ends.values()))
+    for name, answers in _answers(measured).items():
+        if all(trained.issuperset(cross) for _, cross in answers):
+            cases = _cases(question, answers, ends, ends, deviation)
+            yield Group(name, WHOLE, BETWEEN_SEEDS, cases)
+
+
+def _cases(
+    question: Question,
+    answers: Sequence[tuple[Shift, tuple[Place, ...]]],
+    probes: Runs,
+    ends: Runs,
+    deviation: float | None,
+) -> tuple[Case, ...]:
+    """Every answer with every seed's probes."""
+    return tuple(
+        judged(question, shift, seed, [runs[place] for place in cross], ends, deviation)
+        for shift, cross in answers
+        for seed, runs in probes.items()
+    )
 
 
 def _noise_line(where: str, tokens: float, noise: Noise) -> str:
@@ -91,20 +145,18 @@ def _with_factor(found: Optimum, axis: int) -> str:
     return f"{value} (a factor of {np.exp(found.errors[axis]):.2f})"
 
 
-def _case_table(by_noise: Mapping[str, Mapping[str, Sequence[Case]]]) -> Iterator[str]:
+def _case_table(groups: Sequence[Group]) -> Iterator[str]:
     yield (
-        "| answer | seed | noise | LR, B | regret | ln LR, ln B off | refined LR, B | regret | ln LR, ln B off "
-        "| verdict |"
+        "| answer | seed | probes | noise | LR, B | regret | ln LR, ln B off | refined LR, B | regret "
+        "| ln LR, ln B off | verdict |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
-    names = [name for name in by_noise[ASSUMED] if name != INNER]
-    for name in names:
-        for noise, cases in by_noise.items():
-            for case in cases[name]:
-                yield (
-                    f"| {name} | {case.seed} | {noise} | {_standing(case.before)} | {_standing(case.after)} "
-                    f"| {case.validation.reason.value} |"
-                )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for group in groups:
+        for case in group.cases if group.name != INNER else ():
+            yield (
+                f"| {group.name} | {case.seed} | {group.share} | {group.noise} | {_standing(case.before)} "
+                f"| {_standing(case.after)} | {case.validation.reason.value} |"
+            )
 
 
 def _standing(found: Standing | None) -> str:
@@ -117,15 +169,19 @@ def _standing(found: Standing | None) -> str:
     )
 
 
-def _summary_table(by_noise: Mapping[str, Mapping[str, Sequence[Case]]]) -> Iterator[str]:
-    yield "| answer | noise | cases | mean regret | of the refined answer | at least halved | worse beyond noise | verdicts |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for name in by_noise[ASSUMED]:
-        for noise, cases in by_noise.items():
-            found = summary(cases[name])
+def _summary_table(groups: Sequence[Group]) -> Iterator[str]:
+    yield (
+        "| answer | probes | noise | cases | mean regret | of the refined answer | at least halved "
+        "| worse beyond noise | verdicts |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for group in groups:
+        if group.cases:
+            found = summary(group.cases)
             yield (
-                f"| {name} | {noise} | {len(cases[name])} | {found.before:.4f} | {found.after:.4f} "
-                f"| {'yes' if found.is_halved else 'no'} | {found.worse} | {_verdicts(cases[name])} |"
+                f"| {group.name} | {group.share} | {group.noise} | {len(group.cases)} | {found.before:.4f} "
+                f"| {found.after:.4f} | {'yes' if found.is_halved else 'no'} | {found.worse} "
+                f"| {_verdicts(group.cases)} |"
             )
 
 

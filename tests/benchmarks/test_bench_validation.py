@@ -321,6 +321,12 @@ def test_probes_that_mislead_are_found_to_make_an_answer_worse(
     assert summary(found).worse == len(SEEDS)
 
 
+def test_whole_runs_as_probes_are_not_carried_anywhere(question: Question) -> None:
+    moves = question.with_whole_runs().moves()
+    assert moves.mean == pytest.approx([0.0, 0.0])
+    assert moves.deviation == pytest.approx([0.0, 0.0])
+
+
 def test_a_seed_is_judged_by_the_others(question: Question, lattice: Lattice) -> None:
     short, long = probes(question, lattice, (1.0, 1.0)), ends(question, lattice)
     moved = long | {0: bowl(question, lattice, (3.0, 2.0), TOKENS)}
@@ -426,11 +432,12 @@ def test_the_tables_hold_every_answer_with_both_noises(
         question, GRID, round(SHARE * TOKENS), short, long, ((OWN, cross(lattice)),), inner
     )
     text = "\n".join(tables(measured))
-    for noise in ("assumed", "measured"):
+    kinds = (("30%", "assumed"), ("30%", "measured"), ("all", "measured"))
+    for share, noise in kinds:
         for seed in SEEDS:
-            assert f"| the laws' answer | {seed} | {noise} |" in text
-        assert f"| the laws' answer | {noise} | 3 |" in text
-        assert f"| other places of the grid | {noise} | 6 |" in text
+            assert f"| the laws' answer | {seed} | {share} | {noise} |" in text
+        assert f"| the laws' answer | {share} | {noise} | 3 |" in text
+        assert f"| other places of the grid | {share} | {noise} | 6 |" in text
     assert "(60 degrees of freedom)" in text
 
 
