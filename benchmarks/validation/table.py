@@ -60,6 +60,8 @@ def tables(measured: Measured) -> Iterator[str]:
         yield f"Residuals of the joint surface: {residuals:.4f} nats."
     yield ""
     yield from _optima(measured, tokens)
+    yield ""
+    yield _early_optimum(measured, tokens)
     found = [
         *_groups(measured, ASSUMED, residuals),
         *_groups(measured, BETWEEN_SEEDS, short.deviation),
@@ -138,6 +140,18 @@ def _optima(measured: Measured, tokens: float) -> Iterator[str]:
             f"| {found.noise:.4f} | {'yes' if found.inside else 'no'} "
             f"| {found.regret(*at):.4f} +- {found.regret_error(*at):.4f} |"
         )
+
+
+def _early_optimum(measured: Measured, tokens: float) -> str:
+    """What the best that probes of this length can find is worth at the budget."""
+    early, late = truth(measured.probes, measured.probe_tokens), truth(measured.ends, tokens)
+    move, carried = late.vertex - early.vertex, measured.question.moves()
+    return (
+        f"At the probes' end the optimum is LR {_with_factor(early, 0)} and B {_with_factor(early, 1)}, which loses "
+        f"{late.regret(*early.vertex):.4f} +- {late.regret_error(*early.vertex):.4f} at the budget. From there to the "
+        f"budget ln LR moves by {move[0]:+.2f} (carried as {carried.mean[0]:+.2f} +- {carried.deviation[0]:.2f}), "
+        f"ln B by {move[1]:+.2f} (carried as {carried.mean[1]:+.2f} +- {carried.deviation[1]:.2f})."
+    )
 
 
 def _with_factor(found: Optimum, axis: int) -> str:

@@ -438,6 +438,8 @@ def test_the_tables_hold_every_answer_with_both_noises(
             assert f"| the laws' answer | {seed} | {share} | {noise} |" in text
         assert f"| the laws' answer | {share} | {noise} | 3 |" in text
         assert f"| other places of the grid | {share} | {noise} | 6 |" in text
+    moves = question.moves().mean
+    assert f"(carried as {moves[0]:+.2f} +- " in text
     assert "(60 degrees of freedom)" in text
 
 
