@@ -403,14 +403,14 @@ def test_a_probe_is_the_same_whether_its_run_goes_on_or_not(tmp_path: Path) -> N
     point = train_task(
         trainer.manifest, "file:///unused", sequence_length=32, batch_size=4, mixture={"web": 1.0}
     ).point
-    both, short, long = (Course("", point, stops) for stops in ((1024, 2048), (1024,), (2048,)))
+    both, short, long = (Course("", point, stops) for stops in ((2048, 4096), (2048,), (4096,)))
     _, alone = courses("alone")
     assert together.train(both)
     assert alone.train(short)
     assert not alone.is_trained(both)
     (probe, end), (probe_alone,) = together.runs(both), alone.runs(short)
     assert alone.train(long)
-    assert (probe.tokens[-1], end.tokens[-1]) == (1024, 2048)
+    assert (probe.tokens[-1], end.tokens[-1]) == (2048, 4096)
     assert probe.losses.tolist() == probe_alone.losses.tolist()
     assert end.losses.tolist() == alone.runs(long)[0].losses.tolist()
     assert alone.is_trained(both)
