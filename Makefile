@@ -8,7 +8,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup demo demo-down test test-fast test-oldest test-versions test-gs test-bare test-alerts images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-science bench-search lock clean
+	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ bench-transfer: setup ## Do continued runs want what the laws say? (one core, un
 
 bench-cooldown: setup ## Do averaged, raw and cooled losses agree about the best LR and B? (one core, resumes)
 	$(PY) -m benchmarks.cooldown $(ARGS)
+
+bench-validation: setup ## Do five probes move the demo's answer to its measured optimum? (one core, an hour, resumes; ARGS="--jobs 2")
+	$(PY) -m benchmarks.validation $(ARGS)
 
 bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
 	$(PY) -m benchmarks.science

@@ -51,6 +51,8 @@ class Grid:
 
     rates: tuple[int, int]
     batches: tuple[int, int]
+    lowest_batch: int = 1
+    """Exponent below which batch sizes are not tried: one sequence takes as long as all others together."""
 
     def places(self) -> Iterator[Place]:
         """Every point."""
@@ -59,12 +61,9 @@ class Grid:
                 yield Place(i, j)
 
     def widened(self, best: Place, lines: tuple[int, int]) -> Grid:
-        """With a line more where `best` lies on the edge, up to `lines` of each kind.
-
-        Batch sizes end at two sequences: one takes as long as all others together.
-        """
+        """With a line more where `best` lies on the edge, up to `lines` of each kind."""
         rates = _widened(self.rates, best.i, lines[0])
-        batches = _widened(self.batches, best.j, lines[1], lowest=1)
+        batches = _widened(self.batches, best.j, lines[1], lowest=self.lowest_batch)
         return replace(self, rates=rates, batches=batches)
 
 

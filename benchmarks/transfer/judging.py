@@ -1,26 +1,14 @@
-"""Where a grid's optimum lies, and what another learning rate and batch size cost there."""
+"""Where a grid's optimum lies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.measured_optimum import Optimum, loss_at, quadratic_optimum
 from benchmarks.transfer.design import Grid, Place
-from isoloss.laws import Array, Run
-
-WINDOW = 0.1
-"""Nats above the grid's best that a quadratic still describes …"""
-FEWEST = 9
-"""… unless fewer runs than this are within: it has six coefficients."""
-
-
-def loss_at(run: Run, tokens: float) -> float:
-    """Loss at a token count, linear in ln tokens between evaluations; inf where the run did not get there."""
-    if not len(run.tokens) or run.tokens[-1] < tokens:
-        return float("inf")
-    return float(np.interp(np.log(tokens), np.log(run.tokens), run.losses))
+from isoloss.laws import Run
 
 
 def losses_at(runs: Mapping[Place, Run], tokens: float) -> dict[Place, float]:
@@ -41,69 +29,8 @@ def widened(grid: Grid, places: Sequence[Place], lines: tuple[int, int]) -> Grid
     return grid
 
 
-@dataclass(frozen=True)
-class Optimum:
-    """A quadratic in (ln LR, ln B) fitted to a grid's losses at one token count."""
-
-    centre: Array
-    coefficients: Array
-    vertex: Array
-    """(ln LR, ln B)."""
-    errors: Array
-    """(2,) standard errors of the vertex, from the residuals."""
-    lowest: float
-    """Nats."""
-    noise: float
-    """Root mean square residual, nats."""
-    inside: bool
-    """The vertex is a minimum between the grid's outermost lines; otherwise it says nothing."""
-
-    def regret(self, log_rate: float, log_batch: float) -> float:
-        """Nats above the quadratic's minimum."""
-        row = _design(np.array([[log_rate, log_batch]]) - self.centre)
-        return float(row[0] @ self.coefficients - self.lowest)
-
-
 def optimum(losses: Mapping[Place, float]) -> Optimum:
-    """Fit the quadratic to the grid's best losses. Raises ValueError with fewer runs than FEWEST."""
-    if len(losses) < FEWEST:
-        raise ValueError(f"{len(losses)} runs reached these tokens; a quadratic needs {FEWEST}")
-    places = sorted(losses, key=lambda place: losses[place])
-    values = np.array([losses[place] for place in places])
-    count = max(FEWEST, int(np.sum(values <= values[0] + WINDOW)))
+    """Of the quadratic through the grid's best losses. Raises ValueError with fewer runs than FEWEST."""
+    places = list(losses)
     points = np.log([[place.rate, place.batch] for place in places])
-    near, values = points[:count], values[:count]
-    centre = near.mean(axis=0)
-    rows = _design(near - centre)
-    c = np.linalg.lstsq(rows, values, rcond=None)[0]
-    residuals = values - rows @ c
-    noise = float(np.sqrt(residuals @ residuals / (count - len(c))))
-    hessian = np.array([[2 * c[3], c[4]], [c[4], 2 * c[5]]])
-    offset = -np.linalg.lstsq(hessian, c[1:3], rcond=None)[0]
-    vertex = centre + offset
-    convex = bool(np.linalg.eigvalsh(hessian)[0] > 0)
-    within = bool(np.all(vertex >= points.min(axis=0)) and np.all(vertex <= points.max(axis=0)))
-    return Optimum(
-        centre,
-        c,
-        vertex,
-        noise * _vertex_errors(rows, hessian, offset),
-        float(c[0] + 0.5 * c[1:3] @ offset),
-        noise,
-        convex and within,
-    )
-
-
-def _vertex_errors(rows: Array, hessian: Array, offset: Array) -> Array:
-    """Standard errors of the vertex for noise of 1 nat, by the delta method."""
-    x, y = offset
-    # Derivatives of the gradient at the vertex with respect to the six coefficients.
-    slopes = np.array([[0, 1, 0, 2 * x, y, 0], [0, 0, 1, 0, x, 2 * y]])
-    moves = np.linalg.pinv(hessian) @ slopes
-    covariance = moves @ np.linalg.pinv(rows.T @ rows) @ moves.T
-    return np.sqrt(np.diag(covariance))
-
-
-def _design(p: Array) -> Array:
-    x, y = p[:, 0], p[:, 1]
-    return np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)
+    return quadratic_optimum(points, np.array([losses[place] for place in places]))

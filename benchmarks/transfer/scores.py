@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.transfer.judging import FEWEST, Optimum, losses_at, optimum
+from benchmarks.measured_optimum import FEWEST, Optimum
+from benchmarks.transfer.judging import losses_at, optimum
 from benchmarks.transfer.measuring import Continued, Measured
 from benchmarks.transfer.rules import (
     RULES,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.measured_optimum import loss_at
 from benchmarks.transfer.design import (
     BRIEF,
     FULL,
@@ -21,7 +22,7 @@ from benchmarks.transfer.design import (
     Place,
     Size,
 )
-from benchmarks.transfer.judging import loss_at, optimum
+from benchmarks.transfer.judging import optimum
 from benchmarks.transfer.measuring import Continued, Measured, grown, measure
 from benchmarks.transfer.rules import RULES, equivalent_flops
 from benchmarks.transfer.scores import (

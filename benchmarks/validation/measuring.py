@@ -1,0 +1,154 @@
+"""Trains the sweep, the grid about its answer and the probes of displaced answers, as far as they are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.measured_optimum import Optimum
+from benchmarks.transfer.design import Grid
+from benchmarks.transfer.judging import widened
+from benchmarks.validation.courses import Course
+from benchmarks.validation.design import LINES, OWN, THRICE, Lattice, Shift
+from benchmarks.validation.judging import Question, Runs, budget, losses_by_place, truth
+from benchmarks.validation.running import TrainingPool
+from benchmarks.validation.training import Asked, ProbePlan, Say, Workshop
+from isoloss.laws import Run
+from isoloss.validation import Place
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All runs."""
+
+    question: Question
+    grid: Grid
+    probe_tokens: int
+    probes: Runs
+    """At the probes' tokens: of the grid's places, and of those about displaced answers."""
+    ends: Runs
+    """At the budget: of the grid's places."""
+    crosses: tuple[tuple[Shift, tuple[Place, ...]], ...]
+    """The five places about each answer."""
+    inner: tuple[tuple[Shift, tuple[Place, ...]], ...]
+    """The same about the other places of the grid that have all four neighbours."""
+
+
+class Bench:
+    """Trains what a question needs, in rounds."""
+
+    def __init__(
+        self, workshop: Workshop, pool: TrainingPool, seeds: Sequence[int], say: Say
+    ) -> None:
+        self._workshop, self._pool, self._seeds, self._say = workshop, pool, seeds, say
+
+    def measure(self) -> Measured:
+        """Raises Interrupted, after saving, once a stop is requested, and NoAnswer."""
+        self._train(self._workshop.sweep_courses(), "sweep")
+        asked = self._workshop.asked()
+        answer, plan = asked.answer, self._workshop.probe_plan(asked)
+        self._say(
+            f"answer: learning rate {answer.learning_rate.value:.3g}, {answer.batch_size.value:.0f} sequences; "
+            f"probes of {plan.tokens:,} tokens"
+        )
+        lattice = Lattice(self._cross(asked, OWN)[0], self._workshop.factor)
+        grid, probes, ends = self._grid(lattice, plan)
+        optimum = truth(ends, budget(ends))
+        shifts = (OWN, _onto(asked, optimum), *THRICE)
+        crosses = tuple((shift, self._cross(asked, shift)) for shift in shifts)
+        places = list(dict.fromkeys(place for _, cross in crosses for place in cross))
+        for seed, more in self._runs(places, (plan.tokens,), "probes").items():
+            probes[seed] |= {place: runs[0] for place, runs in more.items()}
+        inner = ((_named(lattice, point.i, point.j), point) for point in lattice.interior(grid))
+        return Measured(
+            question=_question(asked, plan),
+            grid=grid,
+            probe_tokens=plan.tokens,
+            probes=probes,
+            ends=ends,
+            crosses=crosses,
+            inner=tuple((shift, lattice.cross(point)) for shift, point in inner),
+        )
+
+    def _cross(self, asked: Asked, shift: Shift) -> tuple[Place, ...]:
+        answer = shift.of(asked.answer)
+        return self._workshop.cross(answer.learning_rate.value, answer.batch_size.value)
+
+    def _grid(
+        self, lattice: Lattice, plan: ProbePlan
+    ) -> tuple[Grid, dict[int, dict[Place, Run]], Runs]:
+        """A grid that has the optimum inside, its runs at the probes' tokens and at the budget."""
+        grid, stops = lattice.first_grid(), (plan.tokens, self._workshop.budget_tokens)
+        while True:
+            places = [lattice.at(point.i, point.j) for point in grid.places()]
+            _, ends = self._read(places, stops, "grid")
+            larger = grown(grid, lattice, ends)
+            if larger == grid:
+                break
+            grid = larger
+            self._say("the lowest run lies on the grid's edge: one line more")
+        finer = lattice.finer(truth(ends, budget(ends)).vertex)
+        return grid, *self._read(list(dict.fromkeys([*places, *finer])), stops, "finer grid")
+
+    def _read(
+        self, places: Sequence[Place], stops: tuple[int, ...], what: str
+    ) -> tuple[dict[int, dict[Place, Run]], Runs]:
+        """Runs at the first and at the last stop."""
+        runs = self._runs(places, stops, what)
+        first, last = (
+            {
+                seed: {place: each[k] for place, each in found.items()}
+                for seed, found in runs.items()
+            }
+            for k in (0, -1)
+        )
+        return first, last
+
+    def _runs(
+        self, places: Sequence[Place], stops: tuple[int, ...], what: str
+    ) -> dict[int, dict[Place, list[Run]]]:
+        """Runs at each stop, by seed and place."""
+        courses = {seed: self._workshop.continued(places, seed, stops) for seed in self._seeds}
+        self._train([course for each in courses.values() for course in each], what)
+        return {
+            seed: {
+                place: self._workshop.courses.runs(course)
+                for place, course in zip(places, each, strict=True)
+            }
+            for seed, each in courses.items()
+        }
+
+    def _train(self, courses: Iterable[Course], what: str) -> None:
+        missing = [course for course in courses if not self._workshop.courses.is_trained(course)]
+        if missing:
+            self._pool.train(missing, what, self._say)
+
+
+def grown(grid: Grid, lattice: Lattice, ends: Runs) -> Grid:
+    """With a line more on each side where the lowest run lies on the edge."""
+    losses = losses_by_place(ends, budget(ends))
+    points = {lattice.at(point.i, point.j): point for point in grid.places()}
+    best = min(losses, key=lambda place: float(losses[place].mean()))
+    return widened(grid, [points[best]], LINES)
+
+
+def _onto(asked: Asked, optimum: Optimum) -> Shift:
+    """What makes the answer the measured optimum."""
+    rate, batch = np.exp(optimum.vertex)
+    answer = asked.answer
+    return Shift(
+        "the measured optimum",
+        float(rate) / answer.learning_rate.value,
+        float(batch) / answer.batch_size_raw,
+    )
+
+
+def _named(lattice: Lattice, i: int, j: int) -> Shift:
+    rate, batch = lattice.factor**i, lattice.factor**j
+    return Shift(f"{rate:g} x LR, {batch:g} x B", rate, batch)
+
+
+def _question(asked: Asked, plan: ProbePlan) -> Question:
+    return Question(asked.laws, asked.query, asked.answer, plan.flops)
