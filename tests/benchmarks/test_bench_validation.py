@@ -268,7 +268,10 @@ def test_without_a_shift_the_verdict_is_that_of_validate(
 ) -> None:
     runs = [probes(question, lattice, (2.0, 1.0))[0][place] for place in cross(lattice)]
     told = validate(
-        question.laws, QUERY, probes_of_runs(runs, NOISE)[0], SHARE * TOKENS * FLOPS_PER_TOKEN
+        question.laws,
+        QUERY,
+        probes_of_runs(runs, stated_noise=NOISE)[0],
+        SHARE * TOKENS * FLOPS_PER_TOKEN,
     )
     assert validated(question, OWN, runs, NOISE) == told
 
