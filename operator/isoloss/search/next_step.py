@@ -28,7 +28,7 @@ from isoloss.search.racing import missing_neighbours, missing_replicates, race, 
 from isoloss.search.state import REACHED, RUNGS, State
 from isoloss_contract.ledger import IntentAction
 
-USUAL_NOISE = 0.0015
+LEAST_NOISE = 0.0015
 """Nats from seed to seed that are assumed at the least: 0.0013 was measured at 124 M parameters."""
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
@@ -41,9 +41,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError where a run's
     numbers are impossible.
     """
-    state = State.of(sizes, seen, options, USUAL_NOISE)
-    every = (*state.seen, *state.replicates)
-    if any(not s.closed and s.tokens < REACHED * s.wanted for s in every):
+    state = State.of(sizes, seen, options, LEAST_NOISE)
+    if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.all_seen):
         return Step()
     state = replace(state, noise=_noise(state))
     for index, size in enumerate(state.sizes):
@@ -68,9 +67,9 @@ def _noise(state: State) -> float:
     runs = state.runs(state.sizes)
     scattered, measured = scatter(runs, state.options.fit), noise_of_seeds(runs, state.options.fit)
     if measured is None:
-        return max(USUAL_NOISE, scattered or 0.0)
+        return max(LEAST_NOISE, scattered or 0.0)
     at_most = measured.believed if scattered is None else min(scattered, measured.believed)
-    return max(USUAL_NOISE, measured.deviation, at_most)
+    return max(LEAST_NOISE, measured.deviation, at_most)
 
 
 def _begin(state: State, index: int) -> Iterator[Decision]:

@@ -47,6 +47,11 @@ class State:
             noise,
         )
 
+    @property
+    def all_seen(self) -> tuple[Seen, ...]:
+        """Points and their replicates."""
+        return (*self.seen, *self.replicates)
+
     def size_of(self, point: Point) -> Size:
         """The point's size."""
         return next(size for size in self.sizes if size.name == point.size)
@@ -68,7 +73,7 @@ class State:
         names = {size.name for size in sizes}
         return [
             replace(s.run, finished=self.has(s, 1.0))
-            for s in (*self.seen, *self.replicates)
+            for s in self.all_seen
             if s.run is not None and len(s.run.tokens) and s.point.size in names
         ]
 
@@ -85,7 +90,7 @@ class State:
         sizes = {size.name: size for size in self.sizes}
         return sum(
             sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens
-            for s in (*self.seen, *self.replicates)
+            for s in self.all_seen
         )
 
     def run_to(
@@ -93,8 +98,7 @@ class State:
     ) -> Decision:
         """The decision to run a point to a share of its size's tokens."""
         size = self.size_of(point)
-        every = (*self.seen, *self.replicates)
-        done = next((s.tokens for s in every if s.point == point), 0.0)
+        done = next((s.tokens for s in self.all_seen if s.point == point), 0.0)
         cost = size.point_flops * max(share - done / size.tokens, 0.0)
         tokens = share * size.tokens
         return Decision(point, IntentAction.RUN, tokens, reason, added=added, flops=cost)
