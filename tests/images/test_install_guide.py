@@ -8,7 +8,6 @@ the pods of the sweep train on a planted surface, because there is no GPU.
 from __future__ import annotations
 
 import json
-import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,8 +187,7 @@ def test_probes_and_metrics_are_served_on_the_port_of_the_guide(cluster: Kubelet
 
 
 def test_the_plan_of_the_example_is_printed_before_it_is_applied(walk: Walk) -> None:
-    for name in ("dense-sweep.yaml", "prediction.yaml"):
-        shutil.copy2(walk.folder / "crds" / "examples" / name, walk.folder / name)
+    walk.step("cp crds/examples/dense-sweep.yaml")
     printed = walk.step("python3 -m venv isoloss")
     assert "accelerator h" in printed
     assert "dense-500m" in printed
