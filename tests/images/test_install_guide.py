@@ -292,10 +292,8 @@ def test_every_command_of_the_runbooks_can_be_typed(
     while walk.left:
         (command, *_) = walk.left
         walk.placeholders["NAME"] = "dense-8b" if " hpred " in command.text else "dense"
-        if "| grep" in command.text:
-            walk.step("", status=1)  # nothing to be found in a log without errors
-        else:
-            walk.step("")
+        # Nothing may be found in the log of an operator without troubles.
+        walk.step("", statuses=(0, 1) if "| grep" in command.text else (0,))
     assert user.sweep("dense")["spec"]["suspend"], "a runbook stops it"
     assert walk.again(
         f'kubectl -n {SYSTEM} logs deployment/isoloss-operator | grep \'"level": "INFO"\''

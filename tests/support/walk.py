@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,20 +41,20 @@ class Walk:
         (self.folder / name).write_text(self._filled(text))
         return self._filled(text)
 
-    def step(self, begins: str, *, status: int = 0) -> str:
+    def step(self, begins: str, *, statuses: Collection[int] = (0,)) -> str:
         """Type the next block, which begins with this text; what it printed.
 
-        `status` is the one that the reader is to see.
+        It must end with one of `statuses`.
         """
         assert self.left, f"{self.page.name} has no block that begins with {begins!r} here"
         block = self.left.pop(0)
         where = f"{self.page.name}, line {block.line}"
         assert block.text.startswith(begins), f"{where}: {block.text}"
-        return self._type(block.text, where, status)
+        return self._type(block.text, where, statuses)
 
-    def again(self, text: str, *, status: int = 0) -> str:
-        """Type a command that a page names outside its order; what it printed."""
-        return self._type(text, "typed by hand", status)
+    def again(self, text: str) -> str:
+        """Type something that is not the next block; what it printed."""
+        return self._type(text, "typed by hand", (0,))
 
     def rest(self) -> None:
         """Type what is left of the page."""
@@ -66,7 +66,7 @@ class Walk:
             text = text.replace(placeholder, meant)
         return text
 
-    def _type(self, text: str, where: str, status: int) -> str:
+    def _type(self, text: str, where: str, statuses: Collection[int]) -> str:
         answer = subprocess.run(
             [*SHELL, self._filled(text)],
             cwd=self.folder,
@@ -79,5 +79,5 @@ class Walk:
             check=False,
         )
         print(f"--- {where}\n{self._filled(text)}\n{answer.stdout}")
-        assert answer.returncode == status, f"{where} ends with {answer.returncode}"
+        assert answer.returncode in statuses, f"{where} ends with {answer.returncode}"
         return answer.stdout
