@@ -43,6 +43,7 @@ def reader_environment(cluster: KubeletCluster) -> dict[str, str]:
         "KUBECONFIG": str(cluster.plane.admin_kubeconfig),
         "KUBECACHEDIR": str(cluster.folder / "kubectl"),
         **{f"HELM_{kind}_HOME": folder for kind in ("CACHE", "CONFIG", "DATA")},
+        "COLUMNS": "100",  # a terminal's width, in which tables are not wrapped
         CLUSTER: str(cluster.folder),
     }
 

@@ -116,7 +116,9 @@ def own_sweep(template: Json) -> Json:
         sweep["spec"][name] = toy[name]
     sweep["spec"]["data"]["sequenceLength"] = toy["data"]["sequenceLength"]
     del sweep["spec"]["data"]["podTemplate"], sweep["spec"]["optimizer"], sweep["spec"]["budget"]
-    return {**sweep, "spec": {**sweep["spec"], "podTemplate": template}}
+    # Pods are kept for those who read their logs, however slow the machine.
+    jobs = {"ttlSecondsAfterFinished": {"succeeded": 86_400}}
+    return {**sweep, "spec": {**sweep["spec"], "podTemplate": template, "jobs": jobs}}
 
 
 def own_prediction(template: Json) -> Json:
@@ -204,7 +206,8 @@ def test_a_sweep_and_a_prediction_become_ready_by_the_commands_of_the_guide(
         Store(f"s3://models/{CHECKPOINT}").write("config.json", config)
     files = {"dense-sweep": own_sweep(template), "prediction": own_prediction(template)}
     for name, manifest in files.items():
-        (walk.folder / f"{name}.yaml").write_text(yaml.safe_dump(manifest))
+        # As JSON: PyYAML would write learning rates without the quotes that they need.
+        (walk.folder / f"{name}.yaml").write_text(json.dumps(manifest))
     printed = walk.step("kubectl apply -f dense-sweep.yaml -f prediction.yaml")
     assert "hyperparamprediction.isoloss.dev/dense-8b condition met" in printed
     assert walk.left == []
