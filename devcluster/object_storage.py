@@ -49,7 +49,12 @@ class ObjectStorage:
         program = tool_path("versitygw")
         settings = self._settings_for_start()
         self.buckets.mkdir(parents=True, exist_ok=True)
-        command: list[str | Path] = [program, "--port", f"{self.address}:{settings.port}", "--quiet"]
+        command: list[str | Path] = [
+            program,
+            "--port",
+            f"{self.address}:{settings.port}",
+            "--quiet",
+        ]
         command += ["--keep-alive", "--region", REGION, "--health", "/health"]
         command += ["posix", *self._attribute_options(), self.buckets]
         environment = {
