@@ -84,14 +84,22 @@ def test_a_corpus_that_was_copied_in_is_prepared_on_the_shared_volume(
 def test_the_words_of_a_trainers_log_can_be_told_from_its_events(
     cluster: KubeletCluster, user: User
 ) -> None:
-    (pod,) = (each for each in user.pods() if each.metadata.labels[LABEL_KIND] == "prepare")
+    wait_until(lambda: talking(cluster, user), "a point that trains", PATIENCE)
     walk = Walk(cluster.folder, reader_environment(cluster))
-    walk.placeholders = {"NAMESPACE": RESEARCH, "POD": pod.metadata.name}
+    walk.placeholders = {"NAMESPACE": RESEARCH, "POD": talking(cluster, user)[0]}
     walk.open(DEBUGGING, "kubectl")
     words = walk.step("kubectl -n NAMESPACE logs POD")
     assert walk.left == []
     assert words
     assert "{" not in {line[0] for line in words.splitlines()}
+
+
+def talking(cluster: KubeletCluster, user: User) -> list[str]:
+    """Pods that have told how far they are, in words."""
+    training = [pod for pod in user.pods() if pod.metadata.labels[LABEL_KIND] == "train"]
+    names = [str(pod.metadata.name) for pod in training if pod.status.phase != "Pending"]
+    logs = {name: cluster.kubectl("-n", RESEARCH, "logs", name).stdout for name in names}
+    return [name for name, log in logs.items() if " tokens/s" in log]
 
 
 def sweep_of_the_page() -> Json:
