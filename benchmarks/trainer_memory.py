@@ -56,7 +56,7 @@ TEXT = """# Memory
 <!-- Written by `make bench-trainer ARGS=--dry`. -->
 
 What training takes of a GPU, counted without one from the models' configs by `isoloss_trainer/memory.py`; nothing here
-has been measured on a GPU. `python -m isoloss_trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry`
+has been measured on a GPU. `isoloss-trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry`
 writes this page, after checking the counts against what the compiler keeps (torch {version}). All in bf16, at
 sequence length 8192.
 

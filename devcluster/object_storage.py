@@ -27,17 +27,18 @@ class _Settings:
 
 
 class ObjectStorage:
-    """An S3 server on 127.0.0.1 whose buckets are the folders under `directory`/buckets.
+    """An S3 server whose buckets are the folders under `directory`/buckets.
 
-    Port and credentials are chosen at the first start and kept, so that clients find a restarted
+    It listens on `address`: by default this machine's own processes alone reach it. Port and credentials are chosen at the first start and kept, so that clients find a restarted
     server again.
 
     Note: objects are files, so `a` and `a/b` cannot both exist.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, address: str = "127.0.0.1") -> None:
         """Nothing is started yet."""
         self.directory = Path(directory).absolute()
+        self.address = address
         self.daemon = Daemon("versitygw", self.directory)
 
     def start(self) -> None:
@@ -48,7 +49,12 @@ class ObjectStorage:
         program = tool_path("versitygw")
         settings = self._settings_for_start()
         self.buckets.mkdir(parents=True, exist_ok=True)
-        command: list[str | Path] = [program, "--port", f"127.0.0.1:{settings.port}", "--quiet"]
+        command: list[str | Path] = [
+            program,
+            "--port",
+            f"{self.address}:{settings.port}",
+            "--quiet",
+        ]
         command += ["--keep-alive", "--region", REGION, "--health", "/health"]
         command += ["posix", *self._attribute_options(), self.buckets]
         environment = {
@@ -75,7 +81,7 @@ class ObjectStorage:
     @property
     def url(self) -> str:
         """The endpoint."""
-        return f"http://127.0.0.1:{self._settings().port}"
+        return f"http://{self.address}:{self._settings().port}"
 
     def environment(self) -> dict[str, str]:
         """Environment of a client (read by botocore, s3fs and the AWS tools)."""

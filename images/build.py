@@ -30,14 +30,16 @@ class Buildah:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def build(self, dockerfile: str, tag: str, arguments: Mapping[str, str]) -> None:
-        """Build an image. Steps run with chroot isolation, which needs neither a daemon nor systemd."""
+        """Build an image from this checkout. Raises CalledProcessError."""
+        options = [*self.build_options(arguments), "--file", dockerfile, "--tag", tag]
+        subprocess.run(self._command("bud", *options, str(ROOT)), check=True)
+
+    def build_options(self, arguments: Mapping[str, str]) -> list[str]:
+        """Of `buildah bud`: steps with chroot isolation, which needs neither a daemon nor systemd."""
         options = ["--layers", "--isolation", "chroot", "--network", "host"]
         if CERTIFICATES.exists():
             options += ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"]
-        settings = {**arguments, "PIP_CERT": str(CERTIFICATES)}
-        options += build_arguments(settings)
-        command = self._command("bud", *options, "--file", dockerfile, "--tag", tag, str(ROOT))
-        subprocess.run(command, check=True)
+        return options + build_arguments({**arguments, "PIP_CERT": str(CERTIFICATES)})
 
     def identity(self, tag: str) -> str:
         """The image's ID; "" where there is none."""
@@ -118,8 +120,8 @@ def build_images(
     arguments: Mapping[str, str],
 ) -> None:
     """Build the named images; `tag` has {name} where the image's name goes."""
+    common = {"REVISION": revision(), **arguments}
     for name in names:
-        common = {"REVISION": revision(), **arguments}
         builder.build(str(ROOT / DOCKERFILES[name]), tag.format(name=name), common)
 
 

@@ -1,5 +1,8 @@
 """A real S3 server, which restarts on the same port with the same objects."""
 
+import socket
+from pathlib import Path
+
 import pytest
 import s3fs
 
@@ -64,3 +67,17 @@ def test_a_stopped_server_refuses_and_a_started_one_has_everything(
     own_storage.start()
     assert own_storage.url == url
     assert files_of(own_storage).cat_file("kept/x") == b"x"
+
+
+def test_a_server_for_others_listens_on_the_address_that_it_was_given(tmp_path: Path) -> None:
+    storage = ObjectStorage(tmp_path / "s3", "127.0.0.2")
+    storage.start()
+    try:
+        storage.create_bucket("elsewhere")
+        assert storage.url.startswith("http://127.0.0.2:")
+        files_of(storage).pipe_file("elsewhere/x", b"x")
+        port = storage.url.rpartition(":")[2]
+        with socket.socket() as probe, pytest.raises(ConnectionRefusedError):
+            probe.connect(("127.0.0.1", int(port)))
+    finally:
+        storage.stop()

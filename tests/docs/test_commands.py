@@ -1,6 +1,6 @@
 """What the pages tell people to type exists: make targets, options, kinds, chart values, headings.
 
-What of it runs in a test, and what needs GPUs or a cloud, is in docs/README.md.
+That they also do what the pages say is for test_executed.py and the tests that it names.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from typer.main import get_command
 
 from isoloss.cli.application import application
 from isoloss_operator.generate.crdgen import definitions
+from tests.support.pages import CHECKOUT, PAGES, blocks, page_id
 
-CHECKOUT = Path(__file__).parents[2]
-PAGES = [
-    *sorted(CHECKOUT.glob("docs/**/*.md")),
-    *(CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md", "helm/isoloss/README.md")),
-]
 SCHEMA = json.loads((CHECKOUT / "helm" / "isoloss" / "values.schema.json").read_text())
 BUILT_IN = {
     "pods", "pod", "workload", "events", "deployment", "deployments", "leases", "lease", "configmap", "crd", "namespace",
@@ -31,20 +27,11 @@ BUILT_IN = {
 }  # fmt: skip
 
 
-def page_id(page: Path) -> str:
-    return str(page.relative_to(CHECKOUT))
-
-
 def commands(page: Path) -> Iterator[str]:
-    """Lines of shell blocks and of indented blocks, and commands in backticks; continued lines joined."""
-    text = page.read_text()
-    fenced = re.findall(r"^```(?:sh|bash|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    indented = re.findall(r"^(?: {4}|\t)\s*(\S.*)$", prose, re.MULTILINE)
-    quoted = re.findall(r"`((?:make|isoloss|kubectl|helm) [^`]+)`", prose)
-    for block in (*fenced, *indented, *quoted):
-        for line in block.replace("\\\n", " ").splitlines():
-            yield line.strip().removeprefix("$ ")
+    """Every line to be typed and every command quoted in a sentence; continued lines joined."""
+    for block in blocks(page):
+        if block.is_shell:
+            yield from (line.strip() for line in block.text.replace("\\\n", " ").splitlines())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,15 @@ from devcluster.container_node.requirements import (
 )
 from devcluster.control_plane import ControlPlane
 from devcluster.locking import exclusive
-from images.build import ROOT, Buildah, build_images, local_base
+from images.build import LOCAL_BASE, ROOT, Buildah, build_images, local_base
 from tests.support.kubectl import Kubectl
 
 ENABLED = "ISOLOSS_TEST_IMAGES"
 PREFIX = "isoloss-node-"
 FOLDER = Path(os.environ.get("ISOLOSS_IMAGES_FOLDER", ROOT / ".images"))
 TAGS = {name: f"localhost/isoloss/{name}:0.1.0" for name in ("operator", "trainer")}
+BUILD_ARGUMENTS = {"BASE": LOCAL_BASE, "COMPILER": ""}
+"""Nothing is compiled on a CPU; without gcc the trainer's image is 200 MB smaller."""
 COLD_DISK, WARM_DISK = 40 * GIBIBYTE, 8 * GIBIBYTE
 MEMORY = 5 * GIBIBYTE
 TOOLS = (
@@ -47,15 +50,26 @@ TOOLS = (
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
+    "versitygw",
 )
 
 
 def disk_needed() -> int:
     """What a first run takes, less what an earlier one left; bytes."""
-    files = (
-        os.lstat(Path(folder, name)) for folder, _, names in os.walk(FOLDER) for name in names
-    )
-    return max(WARM_DISK, COLD_DISK - sum(512 * file.st_blocks for file in files))
+    return max(WARM_DISK, COLD_DISK - disk_used(FOLDER))
+
+
+def disk_used(folder: Path) -> int:
+    """Bytes on disk of all files below a folder, in which a build may be at work."""
+    paths = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sum(map(_disk_of, paths))
+
+
+def _disk_of(path: Path) -> int:
+    try:
+        return 512 * path.lstat().st_blocks
+    except FileNotFoundError:
+        return 0  # a step of the build has ended and taken its scratch files away
 
 
 @pytest.fixture(scope="session")
@@ -79,9 +93,7 @@ def images(buildah: Buildah) -> dict[str, str]:
     """Both images and the pause image, built; image ID by tag."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
         base = local_base(buildah, Path(scratch))
-    # Nothing is compiled on a CPU; without gcc the trainer's image is 200 MB smaller.
-    arguments = {"BASE": base, "COMPILER": ""}
-    build_images(buildah, list(TAGS), "localhost/isoloss/{name}:0.1.0", arguments)
+    build_images(buildah, list(TAGS), "localhost/isoloss/{name}:0.1.0", BUILD_ARGUMENTS)
     build_pause_image(buildah, base)
     return {tag: buildah.identity(tag) for tag in (PAUSE_IMAGE, *TAGS.values())}
 
@@ -125,12 +137,18 @@ class KubeletCluster:
 @pytest.fixture(scope="module", params=["first", "second"])
 def cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster]:
     """Twice through: what the first leaves behind would disturb the second, and is an error itself."""
+    with running_cluster(images, buildah) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster]:
+    """A cluster of its own whose node has the images; it must leave nothing behind."""
     with exclusive(FOLDER / "node.lock"):
         stop_abandoned()
         before = traces()
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        plane = ControlPlane(folder / "plane")
-        node = ContainerNode(plane, folder / "node", FOLDER / "containerd")
+        plane, node = ControlPlane(folder / "plane"), node_of(folder)
         try:
             plane.start()
             node.start()
@@ -143,11 +161,16 @@ def cluster(images: dict[str, str], buildah: Buildah) -> Iterator[KubeletCluster
         assert traces() - before == set()
 
 
+def node_of(folder: Path) -> ContainerNode:
+    """The node of a cluster's folder, whoever has started it."""
+    plane = ControlPlane(folder / "plane")
+    return ContainerNode(plane, folder / "node", FOLDER / "containerd")
+
+
 def stop(folder: Path) -> None:
     """Stop the node and the control plane of a folder, and remove it."""
-    plane = ControlPlane(folder / "plane")
-    ContainerNode(plane, folder / "node", FOLDER / "containerd").stop()
-    plane.stop()
+    node_of(folder).stop()
+    ControlPlane(folder / "plane").stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -169,4 +192,4 @@ def import_images(node: ContainerNode, buildah: Buildah, images: dict[str, str])
             buildah.export(tag, archive)
             node.import_image(archive)
             archive.unlink()
-    record.write_text(json.dumps(images))
+    record.write_text(json.dumps(imported | images))

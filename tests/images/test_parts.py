@@ -1,9 +1,11 @@
-"""What the Dockerfiles run, without building anything: lock parts, slimming, SBOM."""
+"""What the Dockerfiles and their tests run, without building anything: lock parts, slimming, SBOM, disk."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from images.lock import read_lock
 from images.notices import Notice, installed_notices, notices
 from images.sbom import bill_of_materials
 from images.slim import main as slim
+from tests.images.conftest import disk_used
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "locks").glob("*.txt"))
@@ -123,3 +126,22 @@ def test_a_package_that_is_not_installed_has_no_notice_and_torchs_have_their_fol
     assert "numpy" not in text
     assert "six 1.0\nMIT\n\nBe kind." in text
     assert "torch 2.12.0\nsee its .dist-info folder" in text
+
+
+def test_files_that_a_build_takes_away_while_they_are_counted_take_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("layers/kept", "scratch/gone"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x" * 10_000)
+    walk = os.walk
+
+    def walk_beside_a_build(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for parent, folders, names in walk(folder):
+            if "gone" in names:
+                Path(parent, "gone").unlink()
+            yield parent, folders, names
+
+    monkeypatch.setattr(os, "walk", walk_beside_a_build)
+    assert disk_used(tmp_path) == 512 * (tmp_path / "layers" / "kept").stat().st_blocks > 0
+    assert disk_used(tmp_path / "not made yet") == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import attempt, train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.pages import CHECKOUT
+from tests.support.walk import Walk
 
 
 @pytest.mark.parametrize(
@@ -107,3 +111,16 @@ def test_a_memory_snapshot_names_allocations(
     torch.empty(1000, device="cuda")
     snapshot._finish(tmp_path / "found.memory.pickle.gz")
     assert gzip.decompress((tmp_path / "found.memory.pickle.gz").read_bytes())
+
+
+def test_the_command_of_the_page_about_debugging_leaves_the_trace_that_it_names(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=4096)
+    (tmp_path / "train.json").write_text(task.model_dump_json())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    walk = Walk(tmp_path, {**os.environ, "PATH": path})
+    walk.open(CHECKOUT / "docs" / "guides" / "debug-the-trainer.md", "ISOLOSS_TRACE_STEPS")
+    walk.step("ISOLOSS_TRACE_STEPS=20-22 isoloss-trainer train --task train.json")
+    assert walk.left == []
+    assert recordings(prepared, task) == ["attempt-1-steps-20-22.trace.json.gz"]

@@ -1,10 +1,12 @@
-"""A well-formed run table as text, to be broken by tests one cell at a time."""
+"""Well-formed run tables: as text, to be broken by tests one cell at a time, and of probes."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 HEADER = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 
@@ -25,3 +27,24 @@ def as_csv(rows: Sequence[Sequence[str]], header: Sequence[str] = HEADER) -> byt
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue().encode()
+
+
+def write_probes(
+    path: Path,
+    places: Sequence[Mapping[str, float]],
+    best: float,
+    tokens: float = 1.2e10,
+    params: float = 3e8,
+) -> Path:
+    """Losses on a bowl whose best learning rate is `best` times that of the first place."""
+    middle = places[0]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        for i, place in enumerate(places):
+            x = math.log(place["learning_rate"] / middle["learning_rate"] / best)
+            y = math.log(place["batch_size"] / middle["batch_size"])
+            loss = 2.6 + 0.05 * x * x + 0.02 * y * y
+            numbers = (params, place["batch_size"], 2048, place["learning_rate"], tokens, loss)
+            writer.writerow([f"probe{i}", *numbers])
+    return path

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.command_line import Isoloss
-from tests.support.tables import HEADER
+from tests.support.tables import write_probes
 
 TOKENS = 1.2e10
 QUESTION = ("--initial-loss", "2.75", "--cpt-tokens", f"{TOKENS:g}", "--params", "3e8")
@@ -20,27 +18,6 @@ def planned(isoloss: Isoloss, laws: Path, *options: str) -> dict[str, Any]:
     ended = isoloss("validate", laws, *QUESTION, *options, "--json")
     assert ended.code == 0, ended.err
     return ended.document
-
-
-def table(
-    path: Path,
-    places: list[dict[str, Any]],
-    best: float,
-    tokens: float = TOKENS,
-    params: float = 3e8,
-) -> Path:
-    """Losses on a bowl whose best learning rate is `best` times that of the first place."""
-    middle = places[0]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(HEADER)
-        for i, place in enumerate(places):
-            x = np.log(place["learning_rate"] / middle["learning_rate"] / best)
-            y = np.log(place["batch_size"] / middle["batch_size"])
-            loss = 2.6 + 0.05 * x * x + 0.02 * y * y
-            numbers = (params, place["batch_size"], 2048, place["learning_rate"], tokens, loss)
-            writer.writerow([f"probe{i}", *numbers])
-    return path
 
 
 def test_without_probes_the_command_says_what_to_train_and_what_it_costs(
@@ -79,7 +56,7 @@ def test_probes_confirm_or_reject_the_answer(
     reason: str,
 ) -> None:
     plan = planned(isoloss, planted_laws)
-    runs = table(tmp_path / "probes.csv", plan["probes"], best)
+    runs = write_probes(tmp_path / "probes.csv", plan["probes"], best)
     ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.002", "--json")
     document = ended.document
     assert ended.code == 0
@@ -96,7 +73,7 @@ def test_probes_confirm_or_reject_the_answer(
 def test_the_verdict_in_words_shows_losses_regret_and_the_refined_answer_beside_the_laws(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
-    runs = table(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 3.0)
+    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 3.0)
     ended = isoloss("validate", planted_laws, runs, *QUESTION)
     assert "BetterAnswerNearby: The answer does not hold: it loses 0." in ended.out
     assert "at a higher learning rate" in ended.out
@@ -106,7 +83,7 @@ def test_the_verdict_in_words_shows_losses_regret_and_the_refined_answer_beside_
 def test_probes_that_tell_nothing_end_with_the_code_of_a_refusal(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
-    runs = table(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
     ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.2", "--json")
     assert ended.code == 3
     assert (ended.document["validated"], ended.document["reason"]) == (None, "WithinNoise")
@@ -143,7 +120,7 @@ def test_probes_elsewhere_are_refused_by_their_table(
 ) -> None:
     places = planned(isoloss, planted_laws)["probes"]
     moved = [{**place, "learning_rate": 1.5 * place["learning_rate"]} for place in places]
-    runs = table(tmp_path / "probes.csv", moved, 1.0)
+    runs = write_probes(tmp_path / "probes.csv", moved, 1.0)
     ended = isoloss("validate", planted_laws, runs, *QUESTION)
     assert ended.code == 2
     assert f"{runs}: no probe is at the answer" in ended.err
@@ -161,7 +138,7 @@ def test_probes_of_a_smaller_proxy_count_by_their_share_of_the_tokens(
     places = planned(isoloss, planted_laws)["probes"]
     document = {}
     for params in (3e8, 1e8):
-        runs = table(tmp_path / "probes.csv", places, 1.0, 0.3 * TOKENS, params)
+        runs = write_probes(tmp_path / "probes.csv", places, 1.0, 0.3 * TOKENS, params)
         ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
         document[params] = ended.document
     assert document[1e8]["refined"] == document[3e8]["refined"]
@@ -171,7 +148,7 @@ def test_probes_longer_than_the_budget_are_refused(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
     places = planned(isoloss, planted_laws)["probes"]
-    runs = table(tmp_path / "probes.csv", places, 1.0, 2 * TOKENS)
+    runs = write_probes(tmp_path / "probes.csv", places, 1.0, 2 * TOKENS)
     ended = isoloss("validate", planted_laws, runs, *QUESTION)
     assert ended.code == 2
     assert "longer than the budget" in ended.err

@@ -1,0 +1,151 @@
+"""Every command that a page tells people to type is typed by a test, or the page says why it is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import CHECKOUT, PAGES, Block, blocks, commands_run_by_tests, page_id
+
+INSTALL = "tests/images/test_install_guide.py"
+KIND = "tests/images/test_kind_guide.py"
+COMMAND_LINE = "tests/docs/test_command_line.py"
+TRAINER = "tests/isoloss_trainer/test_profiling.py"
+DEMO = "tests/docs/test_demo_page.py"
+BARE = "scripts/test_bare.py"
+RUN = ".ci/run"
+EXECUTED: dict[str, dict[str, str]] = {
+    "README.md": {"make": BARE, "helm": INSTALL, "isoloss": COMMAND_LINE},
+    "CONTRIBUTING.md": {"make": RUN},
+    "docs/guides/debug-the-trainer.md": {"ISOLOSS_TRACE_STEPS": TRAINER, "kubectl": KIND},
+    "docs/guides/demo.md": {"make": BARE, "export": DEMO},
+    "docs/guides/install.md": {"": INSTALL},
+    "docs/guides/kind.md": {"": KIND},
+    "docs/guides/monitoring.md": {"helm": INSTALL},
+    "docs/guides/reading-a-fit.md": {"kubectl": INSTALL},
+    "docs/guides/runbooks.md": {"kubectl": INSTALL},
+    "docs/guides/sizing.md": {"isoloss": COMMAND_LINE},
+    "docs/guides/troubleshooting.md": {"kubectl": INSTALL},
+    "docs/guides/upgrade.md": {"": INSTALL},
+    "docs/guides/validation.md": {
+        "kubectl": INSTALL,
+        "isoloss report": INSTALL,
+        "isoloss validate": COMMAND_LINE,
+    },
+    "docs/guides/watch.md": {"isoloss": INSTALL},
+    "docs/reference/cli.md": {"kubectl": INSTALL},
+    "helm/isoloss/README.md": {"helm": INSTALL},
+}
+"""By page, and by what a block begins with: the file that types it. A test of that file types every such block."""
+REASONS = {
+    "needs a GPU",
+    "needs a cloud",
+    "needs Docker",
+    "needs Kueue",
+    "needs Argo CD",
+    "needs Flux",
+    "needs TensorBoard",
+    "takes hours",
+    "a form, not a command",
+}
+"""Why a command may go without a test."""
+
+
+def executing(page: str, block: Block) -> str:
+    """The file that types a block; "" for none."""
+    files = EXECUTED.get(page, {})
+    return next((file for begins, file in files.items() if block.text.startswith(begins)), "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_command_is_typed_by_a_test_or_marked_with_a_reason(page: Path) -> None:
+    untested = [b for b in commands_run_by_tests(page) if not executing(page_id(page), b)]
+    assert [(block.line, block.text) for block in untested] == []
+    assert {block.mark for block in blocks(page)} <= {"", *REASONS}
+
+
+@pytest.mark.parametrize("page", EXECUTED)
+def test_the_file_that_is_said_to_type_a_page_names_it_and_has_something_to_type(
+    page: str,
+) -> None:
+    commands = commands_run_by_tests(CHECKOUT / page)
+    for begins, file in EXECUTED[page].items():
+        assert [each for each in commands if each.text.startswith(begins)], begins
+        assert (CHECKOUT / file).exists(), file
+        if file.startswith("tests/"):
+            assert f'"{Path(page).name}"' in (CHECKOUT / file).read_text(), file
+
+
+def test_no_reason_is_kept_that_no_page_gives() -> None:
+    assert {block.mark for page in PAGES for block in blocks(page) if block.mark} == REASONS
+
+
+# ------------------------------------------------------------------------------ how pages are read
+
+PAGE = """\
+# A page
+
+Text with `kubectl -n SPACE get pods` and `helm test` in it.
+
+    kubectl apply -f one.yaml
+
+    kubectl get pods
+
+    L(C) = a formula
+
+<!-- not executed: needs a GPU -->
+```sh
+make one
+make two
+```
+
+1. A list.
+
+       helm upgrade isoloss helm/isoloss
+
+- `kubectl -n SPACE get workloads` <!-- not executed: needs Kueue -->
+
+```text
+make is what this prints
+```
+"""
+
+
+def test_blocks_and_quoted_commands_are_found_in_order_with_their_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert [(each.line, each.text, each.mark) for each in blocks(page) if each.is_to_be_typed] == [
+        (3, "kubectl -n SPACE get pods", ""),
+        (5, "kubectl apply -f one.yaml\n\nkubectl get pods\n\nL(C) = a formula", ""),
+        (12, "make one\nmake two", "needs a GPU"),
+        (19, "helm upgrade isoloss helm/isoloss", ""),
+        (21, "kubectl -n SPACE get workloads", "needs Kueue"),
+    ]
+
+
+def test_a_mark_of_the_page_is_about_all_its_commands(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        PAGE.replace("# A page\n", "# A page\n\n<!-- page not executed: needs a cloud -->\n")
+    )
+    marks = [each.mark for each in blocks(page) if each.is_to_be_typed]
+    assert len(marks) == 5
+    assert set(marks) == {"needs a cloud"}
+
+
+def test_a_command_of_a_page_is_one_however_it_is_continued(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Text:\n\n    kubectl create \\\n      --from-literal=a=b\n\nMore.\n")
+    (block,) = blocks(page)
+    assert block.text == "kubectl create \\\n  --from-literal=a=b"
+
+
+def test_no_page_hides_a_mark_that_is_not_read() -> None:
+    """A misspelt comment would except nothing, and say nothing."""
+    for page in PAGES:
+        comments = re.findall(r"<!--.*?-->", page.read_text(), re.DOTALL)
+        known = re.compile(r"<!-- (?:page )?not executed: [^\n]+? -->")
+        stray = [each for each in comments if "execut" in each and not known.fullmatch(each)]
+        assert stray == [], page_id(page)
