@@ -348,18 +348,11 @@ def test_uninstalling_leaves_what_the_guide_says_until_the_reader_removes_it(
     assert "dense-8b" in printed
     assert 'release "isoloss" uninstalled' in printed
     assert user.sweep("dense")["metadata"]["name"] == "dense"
-    remove_what_is_left(walk, cluster)
-    assert not [name for name in cluster.names("crds") if name.endswith("isoloss.dev")]
-    wait_until(lambda: not user.jobs(), "Jobs to go with their sweep", 120)
-    assert not cluster.names("configmaps", "-n", RESEARCH) & {"configmap/dense-8b-hyperparams"}
-
-
-def remove_what_is_left(walk: Walk, cluster: KubeletCluster) -> None:
-    """The table of the guide from its last row to its first: deleting the CRDs takes the others along."""
-    rows = sorted(walk.left, key=lambda row: row.text.startswith("kubectl delete crd"))
-    assert len(rows) == 3
-    walk.left = rows
+    walk.step("kubectl delete scalingsweeps,hyperparampredictions")
+    assert not user.jobs(), "foreground deletion returns once the Jobs are gone"
     walk.rest()
+    assert not [name for name in cluster.names("crds") if name.endswith("isoloss.dev")]
+    assert not cluster.names("configmaps", "-n", RESEARCH) & {"configmap/dense-8b-hyperparams"}
 
 
 @pytest.mark.parametrize("page", [CHART, README], ids=["chart", "readme"])
