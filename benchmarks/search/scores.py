@@ -140,6 +140,6 @@ def mended(found: Sequence[Result]) -> str:
     good = sum(result.here is not None and result.here.regret <= GOOD for result in outside)
     wrong = sum(result.here is not None and result.here.regret > GOOD for result in outside)
     return (
-        f"optimum beyond the edge, two lines at most: {good} of {len(outside)} answered within "
+        f"optimum on the edge or beyond it, two lines at most: {good} of {len(outside)} answered within "
         f"{GOOD:g} nats, {wrong} answered worse, {len(outside) - good - wrong} refused"
     )

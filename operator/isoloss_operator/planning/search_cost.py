@@ -22,9 +22,9 @@ class MeasuredShare:
 
 
 MEASURED: Final = (
-    MeasuredShare(lines=3, sweeps=26, mean=0.65, worst=1.14),
-    MeasuredShare(lines=4, sweeps=20, mean=0.47, worst=0.66),
-    MeasuredShare(lines=5, sweeps=25, mean=0.26, worst=0.43),
+    MeasuredShare(lines=3, sweeps=144, mean=0.69, worst=1.21),
+    MeasuredShare(lines=4, sweeps=121, mean=0.43, worst=0.71),
+    MeasuredShare(lines=5, sweeps=94, mean=0.27, worst=0.51),
 )
 """On 22 November 2026, by `make bench-search`: docs/concepts/search.md, by grid size."""
 
