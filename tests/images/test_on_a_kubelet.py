@@ -367,7 +367,7 @@ def test_uninstalling_leaves_running_jobs_and_all_results(
     assert cluster.names("clusterroles,clusterrolebindings", "-l", selector) == set()
 
 
-def test_installed_again_it_takes_over_and_deleting_the_crds_removes_everything(
+def test_installed_again_it_takes_over_and_deleting_sweeps_then_crds_removes_everything(
     cluster: KubeletCluster, user: User
 ) -> None:
     helm(cluster, "install", "isoloss", str(CHART), "--values", "-")
@@ -375,6 +375,10 @@ def test_installed_again_it_takes_over_and_deleting_the_crds_removes_everything(
     user.wait_for(lambda: user.sweep("running"), "Progressing", seconds=PATIENCE)
     assert conditions(user.sweep("dense"))["Ready"]["status"] == "True"
     helm(cluster, "uninstall", "isoloss", "--wait")
+    kinds = "scalingsweeps,hyperparampredictions"
+    every = ("--all", "--all-namespaces", "--cascade=foreground")
+    assert cluster.kubectl("delete", kinds, *every).returncode == 0
+    assert not user.jobs(), "foreground deletion returns once the Jobs are gone"
     crds = [name for name in cluster.names("crds") if name.endswith("isoloss.dev")]
     assert cluster.kubectl("delete", *crds).returncode == 0
-    wait_until(lambda: not user.jobs() and not user.pods(), "Jobs and pods to go", 300)
+    wait_until(lambda: not user.pods(), "pods to go", 300)
