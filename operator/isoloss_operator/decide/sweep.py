@@ -176,6 +176,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         warnings=warnings_of(view),
         spending=view.spending,
         parallelism=spec.parallelism,
+        added=len(view.points) - spec.points,
         search=(
             search_status(spec, ledger, view.points.values(), view.search_ended)
             if spec.searches

@@ -105,13 +105,8 @@ class SweepFacts:
     """None: what the ledger's attempts that ended cost."""
     search: SearchStatus | None = None
     parallelism: int = 1
-
-    @property
-    def grid(self) -> Sequence[PlannedPoint]:
-        """The points of the spec."""
-        ledger = self.ledger
-        added = {record.key for record in ledger.points if ledger.addition_of(record)}
-        return [point for point in self.points if point.key not in added]
+    added: int = 0
+    """How many of `points`, the last ones, a search added to those of the spec."""
 
 
 def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
@@ -128,7 +123,9 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     return Numbers(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
-        planned_flops=precise(sum(point.flops for point in facts.grid)),
+        planned_flops=precise(
+            sum(point.flops for point in facts.points[: len(facts.points) - facts.added])
+        ),
         spent_flops=precise(spent.flops),
         accelerator_hours=precise(spent.accelerator_seconds / 3600),
         estimated_completion=_estimated_completion(observed, facts),

@@ -237,6 +237,16 @@ def test_the_planned_flops_are_those_of_the_grid_whatever_a_search_adds() -> Non
     assert float(plan.status.planned_flops) == pytest.approx(whole, rel=1e-5)
 
 
+def test_an_added_point_that_the_grid_comes_to_hold_counts_as_planned() -> None:
+    beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
+    world = next_pass(answered(at_first_rung(), beyond))
+    wider = sweep_spec(**SEQUENTIAL, grid={**SPEC["grid"], "batchSizes": [8, 16, 32]})
+    plan = decide_sweep(replace(world, spec=parsed(wider), generation=2))
+    assert float(plan.status.planned_flops) == pytest.approx(
+        sum(point.flops for point in points(wider)), rel=1e-5
+    )
+
+
 def test_the_search_is_told_which_points_repeat_which() -> None:
     repeat = decision(FIRST, reason="Replicate", added=True, replicate=1, tokens=RUNG)
     world = next_pass(answered(at_first_rung(), repeat), fit=None)

@@ -25,15 +25,15 @@ def search_status(
     untouched = [r for r in records if not r.intent.tokens and not r.tokens]
     planned = list(points)
     grid = planned[: spec.points]
-    in_grid = {point.key for point in grid}
     repeated = {point.key for point in planned if replicate_number(spec, point)}
+    not_beyond = repeated | {point.key for point in grid}
     return SearchStatus(
         ended=ended,
         finished=len(finished),
         paused=sum(_is_paused(r) for r in records),
         pruned=len(pruned),
         not_chosen=len(untouched),
-        added=sum(r.key not in in_grid | repeated for r in records),
+        added=sum(r.key not in not_beyond for r in records),
         replicates=sum(r.key in repeated for r in records),
         saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
         placed=tuple(
