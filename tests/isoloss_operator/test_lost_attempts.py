@@ -65,9 +65,10 @@ def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
     operator.environment = {**operator.environment, **quick}
     doomed = make_node(cpu="64")
     operator.start()
-    user.apply_sweep(sweep(place, seconds=10, parallelism=8))
-    wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
-    doomed.crash()  # at once: a node takes seconds to come up, and these points no longer
+    hanging = {"kind": "train", "exit": "hang", "attempts": [1]}
+    user.apply_sweep(sweep(place, failures=[hanging], parallelism=8))
+    wait_until(lambda: _training(user) == SMALL_POINTS, "every point to hang")
+    doomed.crash()
     make_node(cpu="64")
     ended = user.wait_for(
         lambda: user.sweep("dense"), "Progressing", "False", "Finished", seconds=400
@@ -75,12 +76,13 @@ def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
     records = place.ledger(ended).points
     assert {r.state for r in records} == {PointState.SUCCEEDED}
     assert not any(r.attempts.charged for r in records), "nobody's fault"
-    # A result may be found before the Job that wrote it is seen to have ended.
-    wait_until(
-        lambda: any(r.attempts.ended > 1 for r in place.ledger(user.sweep("dense")).points),
-        "the ledger to count second attempts",
-    )
+    assert {r.attempts.ended for r in records} == {2}
     assert set(place.traces.ends().values()) == {1}
     assert "NodeLost" in user.events("dense")
     lost = [warning for warning in ended["status"]["warnings"] if "does not answer" in warning]
     assert doomed.name in lost[0]
+
+
+def _training(user: User) -> int:
+    pods = [pod for pod in user.pods() if pod.metadata.labels["isoloss.dev/task"] == "train"]
+    return sum(pod.status.phase == "Running" for pod in pods)

@@ -68,20 +68,24 @@ def point_reads(
     jobs = [job for of_point in train_jobs.values() for job in of_point]
     working = {job.key for job in jobs if not job.is_finished}
     ended = {job.key for job in jobs if job.is_finished}
-    # How far a failed attempt came is read once, before the ledger knows of its end.
-    lost = {
-        job.key
+    unrecorded = [
+        job
         for job in jobs
-        if job.failed and (job.key not in records or job.attempt > records[job.key].attempts.ended)
-    }
+        if job.is_finished
+        and (job.key not in records or job.attempt > records[job.key].attempts.ended)
+    ]
+    # The Job of a lost attempt stays beside the next one, which is yet to end: until then, its
+    # result would make the point done and the attempt one too many.
+    readable = {job.key for job in unrecorded} | ((ended | stored) - working)
+    # How far a failed attempt came is read once, before the ledger knows of its end.
+    lost = {job.key for job in unrecorded if job.failed}
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
     wanted = lost | reporting
     results = [
         point.key
         for point in points
-        if not _is_done(point, records.get(point.key))
-        and (point.key in ended or (point.key in stored and point.key not in working))
+        if point.key in readable and not _is_done(point, records.get(point.key))
     ]
     failed = {
         key

@@ -1073,6 +1073,18 @@ def test_what_to_read_is_what_may_have_news() -> None:
     assert first_reads(observed({"bad": 1}, manifest=ABSENT)) is None
 
 
+def test_no_result_is_read_while_an_attempt_works_beside_the_job_of_a_lost_one() -> None:
+    """It would end the point before its attempt, which was then missing from the ledger."""
+    gone = {"failed": True, "lost": True, "unfinished_pods": 0}
+    lost = job(FIRST, reason="NodeLost", message="pod a on node b", **gone)
+    world = training(jobs=(lost, job(POINTS[1])))
+    assert FIRST.key in sweep_reads(world, frozenset()).results
+    recorded = after(world, decide_sweep(world), jobs=(lost, job(FIRST, attempt=2)))
+    assert sweep_reads(recorded, frozenset({FIRST.key})).results == ()
+    ended = replace(recorded, jobs=(lost, complete(FIRST, attempt=2)))
+    assert sweep_reads(ended, frozenset({FIRST.key})).results == (FIRST.key,)
+
+
 def test_results_of_points_that_have_failed_are_wanted_now_and_then_only() -> None:
     """Only another sweep could write them, and there may be thousands. Until its end is in the ledger, the
     result of a failed attempt is wanted like any."""
