@@ -184,6 +184,10 @@ class PointRecord:
     loss: Finite | None = None
     """Last evaluation of the raw weights, nats per token, where it is known."""
     averaged_loss: Finite | None = None
+    cooled_tokens: Tokens | None = None
+    """Tokens that the result's last copy has seen that cooled down; None: none did, or its trainer did not state it."""
+    cooled_loss: Finite | None = None
+    """Of that copy at its end, where it is known."""
     flops: Amount = 0.0
     """Of the result: 6 * active parameters * tokens, those of cooldowns included."""
     unfinished_flops: Amount = 0.0

@@ -24,7 +24,7 @@ from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store, pars
 
 MAJOR: Final = 2
 """A ledger with a larger one is left alone: this version would lose what it does not know."""
-MINOR: Final = 1
+MINOR: Final = 2
 """Increased with every field that older versions may ignore."""
 MAX_LEDGER_BYTES: Final = 64 * 2**20
 READS: Final = 3

@@ -5,7 +5,9 @@ The trainer follows them, and the operator counts by them what a point will cost
 
 from __future__ import annotations
 
-from isoloss_contract.records import WARMUP_MULTIPLE, EvaluationConfig
+import math
+
+from isoloss_contract.records import WARMUP_MULTIPLE, CooldownConfig, EvaluationConfig
 
 
 def evaluation_tokens(config: EvaluationConfig, tokens: int) -> list[int]:
@@ -38,12 +40,20 @@ def cooldown_steps(
         return {}
     every = config.per_decade // cooldown.per_decade
     counts = evaluation_tokens(config, steps * batch_tokens)[::every]
-    ratio = cooldown.share / (1.0 - cooldown.share)
     return {
-        start: max(1, round(start * ratio))
+        start: _length(cooldown, start)
         for start in _reaching(counts, batch_tokens)
         if start * batch_tokens > WARMUP_MULTIPLE * warmup_tokens
     }
+
+
+def steps_before_cooldown(cooldown: CooldownConfig, steps: int) -> int:
+    """The most steps at a constant learning rate after which a cooldown ends within `steps` in all; 0 where
+    there is no room for one."""
+    start = math.floor(steps * (1.0 - cooldown.share)) + 1  # rounding gives it one more at most
+    while start and start + _length(cooldown, start) > steps:
+        start -= 1
+    return start
 
 
 def cooldown_tokens(
@@ -52,6 +62,12 @@ def cooldown_tokens(
     """Tokens that all cooldowns of a run of `tokens` take beside its own."""
     steps = -(-tokens // batch_tokens)
     return batch_tokens * sum(cooldown_steps(config, batch_tokens, steps, warmup_tokens).values())
+
+
+def _length(cooldown: CooldownConfig, start: int) -> int:
+    """Steps of a cooldown that begins after `start`."""
+    ratio = cooldown.share / (1.0 - cooldown.share)
+    return max(1, round(start * ratio))
 
 
 def _reaching(counts: list[int], batch_tokens: int) -> list[int]:

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,26 +64,28 @@ def test_a_bad_record_is_refused_naming_file_and_field(
         store.read_record("r.json", Claimant)
 
 
+RESULT: dict[str, Any] = {
+    "contract_version": 1,
+    "key": "a" * 32,
+    "outcome": "Succeeded",
+    "tokens": 8,
+    "wanted_tokens": 8,
+    "steps": 1,
+    "parameters": {"body_active": 1, "body_total": 1, "head": 1, "embedding": 0},
+    "bytes_per_token": 4.0,
+    "trajectory_sha256": "b" * 64,
+    "evaluations": 1,
+    "accelerator_seconds": 1.0,
+    "accelerators": 1,
+    "micro_batch": 1,
+    "attempts": 1,
+}
+
+
 def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
     """So the images of trainer and operator can be upgraded one after the other."""
-    counts = {"body_active": 1, "body_total": 1, "head": 1, "embedding": 0, "later": 2}
-    result = {
-        "contract_version": 1,
-        "key": "a" * 32,
-        "outcome": "Succeeded",
-        "tokens": 8,
-        "wanted_tokens": 8,
-        "steps": 1,
-        "parameters": counts,
-        "bytes_per_token": 4.0,
-        "trajectory_sha256": "b" * 64,
-        "evaluations": 1,
-        "accelerator_seconds": 1.0,
-        "accelerators": 1,
-        "micro_batch": 1,
-        "attempts": 1,
-        "gradient_noise": 0.5,
-    }
+    counts = {**RESULT["parameters"], "later": 2}
+    result = {**RESULT, "parameters": counts, "gradient_noise": 0.5}
     parsed = parse_record(json.dumps(result).encode(), PointResult, "result.json")
     assert (parsed.tokens, parsed.parameters.active) == (8, 2)
     row = b'{"step": 1, "tokens": 8, "loss": 1.5, "later": [], "domains": {"a": {"loss": "1", "x": 0}}}'
@@ -90,6 +93,29 @@ def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
         parse_record_lines(row, TrajectoryRow, "t.jsonl")  # a wrong type still is one
     (read,) = parse_record_lines(row.replace(b'"1"', b"1.0"), TrajectoryRow, "t.jsonl")
     assert read.loss == 1.5
+
+
+def test_a_result_may_state_a_cooled_loss() -> None:
+    """Those of trainers from before there was one do not."""
+    plain = parse_record(json.dumps(RESULT).encode(), PointResult, "result.json")
+    assert (plain.cooled_tokens, plain.cooled_loss) == (None, None)
+    stated = json.dumps({**RESULT, "cooled_tokens": 10, "cooled_loss": 2.5}).encode()
+    found = parse_record(stated, PointResult, "result.json")
+    assert (found.cooled_tokens, found.cooled_loss) == (10, 2.5)
+
+
+@pytest.mark.parametrize("field", ["loss", "averaged_loss", "cooled_loss"])
+@pytest.mark.parametrize("bad", ["-0.1", "NaN", "Infinity", '"2.5"'])
+def test_a_loss_that_can_be_none_is_refused(field: str, bad: str) -> None:
+    """No cross-entropy is negative or not finite."""
+    text = json.dumps({**RESULT, field: 2.5})
+    assert parse_record(text.encode(), PointResult, "result.json")
+    with pytest.raises(BadRecord, match=f"{field}|not JSON"):
+        parse_record(
+            text.replace(f'"{field}": 2.5', f'"{field}": {bad}').encode(),
+            PointResult,
+            "result.json",
+        )
 
 
 def test_what_a_task_says_besides_is_refused() -> None:

@@ -181,6 +181,7 @@ def test_a_copy_that_diverges_has_no_cooled_loss_and_the_run_goes_on(
     result = run(task_with(prepared))
     found = rows(task_with(prepared))
     assert result.tokens == 2048
+    assert (result.cooled_tokens, result.cooled_loss) == (17 * BATCH_TOKENS, None)
     assert [row.loss for row in found] == [row.loss for row in rows(alone)]
     assert [(row.cooled_tokens, row.cooled_loss) for row in found if row.cooled_tokens] == [
         (5 * BATCH_TOKENS, None),
@@ -286,6 +287,37 @@ def test_the_result_counts_the_tokens_of_cooldowns(prepared: Prepared) -> None:
     result = run(task_with(prepared))
     assert (result.tokens, result.cooldown_tokens) == (2048, 5 * BATCH_TOKENS)
     assert result.trained_tokens == 2048 + 5 * BATCH_TOKENS
+
+
+def test_the_result_states_the_last_cooled_loss(prepared: Prepared) -> None:
+    """That of the longest copy: the evaluation at the very end has none."""
+    result = run(task_with(prepared))
+    longest = rows(task_with(prepared))[-2]
+    assert longest.cooled_loss is not None
+    assert (result.cooled_tokens, result.cooled_loss) == (17 * BATCH_TOKENS, longest.cooled_loss)
+
+
+def test_a_run_whose_first_evaluation_is_at_its_end_cools_down_once_from_there(
+    prepared: Prepared,
+) -> None:
+    """As a probe of cooled laws does: 12 steps at a constant learning rate and 4 that decay."""
+    evaluation = CONSTANT.model_copy(
+        update={"first_tokens": 12 * BATCH_TOKENS, "cooldown": COOLDOWN}
+    )
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=12 * BATCH_TOKENS,
+        evaluation=evaluation,
+        optimizer=OptimizerConfig(warmup_tokens=128),
+    )
+    result = run(task)
+    (row,) = rows(task)
+    assert (row.step, row.cooled_tokens) == (12, 16 * BATCH_TOKENS)
+    assert (result.trained_tokens, result.cooled_tokens) == (16 * BATCH_TOKENS, 16 * BATCH_TOKENS)
+    assert result.cooled_loss == row.cooled_loss
+    assert row.cooled_loss is not None
+    assert row.cooled_loss < (row.loss or 0.0)
 
 
 def test_a_cooldown_is_progress(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:

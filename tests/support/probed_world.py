@@ -37,8 +37,13 @@ class ProbedWorld(FakeWorld):
         default_factory=lambda: {"tokensShare": "0.3", "parallelism": 3}
     )
 
+    laws: dict[str, Any] = field(default_factory=dict)
+    """What the sweep's spec says of evaluations and fits."""
+
     def __post_init__(self) -> None:
-        self.spec = sweep_spec(failurePolicy=PATIENT, parallelism=self.validation["parallelism"])
+        self.spec = sweep_spec(
+            failurePolicy=PATIENT, parallelism=self.validation["parallelism"], **self.laws
+        )
         self.tasks = {}
         view = prediction_view(self.prediction())
         assert view is not None

@@ -81,6 +81,7 @@ def _finite(value: float | None) -> float | None:
 def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: bytes) -> PointResult:
     """The facts of the run as they stand; `trajectory` is the text of `rows`."""
     world = run.attempt.world
+    cooled = next((row for row in reversed(rows) if row.cooled_tokens is not None), None)
     return PointResult(
         key=run.point.key,
         outcome=run.ending.outcome,
@@ -93,6 +94,8 @@ def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: byt
         diverged_at_tokens=run.ending.diverged_at_tokens,
         loss=rows[-1].loss if rows else None,
         averaged_loss=rows[-1].averaged_loss if rows else None,
+        cooled_tokens=cooled.cooled_tokens if cooled else None,
+        cooled_loss=cooled.cooled_loss if cooled else None,
         trajectory_sha256=hashlib.sha256(trajectory).hexdigest(),
         evaluations=len(rows),
         accelerator_seconds=run.saving.accelerator_seconds,

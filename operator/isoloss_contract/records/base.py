@@ -54,3 +54,5 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{32,64}$")]
 Tokens = Annotated[int, Field(ge=0, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A cross-entropy in nats per token."""

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from isoloss_contract.records.base import (
     Digest,
     Finite,
+    Loss,
     Name,
     PositiveFinite,
     Record,
@@ -313,10 +314,14 @@ class PointResult(Report):
     bytes_per_token: PositiveFinite
     """UTF-8 bytes per token of the mixture-weighted validation text."""
     diverged_at_tokens: Tokens | None = None
-    loss: Finite | None = None
+    loss: Loss | None = None
     """Last evaluation of the raw weights, nats per token; None if not finite."""
-    averaged_loss: Finite | None = None
+    averaged_loss: Loss | None = None
     """Last evaluation of the averaged weights."""
+    cooled_tokens: Tokens | None = None
+    """Tokens that the last copy has seen that cooled down; None: none did, or an older trainer did not state it."""
+    cooled_loss: Loss | None = None
+    """Of that copy at its end; None, where `cooled_tokens` are stated, if not finite."""
     trajectory_sha256: Digest
     evaluations: int = Field(ge=0)
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)

@@ -72,8 +72,9 @@ class AnswerValidation(ApiType):
 
     tokens_share: BudgetShare
     """Share of the budget's tokens that each probe trains for, with a fresh optimizer and the sweep's
-    warm-up. Five probes of 0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of
-    a tenth seldom settle anything."""
+    warm-up. Where the laws are of cooled losses, the last of these tokens are its cooldown. Five probes of
+    0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of a tenth seldom settle
+    anything."""
     factor: NeighbourFactor = "2"
     """Between the answer and its neighbours, in learning rate and in batch size."""
     seeds: int = Field(default=1, ge=1, le=20)

@@ -294,7 +294,7 @@ class ValidationStatus(StatusType):
     places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
     """Where probes are trained, the answer first."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Tokens of each probe, rounded up to whole steps."""
+    """Tokens of each probe in whole steps, those of its cooldown included."""
     points: PointCounts = PointCounts()
     """Number of probes by state."""
     progress: StatusText = ""

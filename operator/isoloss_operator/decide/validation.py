@@ -71,6 +71,7 @@ from isoloss_operator.planning.probes import (
     probe_places,
     probe_sweep,
     probe_tokens,
+    tokens_before_cooldown,
 )
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -98,7 +99,7 @@ class PlannedProbes:
     query: PredictionQuery
     fit: FitOutcome
     flops: float
-    """Of one probe, counted as the budget is."""
+    """Of one probe, its cooldown included, counted as the budget is."""
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
@@ -211,11 +212,6 @@ def _planned(
         raise NoProbes(
             "spec.checkpoint: its tokenizer differs from the sweep's: it cannot be trained on the sweep's corpus"
         )
-    if view.sweep.fit.weights == "Cooled":
-        raise NoProbes(
-            "the laws are of cooled losses (fit.weights Cooled), which probes are not judged by: fit those of the "
-            "averaged weights, or train probes by hand for `isoloss validate`"
-        )
     query = question(laws, view.spec, view.sweep, result)
     assert answer.cpt_flops is not None
     per_token = query.flops_per_token or (
@@ -227,14 +223,16 @@ def _planned(
         float(validation.factor),
         multiple_of=query.round_to,
     )
+    largest_batch = max(place.batch_size for place in places)
     tokens = probe_tokens(
         answer.cpt_flops / per_token,
         float(validation.tokens_share),
-        max(place.batch_size for place in places),
+        largest_batch,
         view.sweep.data.sequence_length,
     )
+    constant = tokens_before_cooldown(view.sweep, tokens, largest_batch)
     model = probe_model(_config(view, checkpoint), result.parameters)
-    spec = probe_sweep(view.sweep, validation, model, tokens, suspend=view.spec.suspend)
+    spec = probe_sweep(view.sweep, validation, model, constant, suspend=view.spec.suspend)
     points = plan_probes(spec, view.manifest, places, checkpoint)
     return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
 

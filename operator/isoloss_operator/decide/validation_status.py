@@ -18,9 +18,9 @@ from isoloss_operator.api import (
 )
 from isoloss_operator.decide.answers import target_length
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
+from isoloss_operator.decide.probe_losses import judged_loss
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
 from isoloss_operator.decide.sweep_view import PointsView
-from isoloss_operator.decide.verdicts import probe_loss
 from isoloss_operator.planning.points import PlannedPoint
 
 VERDICT: Final = {"places": (), "beats_neighbours": None, "regret": None, "direction": ""}
@@ -42,7 +42,7 @@ def validation_status(
     numbers = numbers_of(points.observed, facts)
     return ValidationStatus(
         places=_places(points, found),
-        tokens=planned[0].proxy.tokens if planned else 0,
+        tokens=planned[0].proxy.tokens + planned[0].cooldown_tokens if planned else 0,
         points=numbers.points,
         progress=numbers.progress,
         planned_flops=numbers.planned_flops,
@@ -102,11 +102,16 @@ def _place(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
         state=_state(points, seeds),
-        loss=loss(_mean(probe_loss(points, each) for each in seeds if each.state in DONE)),
+        loss=loss(_mean(_loss(points, each) for each in seeds if each.state in DONE)),
         difference=loss(comparison.difference) if comparison and told else "",
         standard_error=loss(comparison.standard_error) if comparison and told else "",
         better=(comparison.better or "") if comparison else "",
     )
+
+
+def _loss(points: PointsView, record: PointRecord) -> float | None:
+    end = judged_loss(points.spec, record)
+    return None if end is None else end.loss
 
 
 def _mean(losses: Iterable[float | None]) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from isoloss.validation import InvalidProbes, Validation, probes_of_runs, valida
 from isoloss.validation import Reason as Judged
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.probe_losses import judged_loss
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_view import PointsView
 
@@ -38,9 +39,16 @@ def verdict(
     laws: Laws, query: PredictionQuery, points: PointsView, *, flops: float, tolerance: float
 ) -> Verdict:
     """Judge the laws' answer to `query` by probes that are over, each of `flops` FLOPs; `tolerance` is in nats."""
-    runs = probe_runs(points)
-    if not runs:
+    done = _done(points)
+    if not done:
         return _too_few("No probe has a result.")
+    unstated = [record.name for record in done if not _is_known(points, record)]
+    if unstated:
+        return _too_few(
+            f"{len(unstated)} of {len(done)} results state no cooled loss, which the laws are of ({unstated[0]} first): "
+            "an older trainer image wrote them."
+        )
+    runs = [_run(points, record) for record in done]
     if all(run.diverged for run in runs):
         message = "Training diverged at the answer and at every neighbour: it is no answer. Take a lower learning rate."
         return Verdict(Finding.false(Reason.ANSWER_DIVERGED, message))
@@ -70,35 +78,30 @@ def _finding(found: Validation) -> Finding:
     return Finding.true(reason, message) if found.validated else Finding.false(reason, message)
 
 
-def probe_runs(points: PointsView) -> tuple[Run, ...]:
-    """The probes that are done, as the law engine sees runs: each with its last loss."""
+def _done(points: PointsView) -> list[PointRecord]:
     planned = points.points
-    return tuple(
-        _run(points, record)
-        for record in points.ledger.points
-        if record.state in DONE and record.key in planned
-    )
+    return [r for r in points.ledger.points if r.state in DONE and r.key in planned]
+
+
+def _is_known(points: PointsView, record: PointRecord) -> bool:
+    """Whether what a probe came to is known: a diverged one has no loss to state."""
+    return record.state is PointState.DIVERGED or judged_loss(points.spec, record) is not None
 
 
 def _run(points: PointsView, record: PointRecord) -> Run:
-    spec, loss = points.spec, probe_loss(points, record)
-    is_diverged = record.state is PointState.DIVERGED or loss is None
-    known: Sequence[float] = () if is_diverged or loss is None else (loss,)
-    tokens = () if is_diverged else (float(record.tokens),)
+    """A probe as the law engine sees runs, with its last loss."""
+    spec, end = points.spec, judged_loss(points.spec, record)
+    has_diverged = record.state is PointState.DIVERGED
+    ends = [] if has_diverged or end is None or end.loss is None else [(end.tokens, end.loss)]
     return Run(
         name=record.name,
         params=float(points.points[record.key].proxy.parameters.active),
         batch_size=float(record.batch_size),
         sequence_length=spec.data.sequence_length,
         learning_rate=record.learning_rate,
-        tokens=np.array(tokens, dtype=float),
-        losses=np.array(known, dtype=float),
-        diverged=is_diverged,
+        tokens=np.array([tokens for tokens, _ in ends], dtype=float),
+        losses=np.array([loss for _, loss in ends], dtype=float),
+        diverged=not ends,
         loss_kind=spec.fit.weights.lower(),
         optimizer=spec.optimizer.algorithm,
     )
-
-
-def probe_loss(points: PointsView, record: PointRecord) -> float | None:
-    """The loss that the laws are of, nats per token; None where it is not known."""
-    return record.loss if points.spec.fit.weights == "Raw" else record.averaged_loss

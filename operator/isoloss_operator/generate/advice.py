@@ -107,7 +107,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.WITHIN_NOISE: "Raise `spec.validation.seeds` or `spec.validation.tokensShare`, or accept the answer as it is.",
     Reason.NO_MINIMUM: "Raise `spec.validation.seeds` or `spec.validation.factor`.",
     Reason.TOO_FEW_PROBES: "Read `status.validation.failures` for why probes failed; where they diverged, lower "
-    "`spec.validation.factor`.",
+    "`spec.validation.factor`. Where results state no cooled loss, install the trainer image of the operator's version "
+    "and change `spec.validation.tokensShare` a little: probes of another length are trained anew.",
     Reason.CONFIG_MAP_REFUSED: "Correct `publish.configMapName`, or make room in the quota.",
 }
 

@@ -14,14 +14,18 @@ from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import Place, probe_cross
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
+    CooldownConfig,
     DataManifest,
     ParameterCounts,
     content_key,
 )
+from isoloss_contract.schedule import steps_before_cooldown
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
+    Evaluation,
     Model,
+    Optimizer,
     Proxy,
     ScalingSweepSpec,
     Search,
@@ -29,7 +33,13 @@ from isoloss_operator.api import (
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.points import PlannedPoint, planned_point, planned_proxy
+from isoloss_operator.planning.points import (
+    PlannedPoint,
+    evaluation_config,
+    planned_point,
+    planned_proxy,
+)
+from isoloss_operator.planning.warmup import warmup_tokens
 
 NAME: Final = "probe"
 MAX_PLACES: Final = 5
@@ -94,7 +104,11 @@ def probe_sweep(
     *,
     suspend: bool,
 ) -> ScalingSweepSpec:
-    """The sweep that trains the probes for `tokens` each: as the laws' own but for its one size and its limits."""
+    """The sweep that trains the probes for `tokens` each, as the laws' own but for its one size and its limits.
+
+    Where the laws are of cooled losses, each probe is evaluated once, after these tokens, and cools down from there.
+    Else none does.
+    """
     first = sweep.training.seed
     seeds = tuple(range(first + 1, first + validation.seeds))
     proxy = Proxy(
@@ -107,13 +121,52 @@ def probe_sweep(
         update={
             "suspend": suspend,
             "proxies": (proxy,),
-            "evaluation": sweep.evaluation.model_copy(update={"cooldown": None}),
+            **_cooling(sweep, model, tokens),
             "training": sweep.training.model_copy(update={"additional_seeds": seeds}),
             "search": Search(),
             "budget": validation.budget,
             "parallelism": validation.parallelism,
         }
     )
+
+
+def _cooling(
+    sweep: ScalingSweepSpec, model: Mapping[str, Any], tokens: int
+) -> dict[str, Evaluation | Optimizer]:
+    """What becomes of `evaluation` and `optimizer` of the sweep for probes that have seen `tokens` at their end or,
+    where they cool down, before that."""
+    evaluation, optimizer = sweep.evaluation, sweep.optimizer
+    if _cooldown_of_probes(sweep) is None:
+        return {"evaluation": evaluation.model_copy(update={"cooldown": None})}
+    # A warm-up that the spec leaves open follows from the sweep's first evaluation, not from the probes'.
+    warmup = warmup_tokens(sweep, parameter_counts(model))
+    return {
+        "evaluation": evaluation.model_copy(update={"first_tokens": tokens}),
+        "optimizer": optimizer.model_copy(update={"warmup_tokens": warmup}),
+    }
+
+
+def _cooldown_of_probes(sweep: ScalingSweepSpec) -> CooldownConfig | None:
+    """None: the laws are of losses at a constant learning rate, whether or not runs of the sweep cool down."""
+    return evaluation_config(sweep).cooldown if sweep.fit.weights == "Cooled" else None
+
+
+def tokens_before_cooldown(sweep: ScalingSweepSpec, tokens: int, largest_batch: int) -> int:
+    """Of the `tokens` of a probe, whole steps of `largest_batch` sequences, those before it cools down.
+
+    All, where probes do not. Raises NoProbes where there is no step to spare for a cooldown.
+    """
+    cooldown = _cooldown_of_probes(sweep)
+    if cooldown is None:
+        return tokens
+    step = largest_batch * sweep.data.sequence_length
+    before = steps_before_cooldown(cooldown, tokens // step)
+    if before == 0:
+        raise NoProbes(
+            f"spec.validation.tokensShare: {tokens} tokens are one step of {largest_batch} sequences, and a probe "
+            "of these laws also cools down: raise it"
+        )
+    return before * step
 
 
 def probe_tokens(budget_tokens: float, share: float, largest_batch: int, length: int) -> int:
@@ -143,8 +196,8 @@ def plan_probes(
     _check_corpus(proxy.model, manifest)
     if proxy.tokens <= WARMUP_MULTIPLE * proxy.warmup_tokens:
         raise NoProbes(
-            f"spec.validation.tokensShare: probes of {proxy.tokens} tokens end within twice their warm-up of "
-            f"{proxy.warmup_tokens} tokens: raise it"
+            f"spec.validation.tokensShare: the {proxy.tokens} tokens of a probe before any cooldown end within twice "
+            f"its warm-up of {proxy.warmup_tokens} tokens: raise it"
         )
     assert proxy.base is not None  # there is a manifest
     secret = checkpoint.secret_name
@@ -159,9 +212,10 @@ def plan_probes(
         for place in places
         for seed in spec.training.seeds
     )
-    if max(point.tokens for point in points) > ALIKE * min(point.tokens for point in points):
+    lengths = [point.tokens + point.cooldown_tokens for point in points]
+    if max(lengths) > ALIKE * min(lengths):
         raise NoProbes(
-            f"spec.validation.tokensShare: {proxy.tokens} tokens are so few steps that probes of different batch "
+            f"spec.validation.tokensShare: {min(lengths)} tokens are so few steps that probes of different batch "
             "sizes end at different tokens: raise it"
         )
     return points

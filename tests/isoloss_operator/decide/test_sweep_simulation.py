@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,13 +101,23 @@ def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_coun
     assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})
 
 
+COOLED = {
+    "evaluation": {"firstTokens": 10_000, "cooldown": {}},
+    "fit": {"weights": "Cooled"},
+}
+
+
 @settings(max_examples=10)
-@given(seed=st.integers(0, 2**32))
-def test_probes_of_a_prediction_are_trained_once_each_and_charged_as_points_are(seed: int) -> None:
-    """Through crashes, lost pods, claims and kills between any two writes; at most three at a time."""
-    world = ProbedWorld(random.Random(seed), trouble=0.4, kills=0.1)
+@given(seed=st.integers(0, 2**32), laws=st.sampled_from([{}, COOLED]))
+def test_probes_of_a_prediction_are_trained_once_each_and_charged_as_points_are(
+    seed: int, laws: dict[str, Any]
+) -> None:
+    """Through crashes, lost pods, claims and kills between any two writes; at most three at a time. Those of cooled
+    laws state a cooled loss."""
+    world = ProbedWorld(random.Random(seed), trouble=0.4, kills=0.1, laws=laws)
     run(world)
     assert world.ledger is not None
+    assert {record.cooled_loss is not None for record in world.ledger.points} == {bool(laws)}
     assert len(world.ledger.points) == len(world.points) == 5
     assert all(record.state in DONE for record in world.ledger.points)
     assert set(world.trained.values()) == {1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from isoloss.laws import Laws, predict
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.reading import ABSENT, Newer, Unanswered
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
+from isoloss_operator.api import HyperparamPredictionSpec
 from isoloss_operator.decide import answers
 from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
 from isoloss_operator.decide.plans import PointWrites, PredictionPlan
@@ -24,6 +25,7 @@ from isoloss_operator.decide.prediction_view import prediction_view
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.probe_cost import probe_cost
 from tests.support.builders import (
     NOW,
     complete,
@@ -112,6 +114,25 @@ def trained(
             **({"outcome": Outcome.DIVERGED} if index in diverged else {}),
         )
     return world(raw, results=found)
+
+
+def cooled_down(
+    losses: Losses = lambda index, _: 2.5 if index == 0 else 2.55,
+    stated: Iterable[int] = range(5),
+    **changes: Any,
+) -> ObservedPrediction:
+    """The same of laws of cooled losses: probes that are not in `stated` state none. The others' say that there is
+    no minimum."""
+    asked = world(sweep=cooled(), **changes)
+    found = {}
+    for index, point in enumerate(probes(asked)):
+        misleading = 2.9 if index == 0 else 2.4
+        whole = result(
+            point, loss=misleading, averaged_loss=misleading, cooled_loss=losses(index, point)
+        )
+        none = {"cooled_tokens": None, "cooled_loss": None}
+        found[point.key] = whole if index in stated else whole.model_copy(update=none)
+    return replace(asked, probes=replace(asked.probes, results=found))
 
 
 def config_without(key: str) -> dict[str, Any]:
@@ -213,9 +234,6 @@ ROWS: dict[str, Row] = {
         ("Unknown", "ProbesNotPossible"),
         says="its tokenizer differs",
     ),
-    "laws of cooled losses have no probes": Row(
-        lambda: world(sweep=cooled()), ("Unknown", "ProbesNotPossible"), says="fit.weights Cooled"
-    ),
     "probes that end in their warm-up are not trained": Row(
         lambda: world(
             spec(tokensShare="1e-9"),
@@ -279,6 +297,11 @@ ROWS: dict[str, Row] = {
     "a crashed probe waits and the next takes its slot": Row(
         lambda: crashed(2), ("Unknown", "Training"), creates=3
     ),
+    "probes of cooled laws whose results state no cooled loss tell nothing": Row(
+        lambda: cooled_down(stated=range(4)),
+        ("Unknown", "TooFewProbes"),
+        says="1 of 5 results state no cooled loss",
+    ),
     "probes that diverge at the answer reject it": Row(
         lambda: trained(diverged={0: True}),
         ("False", "AnswerDiverged"),
@@ -302,6 +325,9 @@ ROWS: dict[str, Row] = {
         says="a higher learning rate",
     ),
     "an answer below its neighbours holds": Row(trained, ("True", "AnswerHolds")),
+    "probes of cooled laws are judged by their cooled losses alone": Row(
+        lambda: cooled_down(), ("True", "AnswerHolds")
+    ),
 }
 
 
@@ -409,6 +435,74 @@ def test_probes_lie_around_the_answer_and_continue_its_checkpoint() -> None:
     assert [place.state for place in status.validation.places] == ["Pending"] * 5
 
 
+def test_probes_of_cooled_laws_cost_what_others_do_and_end_with_their_cooldown() -> None:
+    """As `isoloss plan` says before; the status and the budgets count all their tokens."""
+    raw = spec(tokensShare="0.3")
+    asked = world(raw, sweep=cooled())
+    plan, points = decide_prediction(asked), probes(asked)
+    budget = 1e19 / (6 * MEASURED.parameters.active)
+    for point in points:
+        assert point.tokens == pytest.approx(0.8 * 0.3 * budget, rel=1e-3)
+        assert point.tokens + point.cooldown_tokens == pytest.approx(0.3 * budget, rel=1e-3)
+        assert point.config.initial_weights == CHECKPOINT
+    assert isinstance(asked.spec, HyperparamPredictionSpec)
+    cost = probe_cost(asked.spec)
+    assert cost is not None
+    assert cost.flops == pytest.approx(sum(point.flops for point in points), rel=1e-3)
+    validation = plan.status.validation
+    assert validation is not None
+    assert float(validation.planned_flops) == pytest.approx(cost.flops, rel=1e-3)
+    assert validation.tokens == points[0].tokens + points[0].cooldown_tokens
+    assert plan.probes is not None
+    (task, *_) = (request.task for request in plan.probes.create)
+    assert isinstance(task, TrainTask)
+    assert task.tokens == task.point.evaluation.first_tokens == points[0].tokens
+    uncooled = probes(world(raw))
+    assert not {point.key for point in points} & {point.key for point in uncooled}
+    assert {p.config.optimizer for p in points} == {p.config.optimizer for p in uncooled}
+
+
+def test_cooled_losses_are_what_status_and_refined_answer_show() -> None:
+    plan = decide_prediction(cooled_down())
+    validation, refined = plan.status.validation, plan.status.refined
+    assert validation is not None
+    assert refined is not None
+    assert [place.loss for place in validation.places] == ["2.5000", *["2.5500"] * 4]
+    assert [place.difference for place in validation.places] == ["", *["0.0500"] * 4]
+    ledger = stored_ledger(plan)
+    assert [record.cooled_loss for record in ledger.points] == [2.5, *[2.55] * 4]
+    lengths = [p.tokens + p.cooldown_tokens for p in probes(cooled_down())]
+    assert [record.cooled_tokens for record in ledger.points] == lengths
+    judged_again = decide_prediction(
+        replace(cooled_down(), probes=replace(cooled_down().probes, ledger=ledger, results={}))
+    )
+    assert condition(judged_again, "Validated") == condition(plan, "Validated")
+
+
+@pytest.mark.parametrize("stated", [range(1, 5), range(1)])
+def test_an_uncooled_loss_never_stands_in_for_a_cooled_one(stated: Iterable[int]) -> None:
+    """Results of an older trainer show no loss in the status and leave the verdict open."""
+    plan = decide_prediction(cooled_down(stated=stated))
+    validation = plan.status.validation
+    assert validation is not None
+    assert condition(plan, "Validated")[:2] == ("Unknown", "TooFewProbes")
+    assert plan.status.refined is None
+    shown = [index for index, place in enumerate(validation.places) if place.loss]
+    assert shown == list(stated)
+
+
+def test_a_cooled_copy_without_a_finite_loss_has_diverged() -> None:
+    """It is stated that there was one: no older trainer wrote that."""
+    first = cooled_down()
+    answer = probes(first)[0].key
+    results = dict(first.probes.results)
+    found = results[answer]
+    assert isinstance(found, PointResult)
+    results[answer] = found.model_copy(update={"cooled_loss": None})
+    plan = decide_prediction(replace(first, probes=replace(first.probes, results=results)))
+    assert condition(plan, "Validated")[:2] == ("False", "AnswerDiverged")
+
+
 def test_seeds_repeat_every_place() -> None:
     points = probes(world(spec(seeds=3)))
     assert len({point.key for point in points}) == len(points) == 15
@@ -421,9 +515,10 @@ def test_seeds_repeat_every_place() -> None:
 
 def test_an_answer_that_hardly_moves_keeps_its_probes() -> None:
     """Laws that are fitted again, on another machine or with a point more, must not cost new ones."""
-    before = {point.key for point in probes()}
     slightly = replace_result(loss=3.2001)
-    assert {point.key for point in probes(world(evaluation=slightly))} == before
+    for changes in ({}, {"sweep": cooled()}):
+        before = {point.key for point in probes(world(**changes))}
+        assert {p.key for p in probes(world(evaluation=slightly, **changes))} == before
 
 
 def test_another_answer_keeps_what_its_probes_have_cost_and_stops_them() -> None:

@@ -135,6 +135,8 @@ def partial_result_found(record: PointRecord, result: PointResult) -> PointRecor
         tokens=result.tokens,
         loss=result.loss,
         averaged_loss=result.averaged_loss,
+        cooled_tokens=result.cooled_tokens,
+        cooled_loss=result.cooled_loss,
         flops=six_nd(result.parameters, result.trained_tokens),
         accelerator_seconds=result.accelerator_seconds,
         trajectory_sha256=result.trajectory_sha256,
