@@ -1,6 +1,6 @@
 """Draws docs/guides/dashboard.png: what the chart's dashboard shows of an operator at work.
 
-    python -m tests.monitoring.picture        # or make dashboard-picture; ten minutes
+    python -m tests.monitoring.picture        # or make draw-dashboard; ten minutes
 
 A Prometheus scrapes an operator every three seconds while two sweeps train on a planted loss surface, one
 of them with points that fail for good, probes judge a prediction, and a third sweep and another prediction
@@ -130,7 +130,7 @@ def checkpoint(cluster: DevCluster) -> str:
 def apply_all(user: User, checkpoint: str) -> None:
     """Two sweeps that train, one of another tenant's store, and two predictions."""
     once = [
-        {"batch_size": 8, "learning_rate": 4e-3, "exit": 43, "attempts": [1], "after": 20},
+        {"batch_size": 8, "learning_rate": 4e-3, "exit": 1, "attempts": [1], "after": 20},
         {"batch_size": 16, "learning_rate": 2e-3, "exit": "kill", "attempts": [1], "after": 10},
     ]
     user.apply_sweep(sweep("dense", once, parallelism=6, budget={"acceleratorHours": 1}))
