@@ -48,7 +48,7 @@ test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what
 	@./scripts/find-prometheus.sh --fetch
 	$(PY) -m pytest -v tests/monitoring tests/isoloss_operator/test_prometheus.py
 
-draw-dashboard: setup ## Draw docs/guides/dashboard.png again, of an operator at work (ten minutes)
+draw-dashboard: setup ## Draw docs/guides/dashboard.png again, of an operator at work (five minutes)
 	@$(PY) -m devcluster build $(TEST_TOOLS)
 	@./scripts/find-prometheus.sh --fetch
 	$(PY) -m tests.monitoring.picture

@@ -1,6 +1,6 @@
 """Draws docs/guides/dashboard.png: what the chart's dashboard shows of an operator at work.
 
-    python -m tests.monitoring.picture        # or make draw-dashboard; ten minutes
+    python -m tests.monitoring.picture        # or make draw-dashboard; five minutes
 
 A Prometheus scrapes an operator every three seconds while two sweeps train on a planted loss surface, one
 of them with points that fail for good, probes judge a prediction, and a third sweep and another prediction
