@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-oldest test-versions test-gs test-bare test-alerts images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-fast test-oldest test-versions test-gs test-bare test-alerts draw-dashboard images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
@@ -47,6 +47,11 @@ test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what
 	@$(PY) -m devcluster build $(TEST_TOOLS)
 	@./scripts/find-prometheus.sh --fetch
 	$(PY) -m pytest -v tests/monitoring tests/isoloss_operator/test_prometheus.py
+
+draw-dashboard: setup ## Draw docs/guides/dashboard.png again, of an operator at work (five minutes)
+	@$(PY) -m devcluster build $(TEST_TOOLS)
+	@./scripts/find-prometheus.sh --fetch
+	$(PY) -m tests.monitoring.picture
 
 images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
 	@$(PY) -m images

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import urllib.parse
-import urllib.request
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devcluster.ports import free_ports
 from devcluster.process_node import ProcessNode
-from isoloss_operator.api.yaml_text import to_yaml
 from tests.isoloss_operator.conftest import Place, sweep
-from tests.monitoring.rules import JOB, alerts, dashboard_queries, program, rule_file
+from tests.monitoring.dashboard import dashboard_panels, dashboard_queries
+from tests.monitoring.drawing import draw
+from tests.monitoring.prometheus import Prometheus, Window, scraping
+from tests.monitoring.rules import alerts, program
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User, prediction_manifest
 
@@ -42,70 +39,13 @@ MAY_BE_EMPTY = {
 }
 
 
-@dataclass(frozen=True)
-class Prometheus:
-    """A server on this machine."""
-
-    url: str
-
-    def query(self, expression: str) -> list[Json]:
-        """Samples that hold now."""
-        answer = self._get("query", query=expression)
-        assert answer["status"] == "success", answer
-        found: list[Json] = answer["data"]["result"]
-        return found
-
-    def rules(self) -> list[Json]:
-        """Every rule with its health."""
-        groups = self._get("rules")["data"]["groups"]
-        return [rule for group in groups for rule in group["rules"]]
-
-    def _get(self, path: str, **parameters: str) -> Json:
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
-            found: Json = json.load(answer)
-        return found
-
-    def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-
 @pytest.fixture
 def prometheus(operator: OperatorProcess, tmp_path: Path) -> Iterator[Prometheus]:
-    """Scrapes the operator, under the job that the chart's monitors set."""
-    path = program("prometheus")
+    """Scrapes the operator."""
+    program("prometheus")  # skips before anything is started
     operator.start()
-    rules = rule_file(tmp_path)
-    configuration = {
-        # A scrape may take as long as the interval: seconds, where the machine is busy.
-        "global": {"scrape_interval": "3s", "evaluation_interval": "1s"},
-        "rule_files": [str(rules)],
-        "scrape_configs": [
-            {
-                "job_name": JOB,
-                "honor_labels": True,
-                "static_configs": [{"targets": [operator.url().removeprefix("http://")]}],
-            }
-        ],
-    }
-    file = tmp_path / "prometheus.yaml"
-    file.write_text(to_yaml(configuration))
-    (port,) = free_ports(1)
-    command = [path, f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
-    command.append(f"--web.listen-address=127.0.0.1:{port}")
-    with (tmp_path / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    server = Prometheus(f"http://127.0.0.1:{port}")
-    try:
-        wait_until(server.is_ready, "Prometheus to be ready", 120)
+    with scraping(operator.url().removeprefix("http://"), tmp_path) as server:
         yield server
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def break_on_purpose(user: User, place: Place) -> None:
@@ -136,6 +76,7 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
     place: Place,
     prometheus: Prometheus,
 ) -> None:
+    began = time.time()
     rules = alerts()
 
     def holding() -> dict[str, set[str]]:
@@ -157,6 +98,8 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
     wait_until(lambda: prometheus.query("sum(isoloss_fits_total) > 0"), "a fit", 600)
     # A rate needs two scrapes since the first fit.
     wait_until(lambda: empty_panels(prometheus) <= MAY_BE_EMPTY, "every panel to show data")
+    # What a real Prometheus answers can be drawn (python -m tests.monitoring.picture).
+    draw(dashboard_panels(), Window(prometheus, began, time.time()))
 
     (jobs,) = prometheus.query('isoloss_scalingsweep_jobs{name="blocked",state="blocked"}')
     assert jobs["value"][1] == "1"

@@ -1,18 +1,16 @@
-"""The chart's alerts and dashboard as Prometheus gets them, and Prometheus' own programs."""
+"""The chart's alerts as Prometheus gets them, and Prometheus' own programs."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isoloss_operator.api.yaml_text import to_yaml
-from tests.deploy.chart import CHART, ROOT, of_kind, render
+from tests.deploy.chart import ROOT, of_kind, render
 
 Json = dict[str, Any]
 RUNBOOKS = "https://docs.example.com/runbooks"
@@ -34,27 +32,6 @@ def alerts(values: Mapping[str, Any] | None = None) -> dict[str, Json]:
     rules = {"enabled": True, "runbookUrl": RUNBOOKS, **(values or {})}
     (manifest,) = of_kind(render({"metrics": {"rules": rules}}), "PrometheusRule")
     return {rule["alert"]: rule for group in manifest["spec"]["groups"] for rule in group["rules"]}
-
-
-@dataclass(frozen=True)
-class Query:
-    """One query of the dashboard."""
-
-    panel: str
-    expression: str
-
-
-def dashboard_queries(job: str = JOB) -> list[Query]:
-    """Every query, with all namespaces and names."""
-    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
-    found = []
-    for panel in dashboard["panels"]:
-        for target in panel.get("targets", ()):
-            expression = target["expr"].replace("$job", job)
-            for variable in ("$namespace", "$name"):
-                expression = expression.replace(variable, ".*")
-            found.append(Query(panel["title"], expression))
-    return found
 
 
 def program(name: str) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from isoloss_operator.api.yaml_text import to_yaml
 from tests.deploy.chart import CHART, ROOT
-from tests.monitoring.rules import JOB, RUNBOOKS, alerts, dashboard_queries, promtool, rule_file
+from tests.monitoring.dashboard import dashboard_queries
+from tests.monitoring.rules import JOB, RUNBOOKS, alerts, promtool, rule_file
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alerts]
 RUNBOOK_PAGE = ROOT / "docs" / "guides" / "runbooks.md"
