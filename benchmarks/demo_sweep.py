@@ -1,16 +1,19 @@
-"""The demo's manifests with a folder in the place of its object store."""
+"""The demo's inputs and question, and a larger sweep than its own, with a folder in the place of its object store."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from demo.places import PREDICTION_FILE, STORE, SWEEP_FILE
+from demo.places import PREDICTION_FILE, STORE
 from isoloss_contract.records import PrepareTask
 from isoloss_contract.store import Store
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.specs import prepare_config
+
+SWEEP_FILE = Path(__file__).with_suffix(".yaml")
+"""Apart from the demo's own, which is cut down to what answers: recorded figures stay reproducible."""
 
 
 class DemoInFolder:
@@ -26,7 +29,7 @@ class DemoInFolder:
         return Store(self._uri)
 
     def sweep(self) -> dict[str, Any]:
-        """The sweep's spec as the manifest has it."""
+        """The spec in SWEEP_FILE."""
         return self._spec(SWEEP_FILE)
 
     def prediction(self) -> dict[str, Any]:

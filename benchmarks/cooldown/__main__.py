@@ -1,4 +1,4 @@
-"""Trains the demo's grid with cooldowns of both shapes and compares what each kind of loss says is best.
+"""Trains the demo's proxies with cooldowns of both shapes and compares what each kind of loss says is best.
 
     python -m benchmarks.cooldown [--share 0.2] [--size tiny] [--folder .bench/cooldown] [--markdown FILE]
 

@@ -1,4 +1,4 @@
-"""The demo's sweep with cooldowns, trained point by point; what is in the store is not trained again."""
+"""The demo's proxies with cooldowns, trained point by point; what is in the store is not trained again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COOLDOWNS_PER_DECADE = 12
 
 @dataclass(frozen=True)
 class TrainedPoint:
-    """A point of the demo's grid with its losses by kind."""
+    """A point of the grid with its losses by kind."""
 
     size: str
     runs: Mapping[str, Run]

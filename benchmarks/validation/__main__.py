@@ -2,8 +2,8 @@
 
     python -m benchmarks.validation [--seeds 3] [--jobs 1] [--folder .bench/validation] [--markdown FILE]
 
-The demo's sweep, the grid of continued runs and the probes are trained with the trainer and saved in the folder:
-a second call continues where the first one ended.
+A sweep of the demo's proxies, the grid of continued runs and the probes are trained with the trainer and saved in the
+folder: a second call continues where the first one ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo's sweep, its answer, and the continued runs of its checkpoint that a validation asks for."""
+"""A sweep of the demo's proxies, its answer, and the continued runs of its checkpoint that a validation asks for."""
 
 from __future__ import annotations
 

@@ -137,11 +137,11 @@ def test_the_demo_gives_up_only_if_a_resource_is_stalled() -> None:
 def test_progress_is_one_line() -> None:
     sweep = resource(Ready=("False", "Training", 1))
     sweep["status"] |= {
-        "points": {"total": 21, "succeeded": 4, "diverged": 1, "active": 2},
+        "points": {"total": 18, "succeeded": 4, "diverged": 1, "active": 2},
         "active": [{"name": "demo-tiny-b2", "tokens": 1234567, "loss": "4.2"}],
     }
     view = View(sweep, {})
-    assert headline(view) == "points 5/21, 2 active, Training"
+    assert headline(view) == "points 5/18, 2 active, Training"
     assert active_points(view) == [("demo-tiny-b2", "1,234,567", "4.2")]
     assert headline(View({}, {})) == "sweep: waiting for the operator"
 
@@ -180,7 +180,7 @@ def test_every_verdict_that_leaves_it_open_ends_the_waiting() -> None:
 
 def test_progress_goes_on_while_probes_train() -> None:
     sweep = resource(Ready=("True", "Fitted", 1))
-    sweep["status"] |= {"points": {"total": 21, "succeeded": 21}}
+    sweep["status"] |= {"points": {"total": 18, "succeeded": 18}}
     training = asked_for_probes("Unknown", "Training", validation={"progress": "2/5"})
     assert headline(View(sweep, training)).endswith(
         "learning rate 1.5e-3, batch size 4; probes 2/5, Training"
