@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from isoloss.laws import (
@@ -107,13 +107,22 @@ def aimed_cells(
         at = (math.log(located.learning_rate.value), math.log(located.batch_size.value))
     centre = nearest_cell(size, *at)
     grid = set(grid_points(size))
-    chosen = [centre, *(p for p in neighbours(size, seen, centre) if p in grid)]
-    if located is not None:
-        for point in grid_points(size):
-            apart = all(distance(point, other) > LEAST_STEP for other in chosen)
-            if apart and _inside(point, located):
-                chosen.append(point)
-    return tuple(chosen)
+    around = [p for p in neighbours(size, seen, centre) if p in grid]
+    if located is None:
+        return (centre, *around)
+    return (centre, *_towards(around, centre, at))
+
+
+def _towards(around: Sequence[Point], centre: Point, at: tuple[float, float]) -> Iterator[Point]:
+    """Along each axis the neighbour that is nearer to a place (ln LR, ln B)."""
+
+    def apart(point: Point) -> float:
+        return math.hypot(math.log(point.learning_rate) - at[0], math.log(point.batch_size) - at[1])
+
+    for same_batch in (True, False):
+        along = [p for p in around if (p.batch_size == centre.batch_size) is same_batch]
+        if along:
+            yield min(along, key=apart)
 
 
 def _inside(point: Point, located: Located) -> bool:

@@ -13,6 +13,8 @@ from isoloss_contract.ledger import IntentAction
 
 USUAL_CURVATURE = 0.3
 """Of ln D over the square of ln LR or ln B, on the published sweeps."""
+RIVAL = 0.1
+"""Probability of ending below the leader from which on a point runs on beside it."""
 INSIDE = 0.25
 """Steps from an edge at which an optimum is well inside."""
 
@@ -47,7 +49,7 @@ def race(state: State, size: Size) -> list[Decision]:
         return [*pruned, *missing]
     gone = {decision.point for decision in pruned}
     left = [s for s in state.open_of(size) if s.point not in gone]
-    return [*pruned, *_runs_on(state, size, now.leader, left)]
+    return [*pruned, *_runs_on(state, size, now, left)]
 
 
 def _prunes(state: State, size: Size, now: Race) -> Iterator[Decision]:
@@ -160,15 +162,20 @@ def _is_opposite(point: Point, other: Point, leader: Point) -> bool:
     return on_line and (there < at < here or here < at < there)
 
 
-def _runs_on(state: State, size: Size, leader: Point, left: Sequence[Seen]) -> Iterator[Decision]:
-    """The leader to its end, its neighbours to the middle; at the cheapest size all that are left."""
-    beside = set(neighbours(size, state.seen_of(size), leader))
+def _runs_on(state: State, size: Size, now: Race, left: Sequence[Seen]) -> Iterator[Decision]:
+    """At the cheapest size the leader to its end and all that are left to the middle; at others to the middle the
+    leader and who may well end below it."""
+    cheapest = size == state.sizes[0]
     for s in left:
-        if s.point == leader:
-            share, reason = 1.0, Reason.LEADER
-        elif s.point in beside or size == state.sizes[0]:
+        if s.point == now.leader:
+            share, reason = (1.0 if cheapest else RUNGS[1]), Reason.LEADER
+        elif cheapest or _may_lead(now.excesses.get(s.point)):
             share, reason = RUNGS[1], Reason.SURVIVOR
         else:
             continue
         if s.tokens < REACHED * share * size.tokens:
             yield state.run_to(s.point, share, reason)
+
+
+def _may_lead(found: Excess | None) -> bool:
+    return found is not None and found.risk >= RIVAL
