@@ -164,32 +164,38 @@ def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:
 def _is_mendable(
     source: Replay, cell: tuple[float, float], rates: np.ndarray, batches: np.ndarray
 ) -> bool:
-    """Whether the optimum is at most FAR lines outside, the lines that a search would add on the way are
-    published, and so are the runs about the optimum."""
+    """Whether the optimum is at most FAR lines outside, and what a search trains on its way there is published: the
+    runs from the grid's nearest cell to the optimum's, and all about that: the laws ask for three lines each way."""
     vertex = source.judges[cell].vertex
     if _lines_outside(vertex, rates, batches) > FAR:
         return False
-    axes = []
+    ways, beside = [], []
     for at, values, published in zip(
         vertex, (rates, batches), (source.rates, source.batches), strict=True
     ):
         lines = _extended(np.log(values), float(at))
-        nearest = [int(np.argmin(np.abs(published - line))) for line in lines]
-        if max(abs(published[k] - line) for k, line in zip(nearest, lines, strict=True)) > NEAR_LINE:
+        served = [int(np.argmin(np.abs(published - line))) for line in lines]
+        if np.max(np.abs(published[served] - lines)) > NEAR_LINE:
             return False
-        after = int(np.searchsorted(lines, at))
-        axes.append({nearest[after - 1], nearest[after]})
+        to = int(np.argmin(np.abs(lines - at)))
+        own = np.abs(lines - np.clip(lines[to], np.log(values[0]), np.log(values[-1])))
+        start = int(np.argmin(own))
+        ways.append(served[min(start, to) : max(start, to) + 1])
+        beside.append(served[to - 1 : to + 2])
     n, d = cell
-    around = (source.runs.get((n, i, j)) for i, j in product(*axes))
-    return all(run is not None and d in run[0] for run in around)
+    found = (source.runs.get((n, i, j)) for i, j in {*product(*ways), *product(*beside)})
+    return all(run is not None and d in run[0] for run in found)
 
 
 def _extended(lines: np.ndarray, at: float) -> np.ndarray:
-    """ln of the lines of an axis and of those that are added, each a step further, until they enclose a place."""
-    below, above = 2 * lines[0] - lines[1], 2 * lines[-1] - lines[-2]
-    if at < lines[0]:
-        return _extended(np.array([below, *lines]), at)
-    return _extended(np.array([*lines, above]), at) if at > lines[-1] else lines
+    """ln of the lines of an axis and of those that are added, each a step further, until the one nearest to a place
+    has lines on both sides."""
+    nearest = int(np.argmin(np.abs(lines - at)))
+    if nearest == 0:
+        return _extended(np.array([2 * lines[0] - lines[1], *lines]), at)
+    if nearest == len(lines) - 1:
+        return _extended(np.array([*lines, 2 * lines[-1] - lines[-2]]), at)
+    return lines
 
 
 def _lines_outside(vertex: np.ndarray, rates: np.ndarray, batches: np.ndarray) -> float:

@@ -107,6 +107,29 @@ def missing_neighbours(
             yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
 
 
+def beyond_outermost(
+    state: State, size: Size, now: Race, *, batch_size: bool, larger: bool
+) -> Iterator[Decision]:
+    """In the leader's row or column, the cell a step beyond the outermost that was tried, unless none may be added."""
+    own = [s.point for s in state.seen_of(size) if s.wanted > 0.0]
+    axis = "batch_size" if batch_size else "learning_rate"
+    values = [getattr(point, axis) for point in own]
+    outermost = max(values) if larger else min(values)
+    end = replace(now.leader, **{axis: outermost})
+    for point in neighbours(size, state.seen_of(size), end):
+        value = getattr(point, axis)
+        if (value > outermost) if larger else (value < outermost):
+            yield from _wanted(state, size, point)
+
+
+def _wanted(state: State, size: Size, point: Point) -> Iterator[Decision]:
+    """A cell of the grid, or an added one where that may be."""
+    if point in grid_points(size):
+        yield state.run_to(point, RUNGS[0], Reason.BESIDE_LEADER)
+    elif state.additions_left:
+        yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
+
+
 def missing_replicates(state: State) -> list[Decision]:
     """Repeats, to the middle, of the point that leads the cheapest size: there they cost least, and the noise of
     larger models is no larger.
