@@ -113,16 +113,16 @@ def _narrow(state: State) -> Step:
     found = locate(state.runs(state.sizes), target, state.options.fit)
     located = found if isinstance(found, Located) else None
     stop = _enough(state.options, located)
-    # Laws of cheaper sizes alone may be sure of themselves; something of this size must have borne them out.
+    # Laws of cheaper sizes alone may be sure of themselves: points of this size on all sides of its best one must
+    # have borne them out. And a refusal is most often that of an edge: no estimate is trusted to say that it is none.
+    unsure = state.sizes if located is None else (target,) if stop is not None else ()
+    for size in unsure:
+        now = standing(state, size)
+        missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
+        if missing:
+            return _step(tuple(missing), None, located)
     if stop is not None and standing(state, target) is not None:
         return _step((), stop, located)
-    if located is None:
-        # A refusal is most often that of an edge: no estimate is trusted to say that it is none.
-        for size in state.sizes:
-            now = standing(state, size)
-            missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
-            if missing:
-                return _step(tuple(missing), None, None)
     for decisions in _work(state):
         if decisions:
             return _step(tuple(decisions), None, located)

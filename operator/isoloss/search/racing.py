@@ -110,15 +110,20 @@ def missing_neighbours(
 def beyond_outermost(
     state: State, size: Size, now: Race, *, batch_size: bool, larger: bool
 ) -> Iterator[Decision]:
-    """In the leader's row or column, the cell a step beyond the outermost that was tried, unless none may be added."""
-    own = [s.point for s in state.seen_of(size) if s.wanted > 0.0]
+    """In the leader's row or column, the cell a step beyond the outermost that ran, unless none may be added.
+
+    None where it was tried: what failed there is no reason to go still farther.
+    """
+    own = state.seen_of(size)
+    tried = {s.point for s in own if s.wanted > 0.0}
     axis = "batch_size" if batch_size else "learning_rate"
-    values = [getattr(point, axis) for point in own]
+    values = [getattr(s.point, axis) for s in own if s.tokens > 0.0]
     outermost = max(values) if larger else min(values)
     end = replace(now.leader, **{axis: outermost})
-    for point in neighbours(size, state.seen_of(size), end):
+    for point in neighbours(size, own, end):
         value = getattr(point, axis)
-        if (value > outermost) if larger else (value < outermost):
+        is_beyond = value > outermost if larger else value < outermost
+        if is_beyond and point not in tried:
             yield from _wanted(state, size, point)
 
 
