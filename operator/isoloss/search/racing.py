@@ -97,7 +97,11 @@ def missing_neighbours(
     grid = set(grid_points(size))
     left = state.additions_left
     for point in neighbours(size, state.seen_of(size), now.leader):
-        tried = any(_as_far(point, other, now.leader) for other in known)
+        tried = any(
+            _as_far(point, other, now.leader)
+            and (not strict or _in_line(point, other, now.leader))
+            for other in known
+        )
         if tried or (not strict and _is_inside(now, point)):
             continue
         if point in grid:
@@ -157,6 +161,13 @@ def _as_far(point: Point, other: Point, leader: Point) -> bool:
     """Whether `other` is at least as far from the leader as its neighbour `point`, on the same side."""
     at, there, here = (_along(p, point, leader) for p in (leader, other, point))
     return there >= here > at or there <= here < at
+
+
+def _in_line(point: Point, other: Point, leader: Point) -> bool:
+    """Whether `other` is in the row or column of leader and neighbour."""
+    if point.batch_size == leader.batch_size:
+        return other.batch_size == leader.batch_size
+    return other.learning_rate == leader.learning_rate
 
 
 def _along(p: Point, neighbour: Point, leader: Point) -> float:
