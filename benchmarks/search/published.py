@@ -18,6 +18,9 @@ from isoloss.search import Point, Size
 STEP = 0.55
 """Least ln units between two lines of a window: every other line of a table that is finer."""
 SAME_LINE = 0.05
+NEAR_LINE = 0.1
+"""ln units within which a published line serves for one that a search adds: this far from an optimum, a run
+loses less than 0.0002 nats."""
 DIVERGED = 1.5
 """Times the table's median loss, above which a run diverged."""
 APART = 1.8
@@ -85,8 +88,7 @@ class TableWorld:
 
     Runs of one configuration on fewer tokens, each decayed to its own end, stand in for one run's
     trajectory. It has the published token counts alone: a loss interpolated between them would tell the
-    search of a later one. A point that is to train to some tokens trains to the next published count, and is
-    charged for it.
+    search of a later one. A point that is to train to some tokens trains to the next published count.
     """
 
     name: str
@@ -103,7 +105,7 @@ class TableWorld:
             abs(self.source.batches[batch] - np.log(point.batch_size)),
         )
         found = self.source.runs.get((size.params, rate, batch))
-        if off > SAME_LINE or found is None or size.tokens not in found[0]:
+        if off > NEAR_LINE or found is None or size.tokens not in found[0]:
             return None
         last = int(np.searchsorted(found[0], min(0.999 * tokens, size.tokens)))
         counts, losses = found[0][: last + 1], found[1][: last + 1]
@@ -152,11 +154,48 @@ def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:
             windows = defaultdict(list)
             for rates, batches in _windows(source, count):
                 place = place_of(vertex, rates, batches)
-                if place != "outside" or _lines_outside(vertex, rates, batches) <= FAR:
+                if place in ("inside", "near") or _is_mendable(source, cells[-1], rates, batches):
                     windows[place].append((rates, batches))
             for place, found in sorted(windows.items()):
                 rates, batches = found[int(rng.integers(len(found)))]
                 yield _world(source, cells, rates, batches, place)
+
+
+def _is_mendable(
+    source: Replay, cell: tuple[float, float], rates: np.ndarray, batches: np.ndarray
+) -> bool:
+    """Whether the optimum is at most FAR lines outside, and what a search trains on its way there is published: the
+    runs from the grid's nearest cell to the optimum's, and all about that: the laws ask for three lines each way."""
+    vertex = source.judges[cell].vertex
+    if _lines_outside(vertex, rates, batches) > FAR:
+        return False
+    ways, beside = [], []
+    for at, values, published in zip(
+        vertex, (rates, batches), (source.rates, source.batches), strict=True
+    ):
+        lines = _extended(np.log(values), float(at))
+        served = [int(np.argmin(np.abs(published - line))) for line in lines]
+        if np.max(np.abs(published[served] - lines)) > NEAR_LINE:
+            return False
+        to = int(np.argmin(np.abs(lines - at)))
+        own = np.abs(lines - np.clip(lines[to], np.log(values[0]), np.log(values[-1])))
+        start = int(np.argmin(own))
+        ways.append(served[min(start, to) : max(start, to) + 1])
+        beside.append(served[to - 1 : to + 2])
+    n, d = cell
+    found = (source.runs.get((n, i, j)) for i, j in {*product(*ways), *product(*beside)})
+    return all(run is not None and d in run[0] for run in found)
+
+
+def _extended(lines: np.ndarray, at: float) -> np.ndarray:
+    """ln of the lines of an axis and of those that are added, each a step further, until the one nearest to a place
+    has lines on both sides."""
+    nearest = int(np.argmin(np.abs(lines - at)))
+    if nearest == 0:
+        return _extended(np.array([2 * lines[0] - lines[1], *lines]), at)
+    if nearest == len(lines) - 1:
+        return _extended(np.array([*lines, 2 * lines[-1] - lines[-2]]), at)
+    return lines
 
 
 def _lines_outside(vertex: np.ndarray, rates: np.ndarray, batches: np.ndarray) -> float:

@@ -38,7 +38,9 @@ class Result:
     place: str
     strategy: str
     share: float
-    """FLOPs over those of the whole grids."""
+    """FLOPs asked for, over those of the whole grids."""
+    trained_share: float
+    """FLOPs as far as the replayed runs went, over the same."""
     here: Judged | None
     """None: the laws refused."""
     beyond: Judged | None
@@ -68,11 +70,13 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
     """Fit what a strategy trained, and ask for the optimum at the largest size and beyond it."""
     answer = engine(searched.runs, options)
     beyond = world.beyond
+    whole = sum(size.grid_flops for size in world.sizes)
     return Result(
         world.name,
         world.place,
         strategy,
-        searched.flops / sum(size.grid_flops for size in world.sizes),
+        searched.flops / whole,
+        searched.trained_flops / whole,
         _judged(answer(world.here.params, world.here.tokens), world.here),
         None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
         beyond is not None,
@@ -94,7 +98,7 @@ def _judged(answer: Answer | None, target: Target) -> Judged | None:
 
 
 HEADER = (
-    f"{'':38s} {'worlds':>6s} {'FLOPs':>11s} {'refused':>8s} {'instead':>8s} "
+    f"{'':38s} {'worlds':>6s} {'FLOPs':>11s} {'trained':>7s} {'refused':>8s} {'instead':>8s} "
     f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s}"
 )
 
@@ -102,7 +106,7 @@ HEADER = (
 def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     """One strategy beside Exhaustive (`base`, the same worlds in the same order).
 
-    FLOPs are mean / worst. "refused" counts worlds that only Exhaustive answers, "instead" those that only this
+    FLOPs as asked for are mean / worst, "trained" is the mean of those that the replay trained. "refused" counts worlds that only Exhaustive answers, "instead" those that only this
     strategy answers. Added regrets are mean / worst in thousandths of a nat where both answer, at the largest
     size and beyond it; "d lnLR" and "d lnB" the mean distance of the answers; "holds" the share of optima
     inside the 80 % intervals.
@@ -117,7 +121,7 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     shares = [result.share for result in found]
     return (
         f"{name:38s} {len(found):6d} {np.mean(shares):5.2f}/{np.max(shares):5.2f} "
-        f"{refused:8d} {instead:8d} {_added(here):>13s} {_added(beyond):>13s} "
+        f"{np.mean([result.trained_share for result in found]):7.2f} {refused:8d} {instead:8d} {_added(here):>13s} {_added(beyond):>13s} "
         f"{_mean([abs(b.log_rate - a.log_rate) for a, b in here]):6.2f} "
         f"{_mean([abs(b.log_batch - a.log_batch) for a, b in here]):6.2f} {_mean(held):6.0%}"
     )

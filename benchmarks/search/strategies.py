@@ -1,6 +1,7 @@
 """The ways to search that are compared: each trains points of a world and returns what it has seen.
 
-All pay for what they train: 6 N times the tokens reached.
+All pay for what they ask for: 6 N times the tokens. What a replay trained is more where a published sweep has
+no evaluation there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class Searched:
 
     runs: tuple[Run, ...]
     flops: float
+    """As asked for."""
+    trained_flops: float
+    """As far as the runs went."""
     stop: StopReason | None = None
     added: int = 0
     pruned: int = 0
@@ -42,6 +46,8 @@ class _Trained:
     def __init__(self, world: World) -> None:
         self.world = world
         self.runs: dict[Point, Run] = {}
+        self.asked: dict[Point, float] = {}
+        """Tokens; of runs that diverged, those that they reached."""
 
     def train(self, point: Point, share: float) -> bool:
         """Whether the point exists and has a usable run of this share of its size's tokens."""
@@ -50,11 +56,14 @@ class _Trained:
         if run is None:
             return False
         self.runs[point] = replace(run, finished=bool(run.tokens[-1] >= FINISHED * size.tokens))
+        self.asked[point] = min(share * size.tokens, float(run.tokens[-1]))
         return not run.diverged
 
     def result(self, **extra: object) -> Searched:
-        runs = tuple(self.runs[point] for point in sorted(self.runs))
-        return replace(Searched(runs, flops_of(runs)), **extra)  # type: ignore[arg-type]
+        points = sorted(self.runs)
+        runs = tuple(self.runs[point] for point in points)
+        asked = (6.0 * self.runs[point].params * self.asked[point] for point in points)
+        return replace(Searched(runs, sum(asked), flops_of(runs)), **extra)  # type: ignore[arg-type]
 
 
 def size_of(world: World, point: Point) -> Size:

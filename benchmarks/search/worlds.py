@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -122,12 +122,12 @@ def planted_surface(shape: str, seed: int) -> Surface:
     return Skewed(fast, 1.0)
 
 
-def planted_worlds(seeds: int) -> Iterator[PlantedWorld]:
+def planted_worlds(seeds: Iterable[int]) -> Iterator[PlantedWorld]:
     """Every shape, noise and number of sizes with grids of 3 x 3 to 5 x 5 placed at random."""
     for shape in SURFACES:
         for noise in (0.0015, 0.004):
             for count in (2, 3, 4, 5):
-                for seed in range(seeds):
+                for seed in seeds:
                     yield planted_world(shape, noise, count, seed)
 
 

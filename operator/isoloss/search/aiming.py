@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from isoloss.laws import (
     FitOptions,
@@ -19,7 +20,7 @@ from isoloss.laws import (
     surface_residual,
 )
 from isoloss.published import NotApplicable, published_law, size_exponents
-from isoloss.search.lattice import LEAST_STEP, distance, grid_points, nearest_cell, neighbours
+from isoloss.search.lattice import grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
 
 NORMAL_80 = 1.2816
@@ -51,20 +52,52 @@ def _half_width(interval: Interval) -> float:
     return 0.5 * math.log(interval.high / interval.low)
 
 
-def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
-    """The optimum of a size at its tokens by the laws of these runs; None where they refuse."""
+@dataclass(frozen=True)
+class BeyondGrid:
+    """An optimum that the laws' refusal puts at or beyond the outermost value tried."""
+
+    quantity: str
+    """"batch_size" or "learning_rate"."""
+    larger: bool
+    """Whether larger values are wanted, else smaller ones."""
+    params: float | None
+    """Of the size that it is about; None: of any."""
+
+
+def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
+    """Where runs of cheaper sizes put the optimum of a size at its tokens; None where their laws refuse.
+
+    Where only one size tells, the published trend over sizes serves.
+    """
     if not runs:
         return None
-    laws = fit_laws(runs, _with_trend(runs, options))
+    found = locate(runs, size, _with_trend(runs, options))
+    return found if isinstance(found, Located) else None
+
+
+def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | BeyondGrid | None:
+    """The optimum of a size at its tokens by the laws of these runs, or why they refuse where they can name an edge."""
+    if not runs:
+        return None
+    laws = fit_laws(runs, options)
     query = PredictionQuery(
         total_flops=size.point_flops, params=size.params, flops_per_token=size.flops_per_token
     )
     found = predict(laws, query)
     if not isinstance(found, Prediction):
-        return None
+        named = (_beyond(refusal.figures) for refusal in found.refusals)
+        return next((edge for edge in named if edge is not None), None)
     batch = replace(found.batch_size, value=found.batch_size_raw)
     regret = _expected_regret(laws, found.learning_rate, batch)
     return Located(found.learning_rate, batch, regret)
+
+
+def _beyond(figures: Mapping[str, Any]) -> BeyondGrid | None:
+    if not {"quantity", "direction"} <= figures.keys():
+        return None
+    params = figures.get("params")
+    larger = figures["direction"] == "larger"
+    return BeyondGrid(figures["quantity"], larger, None if params is None else float(params))
 
 
 def scatter(runs: Sequence[Run], options: FitOptions) -> float | None:
@@ -107,13 +140,24 @@ def aimed_cells(
         at = (math.log(located.learning_rate.value), math.log(located.batch_size.value))
     centre = nearest_cell(size, *at)
     grid = set(grid_points(size))
-    chosen = [centre, *(p for p in neighbours(size, seen, centre) if p in grid)]
-    if located is not None:
-        for point in grid_points(size):
-            apart = all(distance(point, other) > LEAST_STEP for other in chosen)
-            if apart and _inside(point, located):
-                chosen.append(point)
-    return tuple(chosen)
+    around = [p for p in neighbours(size, seen, centre) if p in grid]
+    if located is None:
+        return (centre, *around)
+    return (centre, *_towards(around, centre, at))
+
+
+def _towards(around: Sequence[Point], centre: Point, at: tuple[float, float]) -> Iterator[Point]:
+    """Along each axis the neighbour that is nearer to a place (ln LR, ln B)."""
+
+    def apart(point: Point) -> float:
+        return math.hypot(
+            math.log(point.learning_rate) - at[0], math.log(point.batch_size) - at[1]
+        )
+
+    for same_batch in (True, False):
+        along = [p for p in around if (p.batch_size == centre.batch_size) is same_batch]
+        if along:
+            yield min(along, key=apart)
 
 
 def _inside(point: Point, located: Located) -> bool:

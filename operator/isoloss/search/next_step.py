@@ -12,7 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from isoloss.laws import measured_noise as noise_of_seeds
-from isoloss.search.aiming import Located, aimed_cells, locate, moved_by_trend, scatter
+from isoloss.search.aiming import (
+    BeyondGrid,
+    Located,
+    aim,
+    aimed_cells,
+    locate,
+    moved_by_trend,
+    scatter,
+)
 from isoloss.search.lattice import distance, grid_points, neighbours
 from isoloss.search.model import (
     Decision,
@@ -24,7 +32,13 @@ from isoloss.search.model import (
     Step,
     StopReason,
 )
-from isoloss.search.racing import missing_neighbours, missing_replicates, race, standing
+from isoloss.search.racing import (
+    beyond_outermost,
+    missing_neighbours,
+    missing_replicates,
+    race,
+    standing,
+)
 from isoloss.search.state import REACHED, RUNGS, State
 from isoloss_contract.ledger import IntentAction
 
@@ -80,7 +94,7 @@ def _begin(state: State, index: int) -> Iterator[Decision]:
             yield state.run_to(point, RUNGS[0], Reason.SMALLEST_SIZE)
         return
     cheaper = state.sizes[:index]
-    located = locate(state.runs(cheaper), size, state.options.fit)
+    located = aim(state.runs(cheaper), size, state.options.fit)
     before = standing(state, cheaper[-1])
     leader = before.leader if before else _middle(cheaper[-1])
     fallback = moved_by_trend(leader, cheaper[-1], size)
@@ -96,22 +110,34 @@ def _middle(size: Size) -> Point:
 def _narrow(state: State) -> Step:
     """Stop where the answer is known well enough; else train what is left, nearest and cheapest first."""
     target = state.sizes[-1]
-    located = locate(state.runs(state.sizes), target, state.options.fit)
+    found = locate(state.runs(state.sizes), target, state.options.fit)
+    located = found if isinstance(found, Located) else None
     stop = _enough(state.options, located)
-    # Laws of cheaper sizes alone may be sure of themselves; something of this size must have borne them out.
+    # Laws of cheaper sizes alone may be sure of themselves: points of this size on all sides of its best one must
+    # have borne them out. And a refusal is most often that of an edge: no estimate is trusted to say that it is none.
+    unsure = state.sizes if located is None else (target,) if stop is not None else ()
+    for size in unsure:
+        now = standing(state, size)
+        missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
+        if missing:
+            return _step(tuple(missing), None, located)
     if stop is not None and standing(state, target) is not None:
         return _step((), stop, located)
-    if located is None:
-        # A refusal is most often that of an edge: no estimate is trusted to say that it is none.
-        for size in state.sizes:
-            now = standing(state, size)
-            missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
-            if missing:
-                return _step(tuple(missing), None, None)
     for decisions in _work(state):
         if decisions:
             return _step(tuple(decisions), None, located)
+    if isinstance(found, BeyondGrid) and (further := list(_further(state, found))):
+        return _step(tuple(further), None, None)
     return _step((), StopReason.NOTHING_LEFT, located)
+
+
+def _further(state: State, edge: BeyondGrid) -> Iterator[Decision]:
+    """What the laws miss beyond an edge, at the size that they name."""
+    for size in state.sizes:
+        now = standing(state, size)
+        if now is not None and edge.params in (None, size.params):
+            is_batch = edge.quantity == "batch_size"
+            yield from beyond_outermost(state, size, now, batch_size=is_batch, larger=edge.larger)
 
 
 def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:

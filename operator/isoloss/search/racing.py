@@ -13,6 +13,8 @@ from isoloss_contract.ledger import IntentAction
 
 USUAL_CURVATURE = 0.3
 """Of ln D over the square of ln LR or ln B, on the published sweeps."""
+RIVAL = 0.1
+"""Probability of ending below the leader from which on a point runs on beside it."""
 INSIDE = 0.25
 """Steps from an edge at which an optimum is well inside."""
 
@@ -47,7 +49,7 @@ def race(state: State, size: Size) -> list[Decision]:
         return [*pruned, *missing]
     gone = {decision.point for decision in pruned}
     left = [s for s in state.open_of(size) if s.point not in gone]
-    return [*pruned, *_runs_on(state, size, now.leader, left)]
+    return [*pruned, *_runs_on(state, size, now, left)]
 
 
 def _prunes(state: State, size: Size, now: Race) -> Iterator[Decision]:
@@ -95,7 +97,11 @@ def missing_neighbours(
     grid = set(grid_points(size))
     left = state.additions_left
     for point in neighbours(size, state.seen_of(size), now.leader):
-        tried = any(_as_far(point, other, now.leader) for other in known)
+        tried = any(
+            _as_far(point, other, now.leader)
+            and (not strict or _in_line(point, other, now.leader))
+            for other in known
+        )
         if tried or (not strict and _is_inside(now, point)):
             continue
         if point in grid:
@@ -103,6 +109,34 @@ def missing_neighbours(
         elif left > 0:
             left -= 1
             yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
+
+
+def beyond_outermost(
+    state: State, size: Size, now: Race, *, batch_size: bool, larger: bool
+) -> Iterator[Decision]:
+    """In the leader's row or column, the cell a step beyond the outermost that ran, unless none may be added.
+
+    None where it was tried: what failed there is no reason to go still farther.
+    """
+    own = state.seen_of(size)
+    tried = {s.point for s in own if s.wanted > 0.0}
+    axis = "batch_size" if batch_size else "learning_rate"
+    values = [getattr(s.point, axis) for s in own if s.tokens > 0.0]
+    outermost = max(values) if larger else min(values)
+    end = replace(now.leader, **{axis: outermost})
+    for point in neighbours(size, own, end):
+        value = getattr(point, axis)
+        is_beyond = value > outermost if larger else value < outermost
+        if is_beyond and point not in tried:
+            yield from _wanted(state, size, point)
+
+
+def _wanted(state: State, size: Size, point: Point) -> Iterator[Decision]:
+    """A cell of the grid, or an added one where that may be."""
+    if point in grid_points(size):
+        yield state.run_to(point, RUNGS[0], Reason.BESIDE_LEADER)
+    elif state.additions_left:
+        yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
 
 
 def missing_replicates(state: State) -> list[Decision]:
@@ -127,6 +161,13 @@ def _as_far(point: Point, other: Point, leader: Point) -> bool:
     """Whether `other` is at least as far from the leader as its neighbour `point`, on the same side."""
     at, there, here = (_along(p, point, leader) for p in (leader, other, point))
     return there >= here > at or there <= here < at
+
+
+def _in_line(point: Point, other: Point, leader: Point) -> bool:
+    """Whether `other` is in the row or column of leader and neighbour."""
+    if point.batch_size == leader.batch_size:
+        return other.batch_size == leader.batch_size
+    return other.learning_rate == leader.learning_rate
 
 
 def _along(p: Point, neighbour: Point, leader: Point) -> float:
@@ -160,15 +201,20 @@ def _is_opposite(point: Point, other: Point, leader: Point) -> bool:
     return on_line and (there < at < here or here < at < there)
 
 
-def _runs_on(state: State, size: Size, leader: Point, left: Sequence[Seen]) -> Iterator[Decision]:
-    """The leader to its end, its neighbours to the middle; at the cheapest size all that are left."""
-    beside = set(neighbours(size, state.seen_of(size), leader))
+def _runs_on(state: State, size: Size, now: Race, left: Sequence[Seen]) -> Iterator[Decision]:
+    """At the cheapest size the leader to its end and all that are left to the middle; at others to the middle the
+    leader and who may well end below it."""
+    cheapest = size == state.sizes[0]
     for s in left:
-        if s.point == leader:
-            share, reason = 1.0, Reason.LEADER
-        elif s.point in beside or size == state.sizes[0]:
+        if s.point == now.leader:
+            share, reason = (1.0 if cheapest else RUNGS[1]), Reason.LEADER
+        elif cheapest or _may_lead(now.excesses.get(s.point)):
             share, reason = RUNGS[1], Reason.SURVIVOR
         else:
             continue
         if s.tokens < REACHED * share * size.tokens:
             yield state.run_to(s.point, share, reason)
+
+
+def _may_lead(found: Excess | None) -> bool:
+    return found is not None and found.risk >= RIVAL
