@@ -114,7 +114,7 @@ class Reason(StrEnum):
     BEYOND_EDGE = "BeyondEdge"
     """As BesideLeader, outside the grid."""
     LEADER = "Leader"
-    """It is expected to end lowest: it runs to its end."""
+    """It is expected to end lowest: it runs on, at the cheapest size to its end."""
     SURVIVOR = "NotRuledOut"
     """Its loss may still end below the leader's."""
     REPLICATE = "Replicate"

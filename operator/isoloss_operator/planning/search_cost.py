@@ -22,11 +22,11 @@ class MeasuredShare:
 
 
 MEASURED: Final = (
-    MeasuredShare(lines=3, sweeps=144, mean=0.69, worst=1.21),
-    MeasuredShare(lines=4, sweeps=121, mean=0.43, worst=0.71),
-    MeasuredShare(lines=5, sweeps=94, mean=0.27, worst=0.51),
+    MeasuredShare(lines=3, sweeps=135, mean=0.46, worst=0.94),
+    MeasuredShare(lines=4, sweeps=112, mean=0.29, worst=0.57),
+    MeasuredShare(lines=5, sweeps=85, mean=0.20, worst=0.46),
 )
-"""On 22 November 2026, by `make bench-search`: docs/concepts/search.md, by grid size."""
+"""On 23 November 2026, by `make bench-search`, FLOPs as asked for: docs/concepts/search.md, by grid size."""
 
 REPLICATE_SHARE: Final = 0.6
 """Of its tokens that a replicate trains for: isoloss.search's second rung."""
