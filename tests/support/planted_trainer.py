@@ -415,7 +415,8 @@ def trajectory_rows(point: Json, wanted: int) -> list[Json]:
 def evaluation_steps(point: Json, steps: int, every: int = 1) -> list[int]:
     """contract.evaluation_steps; of every n-th evaluation."""
     evaluation, step_tokens = point["evaluation"], point["batch_size"] * point["sequence_length"]
-    found, index = [], 0
+    found: list[int] = []
+    index = 0
     while True:
         at = round(evaluation["first_tokens"] * 10 ** (index / evaluation["per_decade"]))
         if at > steps * step_tokens:

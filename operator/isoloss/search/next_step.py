@@ -36,6 +36,7 @@ from isoloss.search.racing import (
     beyond_outermost,
     missing_neighbours,
     missing_replicates,
+    permitted,
     race,
     standing,
 )
@@ -126,7 +127,9 @@ def _narrow(state: State) -> Step:
     for decisions in _work(state):
         if decisions:
             return _step(tuple(decisions), None, located)
-    if isinstance(found, BeyondGrid) and (further := list(_further(state, found))):
+    if isinstance(found, BeyondGrid) and (
+        further := list(permitted(state, _further(state, found)))
+    ):
         return _step(tuple(further), None, None)
     return _step((), StopReason.NOTHING_LEFT, located)
 

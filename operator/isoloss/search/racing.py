@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from isoloss.search.forecast import Excess, leader_of
@@ -94,27 +94,23 @@ def missing_neighbours(
     With `strict` they are wanted wherever the optimum may be.
     """
     known = {s.point for s in state.seen_of(size) if s.wanted > 0.0 or s.closed}
-    grid = set(grid_points(size))
-    left = state.additions_left
-    for point in neighbours(size, state.seen_of(size), now.leader):
+
+    def is_missing(point: Point) -> bool:
         tried = any(
             _as_far(point, other, now.leader)
             and (not strict or _in_line(point, other, now.leader))
             for other in known
         )
-        if tried or (not strict and _is_inside(now, point)):
-            continue
-        if point in grid:
-            yield state.run_to(point, RUNGS[0], Reason.BESIDE_LEADER)
-        elif left > 0:
-            left -= 1
-            yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
+        return not tried and (strict or not _is_inside(now, point))
+
+    beside = neighbours(size, state.seen_of(size), now.leader)
+    yield from permitted(state, (_begun(state, size, p) for p in beside if is_missing(p)))
 
 
 def beyond_outermost(
     state: State, size: Size, now: Race, *, batch_size: bool, larger: bool
 ) -> Iterator[Decision]:
-    """In the leader's row or column, the cell a step beyond the outermost that ran, unless none may be added.
+    """In the leader's row or column, the cell a step beyond the outermost that ran.
 
     None where it was tried: what failed there is no reason to go still farther.
     """
@@ -128,15 +124,24 @@ def beyond_outermost(
         value = getattr(point, axis)
         is_beyond = value > outermost if larger else value < outermost
         if is_beyond and point not in tried:
-            yield from _wanted(state, size, point)
+            yield _begun(state, size, point)
 
 
-def _wanted(state: State, size: Size, point: Point) -> Iterator[Decision]:
-    """A cell of the grid, or an added one where that may be."""
+def permitted(state: State, decisions: Iterable[Decision]) -> Iterator[Decision]:
+    """These decisions, as long as they add no more points than may be added."""
+    left = state.additions_left
+    for decision in decisions:
+        if decision.added and left == 0:
+            continue
+        left -= decision.added
+        yield decision
+
+
+def _begun(state: State, size: Size, point: Point) -> Decision:
+    """To run a cell to the first rung, as one of the grid or an added one."""
     if point in grid_points(size):
-        yield state.run_to(point, RUNGS[0], Reason.BESIDE_LEADER)
-    elif state.additions_left:
-        yield state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
+        return state.run_to(point, RUNGS[0], Reason.BESIDE_LEADER)
+    return state.run_to(point, RUNGS[0], Reason.BEYOND_EDGE, added=True)
 
 
 def missing_replicates(state: State) -> list[Decision]:

@@ -10,7 +10,7 @@ import pytest
 from isoloss.laws import FitOptions, Run
 from isoloss.search import Point, Reason, SearchOptions, Seen, Size
 from isoloss.search.aiming import BeyondGrid, locate
-from isoloss.search.racing import beyond_outermost, standing
+from isoloss.search.racing import beyond_outermost, permitted, standing
 from isoloss.search.state import State
 from tests.support.planted import Planted
 
@@ -76,7 +76,7 @@ def test_values_of_the_grid_that_never_ran_come_before_those_beyond_it() -> None
     seen = [s for s in trained(SMALL) if s.point.batch_size != largest]
     best = min(seen, key=lambda s: s.run.losses[-1]).point
     expected = (replace(best, batch_size=largest), Reason.BESIDE_LEADER)
-    assert beyond(state(seen, additions=0), larger=True) == [expected]
+    assert beyond(state(seen), larger=True) == [expected]
 
 
 def test_where_a_point_failed_nothing_is_tried_farther_out() -> None:
@@ -87,5 +87,19 @@ def test_where_a_point_failed_nothing_is_tried_farther_out() -> None:
     assert beyond(state([*seen, replace(failed, failed=False)])) == []
 
 
-def test_no_more_points_are_added_than_may_be() -> None:
-    assert beyond(state(trained(SMALL), additions=0)) == []
+@pytest.mark.parametrize("additions", [0, 1, 2])
+def test_no_more_points_are_added_than_may_be(additions: int) -> None:
+    """Where a refusal names no size, the edge of every size is followed."""
+    sizes = [size(name, n, d, batches=0.2) for name, n, d in (("s", 1e8, 8e9), ("l", 3e8, 2e10))]
+    options = SearchOptions(fit=FIT, max_added_points=additions)
+    seen = [s for each in sizes for s in trained(each)]
+    now = State.of(sizes, seen, options, 0.0015)
+    races = [(each, standing(now, each)) for each in sizes]
+    wanted = [
+        decision
+        for each, race in races
+        if race is not None
+        for decision in beyond_outermost(now, each, race, batch_size=True, larger=True)
+    ]
+    assert [decision.added for decision in wanted] == [True, True]
+    assert list(permitted(now, wanted)) == wanted[:additions]
