@@ -41,7 +41,7 @@ class Thing:
 DIGESTS = {
     "general": "af272f6a70df98e8ced2746c756e86f2f595f56e05a0218260ebf85599a5bf4b",
     "math": "f861b3169befce1f01f77931c7b3f4ebb58a1f61b86e706269dae87d21939a7e",
-    "code": "5efdc033a319299519a22b23ac7d7f0ed5fe26eb7d67920af863d4cbfee35508",
+    "code": "bfa114a75053e8231b5f41c9a2eb26ee48bac5f904accbd1318f83f314dcbd42",
     "pretraining": "8efb125c6dede71c9627270158a19c4a5cd5f14dcf0530a8f5cdeca600ce7bfb",
 }
 TEXTS = ["first\ndocument " * 10, "zweites Dokument, größer " * 10]
