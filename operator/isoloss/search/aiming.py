@@ -57,7 +57,7 @@ class BeyondGrid:
     """An optimum that the laws' refusal puts at or beyond the outermost value tried."""
 
     quantity: str
-    """"batch_size" or "learning_rate"."""
+    """"batch_size" or "learning_rate", as the fields of Point."""
     larger: bool
     """Whether larger values are wanted, else smaller ones."""
     params: float | None
@@ -131,9 +131,9 @@ def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:
 def aimed_cells(
     size: Size, seen: Sequence[Seen], located: Located | None, fallback: tuple[float, float]
 ) -> tuple[Point, ...]:
-    """The grid's cells to begin with: the nearest to the optimum, its neighbours, and the interval's own.
+    """The grid's cells to begin with: the nearest to the optimum, and along each axis its neighbour on that side.
 
-    `fallback` is (ln LR, ln B), for laws that refused.
+    `fallback` is (ln LR, ln B), for laws that refused: there, the neighbours on all sides.
     """
     at = fallback
     if located is not None:
@@ -158,13 +158,6 @@ def _towards(around: Sequence[Point], centre: Point, at: tuple[float, float]) ->
         along = [p for p in around if (p.batch_size == centre.batch_size) is same_batch]
         if along:
             yield min(along, key=apart)
-
-
-def _inside(point: Point, located: Located) -> bool:
-    rate, batch = located.learning_rate, located.batch_size
-    return rate.low <= point.learning_rate <= rate.high and (
-        batch.low <= point.batch_size <= batch.high
-    )
 
 
 def moved_by_trend(leader: Point, here: Size, there: Size) -> tuple[float, float]:

@@ -139,8 +139,7 @@ def _further(state: State, edge: BeyondGrid) -> Iterator[Decision]:
     for size in state.sizes:
         now = standing(state, size)
         if now is not None and edge.params in (None, size.params):
-            is_batch = edge.quantity == "batch_size"
-            yield from beyond_outermost(state, size, now, batch_size=is_batch, larger=edge.larger)
+            yield from beyond_outermost(state, size, now, axis=edge.quantity, larger=edge.larger)
 
 
 def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:

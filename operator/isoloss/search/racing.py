@@ -108,15 +108,14 @@ def missing_neighbours(
 
 
 def beyond_outermost(
-    state: State, size: Size, now: Race, *, batch_size: bool, larger: bool
+    state: State, size: Size, now: Race, *, axis: str, larger: bool
 ) -> Iterator[Decision]:
-    """In the leader's row or column, the cell a step beyond the outermost that ran.
+    """In the leader's row or column, the cell a step beyond the outermost that ran; `axis` is a field of Point.
 
     None where it was tried: what failed there is no reason to go still farther.
     """
     own = state.seen_of(size)
     tried = {s.point for s in own if s.wanted > 0.0}
-    axis = "batch_size" if batch_size else "learning_rate"
     values = [getattr(s.point, axis) for s in own if s.tokens > 0.0]
     outermost = max(values) if larger else min(values)
     end = replace(now.leader, **{axis: outermost})

@@ -60,7 +60,7 @@ def state(seen: list[Seen], additions: int = 2) -> State:
 def beyond(now: State, *, larger: bool = False) -> list[tuple[Point, Reason]]:
     race = standing(now, SMALL)
     assert race is not None
-    decisions = beyond_outermost(now, SMALL, race, batch_size=True, larger=larger)
+    decisions = beyond_outermost(now, SMALL, race, axis="batch_size", larger=larger)
     return [(decision.point, decision.reason) for decision in decisions]
 
 
@@ -99,7 +99,7 @@ def test_no_more_points_are_added_than_may_be(additions: int) -> None:
         decision
         for each, race in races
         if race is not None
-        for decision in beyond_outermost(now, each, race, batch_size=True, larger=True)
+        for decision in beyond_outermost(now, each, race, axis="batch_size", larger=True)
     ]
     assert [decision.added for decision in wanted] == [True, True]
     assert list(permitted(now, wanted)) == wanted[:additions]
