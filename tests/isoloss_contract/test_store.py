@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,6 +26,7 @@ from isoloss_contract.store import (
     parse_record,
     parse_record_lines,
 )
+from tests.support.results import LEAST_RESULT
 
 
 @pytest.fixture
@@ -64,28 +64,10 @@ def test_a_bad_record_is_refused_naming_file_and_field(
         store.read_record("r.json", Claimant)
 
 
-RESULT: dict[str, Any] = {
-    "contract_version": 1,
-    "key": "a" * 32,
-    "outcome": "Succeeded",
-    "tokens": 8,
-    "wanted_tokens": 8,
-    "steps": 1,
-    "parameters": {"body_active": 1, "body_total": 1, "head": 1, "embedding": 0},
-    "bytes_per_token": 4.0,
-    "trajectory_sha256": "b" * 64,
-    "evaluations": 1,
-    "accelerator_seconds": 1.0,
-    "accelerators": 1,
-    "micro_batch": 1,
-    "attempts": 1,
-}
-
-
 def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
     """So the images of trainer and operator can be upgraded one after the other."""
-    counts = {**RESULT["parameters"], "later": 2}
-    result = {**RESULT, "parameters": counts, "gradient_noise": 0.5}
+    counts = {**LEAST_RESULT["parameters"], "later": 2}
+    result = {**LEAST_RESULT, "parameters": counts, "gradient_noise": 0.5}
     parsed = parse_record(json.dumps(result).encode(), PointResult, "result.json")
     assert (parsed.tokens, parsed.parameters.active) == (8, 2)
     row = b'{"step": 1, "tokens": 8, "loss": 1.5, "later": [], "domains": {"a": {"loss": "1", "x": 0}}}'
@@ -97,9 +79,9 @@ def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
 
 def test_a_result_may_state_a_cooled_loss() -> None:
     """Those of trainers from before there was one do not."""
-    plain = parse_record(json.dumps(RESULT).encode(), PointResult, "result.json")
+    plain = parse_record(json.dumps(LEAST_RESULT).encode(), PointResult, "result.json")
     assert (plain.cooled_tokens, plain.cooled_loss) == (None, None)
-    stated = json.dumps({**RESULT, "cooled_tokens": 10, "cooled_loss": 2.5}).encode()
+    stated = json.dumps({**LEAST_RESULT, "cooled_tokens": 10, "cooled_loss": 2.5}).encode()
     found = parse_record(stated, PointResult, "result.json")
     assert (found.cooled_tokens, found.cooled_loss) == (10, 2.5)
 
@@ -108,7 +90,7 @@ def test_a_result_may_state_a_cooled_loss() -> None:
 @pytest.mark.parametrize("bad", ["-0.1", "NaN", "Infinity", '"2.5"'])
 def test_a_loss_that_can_be_none_is_refused(field: str, bad: str) -> None:
     """No cross-entropy is negative or not finite."""
-    text = json.dumps({**RESULT, field: 2.5})
+    text = json.dumps({**LEAST_RESULT, field: 2.5})
     assert parse_record(text.encode(), PointResult, "result.json")
     with pytest.raises(BadRecord, match=f"{field}|not JSON"):
         parse_record(

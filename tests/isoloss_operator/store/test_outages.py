@@ -21,6 +21,7 @@ from isoloss_contract.store.circuit import NotAsked
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
 from tests.support.faulty_proxy import FaultyProxy
+from tests.support.results import LEAST_RESULT
 
 BUCKET = "lab"
 READERS = 4
@@ -38,22 +39,7 @@ IMPATIENT = Patience(
 
 
 def result(key: str) -> bytes:
-    content = {
-        "key": key,
-        "outcome": "Succeeded",
-        "tokens": 8,
-        "wanted_tokens": 8,
-        "steps": 1,
-        "parameters": {"body_active": 1, "body_total": 1, "head": 1, "embedding": 0},
-        "bytes_per_token": 4.0,
-        "trajectory_sha256": "b" * 64,
-        "evaluations": 1,
-        "accelerator_seconds": 1.0,
-        "accelerators": 1,
-        "micro_batch": 1,
-        "attempts": 1,
-    }
-    return json.dumps(content).encode()
+    return json.dumps({**LEAST_RESULT, "key": key}).encode()
 
 
 @pytest.fixture
