@@ -8,7 +8,7 @@ live is over: they are listed once in FULL_SECONDS and remembered in between.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isoloss_operator.cluster.client import JOB, POD, Cluster
@@ -55,8 +55,10 @@ class _Remembered:
     """Jobs whose outcome is recorded, by uid."""
     open: dict[str, ObservedJob] = field(default_factory=dict)
     """All others, as they were last listed."""
-    failed_pods: tuple[PodFacts, ...] = ()
-    """Pods that failed and were replaced by their Job."""
+    ended_pods: dict[str, PodFacts] = field(default_factory=dict)
+    """Pods that ended while their Job goes on, by name: it replaced them, or has yet to notice."""
+    working_pods: dict[str, str] = field(default_factory=dict)
+    """The Job's uid by the name of each pod that was at work when last listed."""
 
     def see(self, listed: Mapping[str, ObservedJob], *, is_full: bool) -> None:
         """Take in a LIST. A Job that had ended and is not listed any more was recorded meanwhile."""
@@ -127,8 +129,10 @@ class JobReader:
     def _recall(self, owner: Owner) -> tuple[_Remembered, bool]:
         """What is known of a resource, and whether everything is to be listed again."""
         known, now = self._remembered.get(owner.uid), self._clock()
-        if known is None or now - known.full_at >= FULL_SECONDS:
+        if known is None:
             return _Remembered(now), True
+        if now - known.full_at >= FULL_SECONDS:
+            return replace(known, full_at=now), True
         return known, False
 
     def _pods(
@@ -143,14 +147,18 @@ class JobReader:
         """Succeeded and failed pods are most of all pods; all they tell is how they ended, and that once."""
         fields = NOT_SUCCEEDED if is_full else NOT_ENDED
         listed = self._cluster.list(POD, owner.namespace, labels=labels, fields=fields)
-        unfinished = list(self._reduced_pods(listed, owner))
-        if is_full:
-            is_open = {uid for uid, job in jobs.items() if not job.is_finished}
-            known.failed_pods = tuple(
-                pod for pod in unfinished if pod.has_ended and pod.job_uid in is_open
-            )
-        found = {pod.name: pod for pod in (*known.failed_pods, *unfinished)}
-        found |= {pod.name: pod for pod in self._pods_of_newly_ended(owner, jobs.values())}
+        seen = {pod.name: pod for pod in self._reduced_pods(listed, owner)}
+        gone = {uid for name, uid in known.working_pods.items() if name not in seen}
+        asked = [job.name for job in jobs.values() if _has_newly_ended(job) or job.uid in gone]
+        ended = {pod.name: pod for pod in self._ended_pods(owner, asked)}
+        found = {**known.ended_pods, **seen, **ended}
+        is_open = {uid for uid, job in jobs.items() if not job.is_finished}
+        known.ended_pods = {
+            name: pod for name, pod in found.items() if pod.has_ended and pod.job_uid in is_open
+        }
+        known.working_pods = {
+            name: pod.job_uid for name, pod in seen.items() if pod.start and not pod.has_ended
+        }
         return list(found.values())
 
     def _with_workloads(
@@ -179,20 +187,18 @@ class JobReader:
             yield observe_pod(pod, is_lost=is_lost)
         self._ending[owner.uid] = ending
 
-    def _pods_of_newly_ended(
-        self, owner: Owner, jobs: Iterable[ObservedJob]
-    ) -> Iterator[PodFacts]:
-        """The pods of Jobs that ended and are not recorded yet."""
-        names = [
-            job.name
-            for job in jobs
-            if not job.expires and (job.failed or (job.complete and job.kind == "train"))
-        ]
-        for start in range(0, len(names), JOBS_PER_LIST):
-            some = ",".join(names[start : start + JOBS_PER_LIST])
+    def _ended_pods(self, owner: Owner, job_names: Sequence[str]) -> Iterator[PodFacts]:
+        """The pods of these Jobs that have ended."""
+        for start in range(0, len(job_names), JOBS_PER_LIST):
+            some = ",".join(job_names[start : start + JOBS_PER_LIST])
             labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
             pods = self._cluster.list(POD, owner.namespace, labels=labels)
             yield from (observe_pod(pod) for pod in pods if has_ended(pod))
+
+
+def _has_newly_ended(job: ObservedJob) -> bool:
+    """Whether a Job ended that is not recorded yet, and its pods tell something about it."""
+    return not job.expires and (job.failed or (job.complete and job.kind == "train"))
 
 
 def _reduced_jobs(

@@ -205,10 +205,41 @@ def test_the_pod_of_a_job_that_has_just_failed_is_read_between_full_lists() -> N
     assert (seen.failed, seen.pod.exit_code) == (True, 43)
 
 
+MINUTE = {"startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:05:05Z"}
+RUNNING = {"running": {"startedAt": MINUTE["startedAt"]}}
+AT_WORK = {"containerStatuses": [{"name": "trainer", "state": RUNNING}]}
+
+
 def test_the_work_of_a_replaced_pod_counts_while_its_job_goes_on() -> None:
-    times = {"startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:05:05Z"}
-    pods = [of_job("j1", "p1", **ended(75, **times)), of_job("j1", "p2", created="59")]
+    pods = [of_job("j1", "p1", **ended(75, **MINUTE)), of_job("j1", "p2", created="59")]
     reads = reader(Cluster([job("j1")], pods), Clock())
+    for _ in range(2):
+        (seen,) = reads.read(OWNER).jobs
+        assert seen.worked_seconds == 60
+        assert seen.pod is not None
+        assert seen.pod.phase == "Running"
+
+
+def test_the_work_of_a_pod_counts_on_while_its_job_is_yet_to_notice_its_end() -> None:
+    """The Job's end follows the pod's by a second or more; what the attempt cost must not be forgotten meanwhile."""
+    its_pod = of_job("j1", "p1", **AT_WORK)
+    cluster, clock = Cluster([job("j1")], [its_pod]), Clock()
+    reads = reader(cluster, clock)
+    reads.read(OWNER)
+    its_pod["status"] = {**ended(0, **MINUTE), "phase": "Succeeded"}
+    for clock.now in (1, 2, 61, 62):
+        (seen,) = reads.read(OWNER).jobs
+        assert (seen.worked_seconds, seen.unfinished_pods) == (60, 0)
+    assert sum("job-name in" in labels for _, labels, _ in cluster.lists) == 1, "asked for once"
+
+
+def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it() -> None:
+    failing = of_job("j1", "p1", **AT_WORK)
+    cluster = Cluster([job("j1")], [failing])
+    reads = reader(cluster, Clock())
+    reads.read(OWNER)
+    failing["status"] = ended(75, **MINUTE)
+    cluster.pods.append(of_job("j1", "p2", created="59"))
     for _ in range(2):
         (seen,) = reads.read(OWNER).jobs
         assert seen.worked_seconds == 60
