@@ -17,7 +17,7 @@ from tests.gitops.health import (
     kstatus,
 )
 from tests.isoloss_operator.decide import test_decide_prediction as prediction_table
-from tests.isoloss_operator.decide import test_decide_sweep as sweep_table
+from tests.isoloss_operator.decide import test_sweep_states as sweep_table
 
 Json = dict[str, Any]
 SUSPENDED = {

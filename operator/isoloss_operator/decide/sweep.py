@@ -1,7 +1,7 @@
 """What happens next with a sweep. Pure. Read downwards: the first check that speaks decides.
 
 The checks have the order of the state table in operator/README.md, whose rows are those of
-tests/isoloss_operator/decide/test_decide_sweep.py.
+tests/isoloss_operator/decide/test_sweep_states.py.
 """
 
 from __future__ import annotations

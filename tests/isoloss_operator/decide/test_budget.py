@@ -18,30 +18,17 @@ from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
 from tests.support.builders import (
     NOW,
-    after,
     complete,
     condition,
     failed,
     job,
     observed,
     parsed,
-    points,
     progress,
     result,
     sweep_spec,
 )
-
-POINTS = points()
-FIRST = POINTS[0]
-
-
-def known(world: ObservedSweep, **changes: Any) -> ObservedSweep:
-    return after(world, decide_sweep(world), **changes)
-
-
-def training(**changes: Any) -> ObservedSweep:
-    """Three points train and the ledger knows all eight."""
-    return known(observed(), **{"jobs": tuple(job(p) for p in POINTS[:3]), **changes})
+from tests.support.sweep_worlds import FIRST, POINTS, known, training
 
 
 def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:

@@ -1,32 +1,23 @@
-"""What happens next with a sweep: the rows of the state table in operator/README.md, one to one."""
+"""What a pass does about a sweep beyond the rows of the state table (test_sweep_states.py)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
-from isoloss_contract.ledger import Attempts, IntentAction, Ledger, PointState
-from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
-from isoloss_contract.records import ExitCode, Outcome, content_key
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_contract.ledger import Attempts, Ledger, PointState
+from isoloss_contract.reading import ABSENT
+from isoloss_contract.records import ExitCode, content_key
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
-from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.labels import LABEL_KEY
-from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
+from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
-from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.support.builders import (
     NOW,
     STORE,
@@ -35,7 +26,6 @@ from tests.support.builders import (
     condition,
     failed,
     job,
-    manifest,
     names,
     observed,
     parsed,
@@ -47,40 +37,19 @@ from tests.support.builders import (
     words,
 )
 from tests.support.ledgers import read_back
-from tests.support.planted_laws import fitted_laws
-from tests.support.published_configs import TOY_CHECKPOINT
-
-README = Path(__file__).parents[3] / "operator" / "README.md"
-POINTS = points()
-FIRST = POINTS[0]
-CHECKPOINT = "s3://bucket/models/target"
-LIKE = {
-    "name": "alike",
-    "model": {"like": {"checkpoint": CHECKPOINT, "parameters": 1_000_000}},
-    "tokens": 1_000_000,
-}
-SEQUENTIAL = {"strategy": "Sequential"}
-PREPARE_KEY = prepare_config(parse_sweep_spec(sweep_spec())).key
-
-
-def known(world: ObservedSweep, **changes: Any) -> ObservedSweep:
-    """The world one pass later: ledger and status of that pass are written."""
-    return after(world, decide_sweep(world), **changes)
-
-
-def training(**changes: Any) -> ObservedSweep:
-    """Three points train and the ledger knows all eight."""
-    return known(observed(), **{"jobs": tuple(job(p) for p in POINTS[:3]), **changes})
-
-
-def unprepared(*jobs: Any, **changes: Any) -> ObservedSweep:
-    return known(observed(manifest=ABSENT), jobs=jobs, **changes)
-
-
-def all_done(**changes: Any) -> ObservedSweep:
-    """Every point has its result in the ledger."""
-    world = observed(results={p.key: result(p) for p in POINTS})
-    return known(world, results={}, **changes)
+from tests.support.sweep_worlds import (
+    FIRST,
+    POINTS,
+    PREPARE_KEY,
+    all_done,
+    flops_of,
+    hung,
+    known,
+    spec_of,
+    started,
+    training,
+    unprepared,
+)
 
 
 def test_fits_from_before_the_convention_of_flops_are_not_made_again() -> None:
@@ -94,706 +63,6 @@ def test_fits_from_before_the_convention_of_flops_are_not_made_again() -> None:
     counted = spec.fit.model_copy(update={"flops": "WithAttention"})
     other = fit_inputs(spec.model_copy(update={"fit": counted}), records, final=True)
     assert other != fit_inputs(spec, records, final=True)
-
-
-def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
-    """The final fit of the ledger's points is done."""
-    assert isinstance(world.ledger, Ledger)
-    inputs = fit_inputs(spec_of(world), world.ledger.points, final=True)
-    fit = FitOutcome(inputs=inputs, laws=laws, laws_sha256="f" * 64, points=8, **changes)
-    return replace(world, fit=fit)
-
-
-def ready() -> ObservedSweep:
-    """Its final laws are in the status."""
-    return known(with_fit(all_done(), fitted_laws()))
-
-
-def search_answered(**outcome: Any) -> ObservedSweep:
-    """The first step of a search has its outcome."""
-    world = known(observed(spec_with(search=SEQUENTIAL)))
-    request = decide_sweep(world).fit
-    assert request is not None
-    return replace(world, fit=FitOutcome(inputs=request.inputs, laws=None, **outcome))
-
-
-def chosen(point: PlannedPoint) -> PointDecision:
-    """It is to run to the first rung."""
-    return PointDecision(
-        size=point.proxy.name,
-        batch_size=point.batch_size,
-        learning_rate=point.learning_rate,
-        action=IntentAction.RUN,
-        tokens=300_000,
-        reason="SmallestSize",
-        bound=None,
-        flops=1e12,
-        risk=0.0,
-        added=False,
-    )
-
-
-def queued(workload: ObservedWorkload) -> ObservedSweep:
-    """Three Jobs wait for Kueue, which says why."""
-    waiting = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": workload}
-    return training(jobs=tuple(job(p, **waiting) for p in POINTS[:3]))
-
-
-def spec_of(world: ObservedSweep) -> ScalingSweepSpec:
-    assert isinstance(world.spec, ScalingSweepSpec)
-    return world.spec
-
-
-def refused() -> Any:
-    refusal = Refusal(RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "Extend the learning rates.")
-    return refused_laws(refusal, (), FitOptions())
-
-
-def spec_with(**changes: Any) -> dict[str, Any]:
-    return sweep_spec(**changes)
-
-
-def waiting(reason: str, message: str) -> ObservedPod:
-    return ObservedPod(phase="Pending", waiting_reason=reason, waiting_message=message)
-
-
-def out_of_memory(count: int) -> ObservedSweep:
-    """So many points ran out of memory for good."""
-    ended = tuple(failed(p, ExitCode.OUT_OF_MEMORY) for p in POINTS[:count])
-    return known(training(jobs=ended), jobs=())
-
-
-def hung(seconds: float) -> ObservedSweep:
-    """Three points train; the first has reported no progress for so long, and 600 s are allowed."""
-    spec = spec_with(failurePolicy={"stallSeconds": 600})
-    jobs = tuple(job(p, working_since=NOW - timedelta(hours=2)) for p in POINTS[:3])
-    since = {jobs[0].uid: NOW - timedelta(seconds=seconds), jobs[1].uid: NOW}
-    return known(observed(spec), jobs=jobs, unchanged_since=since)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One state: how the world looks, what is done about it and what the conditions say."""
-
-    world: Callable[[], ObservedSweep]
-    ready: tuple[str, str]
-    starts: tuple[str, ...] = ()
-    """Points, or prepare; with -a2 from the second attempt on."""
-    deletes: int = 0
-    sets_aside: int = 0
-    fits: bool = False
-    stalled: bool = False
-    also: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    says: str = ""
-    """Part of Ready's message."""
-
-
-ROWS: dict[str, Row] = {
-    "an invalid spec stalls, names the field and touches nothing": Row(
-        lambda: observed(
-            spec_with(grid={"batchSizes": [8, 16], "learningRates": [1e-3, 2e-3]}),
-            manifest=manifest(),
-        ),
-        ("False", "InvalidSpec"),
-        stalled=True,
-        also={"Accepted": ("False", "InvalidSpec")},
-        says="spec.grid.learningRates[0]: is a number and must be a string: quote it",
-    ),
-    "storage that the namespace may not use stalls": Row(
-        lambda: observed(storage_refusal="namespace research may use s3://other/ only"),
-        ("False", "StorageNotAllowed"),
-        stalled=True,
-        also={"Accepted": ("False", "StorageNotAllowed")},
-    ),
-    "a store that does not answer is waited for and running Jobs are left alone": Row(
-        lambda: training(
-            store_error="s3://bucket: connection refused", manifest=ABSENT, ledger=ABSENT
-        ),
-        ("False", "StorageUnreachable"),
-        also={
-            "Reconciling": ("True", "StorageUnreachable"),
-            "Stalled": ("False", "NothingWrong"),
-        },
-    ),
-    "a ready sweep stays ready while its store does not answer": Row(
-        lambda: replace(ready(), store_error="s3://bucket: connection refused", manifest=ABSENT),
-        ("True", "Fitted"),
-        also={
-            "Accepted": ("False", "StorageUnreachable"),
-            "FitReady": ("True", "Fitted"),
-            "Progressing": ("False", "Finished"),
-        },
-    ),
-    "a ledger of a newer operator is left alone": Row(
-        lambda: observed(ledger=Newer("ledger_version 3 is newer than the 2 known here")),
-        ("False", "LedgerNewer"),
-        stalled=True,
-        says="upgrade the operator again",
-    ),
-    "a store that returns no result decides nothing": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unanswered("result.json: timeout")},
-        ),
-        ("False", "StorageUnreachable"),
-    ),
-    "a manifest that a newer version wrote is not prepared again": Row(
-        lambda: training(manifest=Newer("manifest.json: written by a newer isoloss")),
-        ("False", "StorageUnreachable"),
-    ),
-    "a proxy like a checkpoint without a config.json stalls and names the field": Row(
-        lambda: observed(
-            spec_with(proxies=[LIKE]),
-            manifest=manifest(),
-            like_configs={CHECKPOINT: ABSENT},
-        ),
-        ("False", "InvalidSpec"),
-        stalled=True,
-        also={"Accepted": ("False", "InvalidSpec")},
-        says=f"spec.proxies[0].model.like.checkpoint: {CHECKPOINT}/config.json: not found",
-    ),
-    "a model with a smaller vocabulary than the tokenizer is refused": Row(
-        lambda: observed(manifest=manifest(vocabulary_size=2048), spec=parsed(_llama_spec())),
-        ("False", "InvalidSpec"),
-        stalled=True,
-        says="smaller than the tokenizer's 2048",
-    ),
-    "a store that does not take a preparation's ledger is named": Row(
-        lambda: observed(manifest=ABSENT, store_write_error="s3://bucket: QuotaExceeded"),
-        ("False", "StorageNotWritable"),
-        starts=("prepare",),
-        also={
-            "Accepted": ("False", "StorageNotWritable"),
-            "DataReady": ("False", "PreparingData"),
-            "Reconciling": ("True", "StorageNotWritable"),
-        },
-        says="QuotaExceeded",
-    ),
-    "while the prepare Job runs nothing else starts": Row(
-        lambda: unprepared(job(PREPARE_KEY)),
-        ("False", "PreparingData"),
-    ),
-    "a prepare pod without its secret says so and waits": Row(
-        lambda: unprepared(
-            job(
-                PREPARE_KEY,
-                pod=waiting("CreateContainerConfigError", 'secret "sweep-s3" not found'),
-            )
-        ),
-        ("False", "SecretMissing"),
-        says='secret "sweep-s3" not found',
-    ),
-    "a prepare Job that failed too often stalls": Row(
-        lambda: unprepared(
-            *(failed(PREPARE_KEY, 1, attempt=n) for n in (1, 2, 3, 4)),
-        ),
-        ("False", "PreparationFailed"),
-        stalled=True,
-    ),
-    "an unusable corpus stalls with the trainer's message and is retried later": Row(
-        lambda: unprepared(
-            failed(
-                PREPARE_KEY,
-                ExitCode.BAD_DATA,
-                pod_termination_message=words(
-                    "TextFieldMissing", "no field body in a.jsonl:3", "domains.math.text_field"
-                ),
-            )
-        ),
-        ("False", "TextFieldMissing"),
-        stalled=True,
-        also={"DataReady": ("False", "TextFieldMissing")},
-        says="spec.data.domains[1].textField: no field body in a.jsonl:3",
-    ),
-    "a damaged manifest is set aside and the corpus prepared again": Row(
-        lambda: observed(manifest=Unreadable("manifest.json: digest: field required")),
-        ("False", "ManifestUnreadable"),
-        starts=("prepare",),
-        sets_aside=1,
-    ),
-    "an unprepared corpus gets its prepare Job": Row(
-        lambda: observed(manifest=ABSENT),
-        ("False", "PreparingData"),
-        starts=("prepare",),
-        also={"DataReady": ("False", "PreparingData"), "Reconciling": ("True", "Converging")},
-    ),
-    "a store that does not take the ledger is named, and nothing is said to start": Row(
-        lambda: observed(store_write_error="s3://bucket: QuotaExceeded"),
-        ("False", "StorageNotWritable"),
-        starts=("tiny-b8-lr1e-3", "tiny-b8-lr2e-3", "tiny-b16-lr1e-3"),
-        also={
-            "Accepted": ("False", "StorageNotWritable"),
-            "Reconciling": ("True", "StorageNotWritable"),
-        },
-        says="QuotaExceeded",
-    ),
-    "a bad configuration stops the sweep and names the field": Row(
-        lambda: training(
-            jobs=(
-                failed(
-                    FIRST,
-                    ExitCode.BAD_CONFIGURATION,
-                    pod_termination_message=words("BadShape", "must divide 64", "model.num_heads"),
-                ),
-                job(POINTS[1]),
-            )
-        ),
-        ("False", "BadConfiguration"),
-        stalled=True,
-        also={"Accepted": ("False", "BadConfiguration")},
-        says="spec.proxies[0].model.preset: must divide 64",
-    ),
-    "more failed points than allowed fail the sweep, and nothing starts": Row(
-        lambda: out_of_memory(3),
-        ("False", "TooManyFailedPoints"),
-        stalled=True,
-        says="tiny-b8-lr1e-3 (OutOfMemory)",
-    ),
-    "with every point done the laws are fitted": Row(
-        all_done,
-        ("False", "Fitting"),
-        fits=True,
-        also={"Progressing": ("False", "Finished")},
-    ),
-    "while the fit runs no second one is asked for": Row(
-        lambda: replace(all_done(), fit_running=decide_sweep(all_done()).fit),
-        ("False", "Fitting"),
-    ),
-    "a sweep whose rest does not fit the budget is fitted to what is done": Row(
-        lambda: replace(
-            known(
-                training(jobs=tuple(complete(p) for p in POINTS[:4])),
-                jobs=(),
-            ),
-            results={p.key: result(p) for p in POINTS[:4]},
-            spec=parsed(spec_with(budget={"flops": _flops_of(4)})),
-        ),
-        ("False", "Fitting"),
-        fits=True,
-        also={"Progressing": ("False", "BudgetExhausted")},
-    ),
-    "an unreadable ledger is set aside and results are found again": Row(
-        lambda: observed(
-            ledger=Unreadable("ledger.json: points: wrong"),
-            results={p.key: result(p) for p in POINTS},
-        ),
-        ("False", "Fitting"),
-        sets_aside=1,
-        fits=True,
-    ),
-    "a fit that could not run stalls": Row(
-        lambda: with_fit(all_done(), None, error="the fit's process died"),
-        ("False", "FitFailed"),
-        stalled=True,
-    ),
-    "refused laws stall with the engine's reason": Row(
-        lambda: with_fit(all_done(), refused()),
-        ("False", "OptimumOnLearningRateEdge"),
-        stalled=True,
-        says="Extend the learning rates.",
-    ),
-    "fitted laws make the sweep ready": Row(
-        lambda: with_fit(all_done(), fitted_laws()),
-        ("True", "Fitted"),
-        also={"FitReady": ("True", "Fitted"), "Progressing": ("False", "Finished")},
-    ),
-    "laws are ready before their report is drawn": Row(
-        lambda: replace(
-            with_fit(all_done(), fitted_laws()), fit_running=decide_sweep(all_done()).fit
-        ),
-        ("True", "Fitted"),
-        also={"Reconciling": ("True", "Converging")},
-    ),
-    "a suspended sweep that is done stays ready": Row(
-        lambda: replace(
-            with_fit(all_done(), fitted_laws()), spec=parsed(spec_with(suspend=True)), generation=2
-        ),
-        ("True", "Fitted"),
-        also={"Suspended": ("True", "Suspended")},
-    ),
-    "a suspended sweep stops its Jobs, uncharged": Row(
-        lambda: replace(training(), spec=parsed(spec_with(suspend=True)), generation=2),
-        ("False", "Suspending"),
-        deletes=3,
-        also={"Suspended": ("True", "Suspending")},
-    ),
-    "a suspended sweep without Jobs waits": Row(
-        lambda: replace(training(jobs=()), spec=parsed(spec_with(suspend=True)), generation=2),
-        ("False", "Suspended"),
-        also={"Suspended": ("True", "Suspended"), "Stalled": ("False", "NothingWrong")},
-    ),
-    "a spent budget stops what runs": Row(
-        lambda: replace(
-            training(progress={p.key: progress(p, p.tokens) for p in POINTS[:3]}),
-            spec=parsed(spec_with(budget={"flops": _flops_of(2)})),
-        ),
-        ("False", "BudgetExhausted"),
-        deletes=3,
-        says="budget.flops",
-    ),
-    "a Job that the API server refuses stalls, and one at a time is tried": Row(
-        lambda: observed(create_error='unknown field "spec.containerz"'),
-        ("False", "JobRefused"),
-        starts=("tiny-b8-lr1e-3",),
-        stalled=True,
-        also={"Accepted": ("False", "JobRefused")},
-    ),
-    "a Job refused for its quota is retried, one at a time": Row(
-        lambda: observed(create_error="exceeded quota: gpus", refusal_may_pass=True),
-        ("False", "JobRefused"),
-        starts=("tiny-b8-lr1e-3",),
-        also={"Accepted": ("False", "JobRefused"), "Reconciling": ("True", "Converging")},
-    ),
-    "pods that no node has room for are waited for": Row(
-        lambda: training(
-            jobs=tuple(
-                job(p, pod=ObservedPod(unschedulable="0/3 nodes have nvidia.com/gpu"))
-                for p in POINTS[:3]
-            )
-        ),
-        ("False", "Unschedulable"),
-        also={"Progressing": ("False", "Unschedulable"), "Stalled": ("False", "NothingWrong")},
-        says="0/3 nodes have nvidia.com/gpu",
-    ),
-    "pods whose image cannot be pulled are waited for": Row(
-        lambda: training(
-            jobs=tuple(
-                job(p, pod=waiting("ImagePullBackOff", "no such image")) for p in POINTS[:3]
-            )
-        ),
-        ("False", "ImagePullFailed"),
-    ),
-    "Jobs that Kueue has not admitted are queued": Row(
-        lambda: training(
-            jobs=tuple(job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:3])
-        ),
-        ("False", "Queued"),
-    ),
-    "Jobs whose Workloads are deactivated stall the sweep": Row(
-        lambda: queued(ObservedWorkload("w", active=False)),
-        ("False", "WorkloadDeactivated"),
-        stalled=True,
-        says="Kueue's Workload w is deactivated",
-    ),
-    "an evicted Job waits in its queue again": Row(
-        lambda: queued(ObservedWorkload("w", evicted="Preempted", message="to make room")),
-        ("False", "Queued"),
-        says="evicted by Kueue (Preempted): to make room",
-    ),
-    "with nothing to do but wait for a retry the sweep says so": Row(
-        lambda: replace(
-            known(observed(results={p.key: result(p) for p in POINTS[1:]})),
-            jobs=(failed(FIRST, 1),),
-            results={},
-        ),
-        ("False", "WaitingToRetry"),
-        fits=True,
-        also={"Progressing": ("True", "WaitingToRetry")},
-    ),
-    "a search decides which points train before any does": Row(
-        lambda: known(observed(spec_with(search=SEQUENTIAL))),
-        ("False", "Searching"),
-        fits=True,
-        also={"FitReady": ("False", "NoResults")},
-    ),
-    "a search that cannot decide says why": Row(
-        lambda: search_answered(error="ValueError: a loss of -1"),
-        ("False", "FitFailed"),
-        says="a loss of -1",
-    ),
-    "points that a search has chosen train": Row(
-        lambda: known(search_answered(step=SearchStep((chosen(POINTS[1]),)))),
-        ("False", "Training"),
-        starts=("tiny-b8-lr2e-3",),
-    ),
-    "a prepared corpus starts the cheapest points up to the parallelism": Row(
-        observed,
-        ("False", "Training"),
-        starts=(
-            "tiny-b8-lr1e-3",
-            "tiny-b8-lr2e-3",
-            "tiny-b16-lr1e-3",
-        ),
-        also={"DataReady": ("True", "DataPrepared"), "Progressing": ("True", "Training")},
-    ),
-    "a proxy like a checkpoint trains once its config.json is read": Row(
-        lambda: observed(
-            spec_with(proxies=[LIKE]),
-            manifest=manifest(),
-            like_configs={CHECKPOINT: TOY_CHECKPOINT},
-        ),
-        ("False", "Training"),
-        starts=(
-            "alike-b8-lr1e-3",
-            "alike-b8-lr2e-3",
-            "alike-b16-lr1e-3",
-        ),
-    ),
-    "with the parallelism filled nothing starts": Row(
-        training,
-        ("False", "Training"),
-        also={"Reconciling": ("True", "Training")},
-    ),
-    "a Job being deleted still takes its slot": Row(
-        lambda: training(
-            jobs=(job(POINTS[0], deleting=True), job(POINTS[1]), job(POINTS[2], deleting=True))
-        ),
-        ("False", "Training"),
-    ),
-    "a finished Job with a terminating pod takes its slot": Row(
-        lambda: training(
-            jobs=(failed(POINTS[0], 75, unfinished_pods=1), job(POINTS[1]), job(POINTS[2]))
-        ),
-        ("False", "Training"),
-    ),
-    "a pod without its Job takes a slot and blocks its point": Row(
-        lambda: training(jobs=(), orphaned_pods=(POINTS[0].key,)),
-        ("False", "Training"),
-        starts=(
-            "tiny-b8-lr2e-3",
-            "tiny-b16-lr1e-3",
-        ),
-    ),
-    "results already in the store are adopted without a Job": Row(
-        lambda: observed(results={p.key: result(p) for p in POINTS[:6]}),
-        ("False", "Training"),
-        starts=(
-            "small-b16-lr1e-3",
-            "small-b16-lr2e-3",
-        ),
-        fits=True,
-    ),
-    "a divergence is a result": Row(
-        lambda: training(
-            jobs=(failed(FIRST, ExitCode.DIVERGED), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: result(FIRST, outcome=Outcome.DIVERGED, tokens=1024, loss=None)},
-        ),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
-    ),
-    "a preempted point starts again at once, uncharged": Row(
-        lambda: training(
-            jobs=(
-                failed(FIRST, 137, pod_disruption="PreemptionByScheduler"),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
-        ("False", "Training"),
-        starts=("tiny-b8-lr1e-3-a2",),
-    ),
-    "a crashed point waits before its next attempt and the next point takes the slot": Row(
-        lambda: training(jobs=(failed(FIRST, 1), job(POINTS[1]), job(POINTS[2]))),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
-    ),
-    "an attempt without progress is ended as a failure and its Job deleted": Row(
-        lambda: hung(600),
-        ("False", "Training"),
-        deletes=1,
-    ),
-    "a point claimed elsewhere waits, uncharged": Row(
-        lambda: training(
-            jobs=(
-                failed(
-                    FIRST,
-                    ExitCode.CLAIMED_ELSEWHERE,
-                    pod_termination_message=words("ClaimedElsewhere", "held by another"),
-                ),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
-    ),
-    "an unreadable result is a failed attempt and is set aside": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unreadable("result.json: truncated")},
-        ),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
-        sets_aside=1,
-    ),
-    "a store that returns some results holds up only the points of the others": Row(
-        lambda: training(
-            jobs=(complete(FIRST), complete(POINTS[1]), job(POINTS[2])),
-            results={
-                FIRST.key: Unanswered("result.json: timeout"),
-                POINTS[1].key: result(POINTS[1]),
-            },
-        ),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3", "small-b8-lr1e-3"),
-    ),
-    "a result that the store alone does not give out stops no other point": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Unanswered("result.json: access denied", alone=True)},
-        ),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
-    ),
-    "a result that a newer version wrote is left alone and charged to nobody": Row(
-        lambda: training(
-            jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
-            results={FIRST.key: Newer("result.json: written by a newer isoloss")},
-        ),
-        ("False", "Training"),
-        starts=("tiny-b16-lr2e-3",),
-    ),
-    "an unreadable trajectory is set aside and its point trained again": Row(
-        lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
-        ("False", "Training"),
-        starts=("tiny-b8-lr1e-3",),
-        sets_aside=3,
-        fits=True,
-    ),
-    "a bad configuration is forgotten once the spec changes": Row(
-        lambda: known(
-            training(jobs=(failed(FIRST, ExitCode.BAD_CONFIGURATION),)), jobs=(), generation=2
-        ),
-        ("False", "Training"),
-        starts=(
-            "tiny-b8-lr2e-3",
-            "tiny-b16-lr1e-3",
-            "tiny-b16-lr2e-3",
-        ),
-    ),
-    "two points out of memory are tolerated": Row(
-        lambda: out_of_memory(2),
-        ("False", "Training"),
-        starts=(
-            "tiny-b16-lr1e-3",
-            "tiny-b16-lr2e-3",
-            "small-b8-lr1e-3",
-        ),
-    ),
-    "a changed pod template gives failed points a fresh start": Row(
-        lambda: replace(out_of_memory(3), spec=parsed(_roomier()), generation=2),
-        ("False", "Training"),
-        starts=(
-            "tiny-b8-lr1e-3-a2",
-            "tiny-b8-lr2e-3-a2",
-            "tiny-b16-lr1e-3-a2",
-        ),
-    ),
-    "points beyond the budget are not started": Row(
-        lambda: observed(spec_with(budget={"flops": _flops_of(2)})),
-        ("False", "Training"),
-        starts=(
-            "tiny-b8-lr1e-3",
-            "tiny-b8-lr2e-3",
-        ),
-    ),
-    "another write that the API server refuses is named": Row(
-        lambda: training(write_error="PATCH jobs/demo: 403 forbidden"),
-        ("False", "Training"),
-        also={"Accepted": ("False", "RequestRefused")},
-    ),
-    "a Job of a point that is no longer planned is deleted": Row(
-        lambda: replace(training(), spec=parsed(_without_first_rate()), generation=2),
-        ("False", "Training"),
-        deletes=2,
-    ),
-    "a point that another sweep finished loses its waiting Job": Row(
-        lambda: known(
-            training(results={FIRST.key: result(FIRST)}),
-            jobs=(job(FIRST, pod=None), job(POINTS[1]), job(POINTS[2])),
-        ),
-        ("False", "Training"),
-        deletes=1,
-    ),
-    "more tokens continue the points that are done": Row(
-        lambda: replace(all_done(), spec=parsed(_more_tokens()), generation=2),
-        ("False", "Training"),
-        starts=(
-            "tiny-b8-lr1e-3",
-            "tiny-b8-lr2e-3",
-            "tiny-b16-lr1e-3",
-        ),
-    ),
-    "one pod in trouble among others is mentioned only": Row(
-        lambda: training(
-            jobs=(
-                job(FIRST, pod=waiting("ImagePullBackOff", "no such image")),
-                job(POINTS[1]),
-                job(POINTS[2]),
-            )
-        ),
-        ("False", "Training"),
-        says="1 of 3 Jobs cannot start: no such image",
-    ),
-}
-
-
-def _llama_spec() -> dict[str, Any]:
-    config = dict(POINTS[0].proxy.model)
-    proxy = {"name": "tiny", "model": {"config": config}, "tokens": 1_000_000}
-    return spec_with(proxies=[proxy])
-
-
-def _roomier() -> dict[str, Any]:
-    limits = {"limits": {"memory": "64Gi"}}
-    return spec_with(
-        podTemplate={"spec": {"containers": [{"name": "trainer", "resources": limits}]}}
-    )
-
-
-def _without_first_rate() -> dict[str, Any]:
-    return spec_with(grid={"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]})
-
-
-def _more_tokens() -> dict[str, Any]:
-    proxies = [{**proxy, "tokens": 4_000_000} for proxy in sweep_spec()["proxies"]]
-    return spec_with(proxies=proxies)
-
-
-def _flops_of(count: int) -> str:
-    """A budget for exactly the `count` cheapest points."""
-    return f"{sum(p.flops for p in POINTS[:count]) * 1.001:.6e}".replace("e+", "e")
-
-
-def started(plan: SweepPlan) -> tuple[str, ...]:
-    """Which points start: the Jobs' names without owner and hash."""
-    return tuple(re.sub(r"^demo-(.*)-[0-9a-f]{8}", r"\1", name) for name in names(plan.create))
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_state(name: str) -> None:
-    """The row's sentence holds: actions, Ready, Stalled and the other conditions it names."""
-    row = ROWS[name]
-    plan = decide_sweep(row.world())
-    assert condition(plan, "Ready")[:2] == row.ready
-    assert row.says in condition(plan, "Ready")[2]
-    assert started(plan) == row.starts
-    did = (len(plan.delete), len(plan.set_aside), plan.fit is not None)
-    assert did == (row.deletes, row.sets_aside, row.fits)
-    assert condition(plan, "Stalled")[0] == str(row.stalled)
-    for kind, expected in row.also.items():
-        assert condition(plan, kind)[:2] == expected
-
-
-def test_the_state_table_in_the_readme_names_the_same_rows() -> None:
-    """Row for row, in the order of the checks: sentence, Ready's reason and what happens."""
-    table = README.read_text().split("<!-- sweep states -->")[1]
-    found = re.findall(r"^\| (.+?) \| `(\w+)` \| (.+?) \|$", table, flags=re.MULTILINE)
-    assert found == [(name, row.ready[1], happens(row)) for name, row in ROWS.items()]
-
-
-def happens(row: Row) -> str:
-    """The table's last column."""
-    parts = [f"starts {', '.join(row.starts)}"] if row.starts else []
-    parts += [f"deletes {counted(row.deletes, 'Job')}"] if row.deletes else []
-    parts += [f"sets aside {counted(row.sets_aside, 'object')}"] if row.sets_aside else []
-    parts += ["requests a fit"] if row.fits else []
-    parts += ["Stalled"] if row.stalled else []
-    return "; ".join(parts) or "waits"
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("s" if count > 1 else "")
 
 
 def test_every_condition_is_there_from_the_first_pass() -> None:
@@ -811,26 +80,6 @@ def test_every_condition_is_there_from_the_first_pass() -> None:
     ]
     assert status.observed_generation == 7
     assert {c.observed_generation for c in status.conditions} == {7}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_a_pass_repeated_on_an_unchanged_world_changes_nothing_more(name: str) -> None:
-    """No ledger write, no event, no new transition time: a quiet sweep costs nothing."""
-    world = ROWS[name].world()
-    plan = decide_sweep(world)
-    again = after(world, plan, now=world.now + timedelta(milliseconds=1))
-    if plan.set_aside:  # done by now
-        again = replace(
-            again,
-            results={},
-            manifest=ABSENT if plan.set_aside[0].path.startswith("data") else world.manifest,
-        )
-    second = decide_sweep(again)
-    assert second.ledger is None
-    before = {c.type: (c.status, c.last_transition_time) for c in plan.status.conditions}
-    for c in second.status.conditions:
-        if before[c.type][0] == c.status:
-            assert before[c.type][1] == c.last_transition_time
 
 
 def test_nothing_is_recorded_twice() -> None:
@@ -897,31 +146,6 @@ def test_a_sweep_that_sets_no_stall_seconds_gives_its_attempts_an_hour() -> None
     by_default = parsed(sweep_spec())
     assert decide_sweep(replace(hung(3599), spec=by_default)).delete == ()
     assert len(decide_sweep(replace(hung(3600), spec=by_default)).delete) == 1
-
-
-def test_the_progress_of_every_running_point_is_read() -> None:
-    """What each cost counts against the budget, and any may be hung."""
-    grid = {"batchSizes": list(range(1, 11)), "learningRates": [f"{n}e-5" for n in range(1, 11)]}
-    spec = sweep_spec(grid=grid, parallelism=200)
-    world = observed(spec, jobs=tuple(job(p) for p in points(spec)))
-    assert len(sweep_reads(world, frozenset()).progress) == 200
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_read"),
-    [
-        pytest.param({"created": NOW - timedelta(seconds=29)}, False, id="created just now"),
-        pytest.param({"created": NOW - timedelta(seconds=30)}, True, id="half a minute ago"),
-        pytest.param({"created": NOW, "working_since": NOW}, True, id="its pod works already"),
-        pytest.param({"created": NOW, "worked_seconds": 1.0}, True, id="a pod of it has worked"),
-    ],
-)
-def test_progress_of_a_job_that_has_just_been_created_is_not_read(
-    changes: dict[str, Any], is_read: bool
-) -> None:
-    """A thousand Jobs at once would be a thousand reads of what cannot be there."""
-    world = training(jobs=(job(FIRST, **changes),))
-    assert (FIRST.key in sweep_reads(world, frozenset()).progress) == is_read
 
 
 def test_an_attempt_whose_node_is_lost_is_retried_uncharged_and_its_job_deleted() -> None:
@@ -994,14 +218,6 @@ def test_a_code_that_is_not_a_known_one_is_no_reason(code: str) -> None:
     assert found[2] == f"{code}: spec.data.domains[1].textField: no idea"
 
 
-def test_stalled_and_reconciling_are_never_both_true() -> None:
-    """kstatus looks at Reconciling first and would call a stalled sweep in progress."""
-    for row in ROWS.values():
-        plan = decide_sweep(row.world())
-        both = condition(plan, "Stalled")[0], condition(plan, "Reconciling")[0]
-        assert both != ("True", "True")
-
-
 def test_a_status_that_only_has_the_api_servers_defaults_is_taken_for_a_first_pass() -> None:
     """observedGeneration -1, so that nobody takes a sweep without a pass for a current one."""
     plan = decide_sweep(observed(status={"observedGeneration": -1}))
@@ -1056,47 +272,6 @@ def test_the_requests_carry_everything_the_shell_needs() -> None:
     assert request.priority_class == "low"
 
 
-def test_what_to_read_is_what_may_have_news() -> None:
-    """Results of ended Jobs always; of idle points only where the store has a folder; never of done or running ones."""
-    world = known(
-        observed(results={POINTS[7].key: result(POINTS[7])}),
-        jobs=(job(POINTS[0]), complete(POINTS[1])),
-        results={},
-    )
-    stored = frozenset(p.key for p in (POINTS[0], POINTS[5], POINTS[7]))
-    reads = sweep_reads(world, stored)
-    assert set(reads.results) == {POINTS[1].key, POINTS[5].key}
-    assert reads.progress == (POINTS[0].key,)
-    first = first_reads(world)
-    assert first is not None
-    assert first.manifest == f"data/{PREPARE_KEY}/manifest.json"
-    assert first_reads(observed({"bad": 1}, manifest=ABSENT)) is None
-
-
-def test_no_result_is_read_while_an_attempt_works_beside_the_job_of_a_lost_one() -> None:
-    """It would end the point before its attempt, which was then missing from the ledger."""
-    gone = {"failed": True, "lost": True, "unfinished_pods": 0}
-    lost = job(FIRST, reason="NodeLost", message="pod a on node b", **gone)
-    world = training(jobs=(lost, job(POINTS[1])))
-    assert FIRST.key in sweep_reads(world, frozenset()).results
-    recorded = after(world, decide_sweep(world), jobs=(lost, job(FIRST, attempt=2)))
-    assert sweep_reads(recorded, frozenset({FIRST.key})).results == ()
-    ended = replace(recorded, jobs=(lost, complete(FIRST, attempt=2)))
-    assert sweep_reads(ended, frozenset({FIRST.key})).results == (FIRST.key,)
-
-
-def test_results_of_points_that_have_failed_are_wanted_now_and_then_only() -> None:
-    """Only another sweep could write them, and there may be thousands. Until its end is in the ledger, the
-    result of a failed attempt is wanted like any."""
-    spec = sweep_spec(failurePolicy={"retriesPerPoint": 0})
-    world = observed(spec, jobs=(failed(FIRST, 1), failed(POINTS[1], 1)))
-    assert FIRST.key in sweep_reads(world, frozenset()).results
-    recorded = after(world, decide_sweep(world))
-    reads = sweep_reads(recorded, frozenset())
-    assert reads.results == ()
-    assert set(reads.results_of_failed) == {FIRST.key, POINTS[1].key}
-
-
 def test_the_estimate_of_completion_comes_from_the_speed_of_the_running_points() -> None:
     """Two points run at 1000 tokens/s each; a size that nobody has seen takes longer by the square root of its
     parameters."""
@@ -1148,7 +323,7 @@ def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
 
 def test_adopted_results_cost_the_budget_nothing() -> None:
     """Another sweep paid for them."""
-    spec = sweep_spec(budget={"flops": _flops_of(2)})
+    spec = sweep_spec(budget={"flops": flops_of(2)})
     plan = decide_sweep(observed(spec, results={p.key: result(p) for p in POINTS[:6]}))
     assert plan.status.spent_flops == "0"
     assert plan.status.points.adopted == 6

@@ -1,0 +1,150 @@
+"""Sweeps on their way, as a pass observes them: eight points, three of which may train at a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
+from isoloss_contract.ledger import IntentAction, Ledger
+from isoloss_contract.reading import ABSENT
+from isoloss_contract.records import ExitCode
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.fit_requests import fit_inputs
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.search_steps import PointDecision
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from tests.support.builders import (
+    NOW,
+    after,
+    failed,
+    job,
+    names,
+    observed,
+    points,
+    result,
+    sweep_spec,
+)
+from tests.support.planted_laws import fitted_laws
+
+POINTS = points()
+FIRST = POINTS[0]
+CHECKPOINT = "s3://bucket/models/target"
+LIKE = {
+    "name": "alike",
+    "model": {"like": {"checkpoint": CHECKPOINT, "parameters": 1_000_000}},
+    "tokens": 1_000_000,
+}
+SEQUENTIAL = {"strategy": "Sequential"}
+PREPARE_KEY = prepare_config(parse_sweep_spec(sweep_spec())).key
+
+
+def known(world: ObservedSweep, **changes: Any) -> ObservedSweep:
+    """The world one pass later: ledger and status of that pass are written."""
+    return after(world, decide_sweep(world), **changes)
+
+
+def training(**changes: Any) -> ObservedSweep:
+    """Three points train and the ledger knows all eight."""
+    return known(observed(), **{"jobs": tuple(job(p) for p in POINTS[:3]), **changes})
+
+
+def unprepared(*jobs: Any, **changes: Any) -> ObservedSweep:
+    return known(observed(manifest=ABSENT), jobs=jobs, **changes)
+
+
+def all_done(**changes: Any) -> ObservedSweep:
+    """Every point has its result in the ledger."""
+    world = observed(results={p.key: result(p) for p in POINTS})
+    return known(world, results={}, **changes)
+
+
+def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
+    """The final fit of the ledger's points is done."""
+    assert isinstance(world.ledger, Ledger)
+    inputs = fit_inputs(spec_of(world), world.ledger.points, final=True)
+    fit = FitOutcome(inputs=inputs, laws=laws, laws_sha256="f" * 64, points=8, **changes)
+    return replace(world, fit=fit)
+
+
+def ready() -> ObservedSweep:
+    """Its final laws are in the status."""
+    return known(with_fit(all_done(), fitted_laws()))
+
+
+def search_answered(**outcome: Any) -> ObservedSweep:
+    """The first step of a search has its outcome."""
+    world = known(observed(spec_with(search=SEQUENTIAL)))
+    request = decide_sweep(world).fit
+    assert request is not None
+    return replace(world, fit=FitOutcome(inputs=request.inputs, laws=None, **outcome))
+
+
+def chosen(point: PlannedPoint) -> PointDecision:
+    """It is to run to the first rung."""
+    return PointDecision(
+        size=point.proxy.name,
+        batch_size=point.batch_size,
+        learning_rate=point.learning_rate,
+        action=IntentAction.RUN,
+        tokens=300_000,
+        reason="SmallestSize",
+        bound=None,
+        flops=1e12,
+        risk=0.0,
+        added=False,
+    )
+
+
+def queued(workload: ObservedWorkload) -> ObservedSweep:
+    """Three Jobs wait for Kueue, which says why."""
+    waiting = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": workload}
+    return training(jobs=tuple(job(p, **waiting) for p in POINTS[:3]))
+
+
+def spec_of(world: ObservedSweep) -> ScalingSweepSpec:
+    assert isinstance(world.spec, ScalingSweepSpec)
+    return world.spec
+
+
+def refused() -> Any:
+    refusal = Refusal(RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "Extend the learning rates.")
+    return refused_laws(refusal, (), FitOptions())
+
+
+def spec_with(**changes: Any) -> dict[str, Any]:
+    return sweep_spec(**changes)
+
+
+def waiting(reason: str, message: str) -> ObservedPod:
+    return ObservedPod(phase="Pending", waiting_reason=reason, waiting_message=message)
+
+
+def out_of_memory(count: int) -> ObservedSweep:
+    """So many points ran out of memory for good."""
+    ended = tuple(failed(p, ExitCode.OUT_OF_MEMORY) for p in POINTS[:count])
+    return known(training(jobs=ended), jobs=())
+
+
+def hung(seconds: float) -> ObservedSweep:
+    """Three points train; the first has reported no progress for so long, and 600 s are allowed."""
+    spec = spec_with(failurePolicy={"stallSeconds": 600})
+    jobs = tuple(job(p, working_since=NOW - timedelta(hours=2)) for p in POINTS[:3])
+    since = {jobs[0].uid: NOW - timedelta(seconds=seconds), jobs[1].uid: NOW}
+    return known(observed(spec), jobs=jobs, unchanged_since=since)
+
+
+def flops_of(count: int) -> str:
+    """A budget for exactly the `count` cheapest points."""
+    return f"{sum(p.flops for p in POINTS[:count]) * 1.001:.6e}".replace("e+", "e")
+
+
+def started(plan: SweepPlan) -> tuple[str, ...]:
+    """Which points start: the Jobs' names without owner and hash."""
+    return tuple(re.sub(r"^demo-(.*)-[0-9a-f]{8}", r"\1", name) for name in names(plan.create))
