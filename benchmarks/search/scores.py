@@ -12,7 +12,7 @@ from benchmarks.science.contenders import Answer, engine
 from benchmarks.science.scores import GOOD, Score, record
 from benchmarks.search.strategies import Searched
 from benchmarks.search.worlds import Target, World
-from isoloss.laws import FitOptions
+from isoloss.laws import FitOptions, Run
 
 EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
 
@@ -45,6 +45,8 @@ class Result:
     """None: the laws refused."""
     beyond: Judged | None
     asked_beyond: bool
+    surrounded: bool
+    """Whether points of the largest size lie on both sides of its optimum, in learning rate and in batch size."""
     stop: str = ""
     added: int = 0
     pruned: int = 0
@@ -80,10 +82,23 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         _judged(answer(world.here.params, world.here.tokens), world.here),
         None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
         beyond is not None,
+        _is_surrounded(world.here, searched.runs),
         str(searched.stop or ""),
         searched.added,
         searched.pruned,
         searched.risk,
+    )
+
+
+def _is_surrounded(target: Target, runs: Sequence[Run]) -> bool:
+    tried = [
+        (np.log(run.learning_rate), np.log(run.batch_size))
+        for run in runs
+        if run.params == target.params
+    ]
+    at = target.truth.vertex
+    return bool(
+        tried and np.all(np.min(tried, axis=0) < at) and np.all(at < np.max(tried, axis=0))
     )
 
 
@@ -139,11 +154,12 @@ def _mean(values: Sequence[float | bool]) -> float:
 
 
 def mended(found: Sequence[Result]) -> str:
-    """How many windows whose optimum is on the edge or outside were answered within 0.002 nats."""
+    """In how many windows whose optimum is on the edge or outside the search went past it, and how it then answers."""
     outside = [result for result in found if result.place in ("edge", "outside")]
     good = sum(result.here is not None and result.here.regret <= GOOD for result in outside)
     wrong = sum(result.here is not None and result.here.regret > GOOD for result in outside)
+    surrounded = sum(result.surrounded for result in outside)
     return (
-        f"optimum on the edge or beyond it, two lines at most: {good} of {len(outside)} answered within "
-        f"{GOOD:g} nats, {wrong} answered worse, {len(outside) - good - wrong} refused"
+        f"optimum on the edge or beyond it, two lines at most: {surrounded} of {len(outside)} have points on "
+        f"all sides of it in the end; {good} answered within {GOOD:g} nats, {wrong} answered worse, {len(outside) - good - wrong} refused"
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
 from benchmarks.search.published import ladders, replay, table_worlds
-from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result
+from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result, judge
 from benchmarks.search.strategies import exhaustive, median_stopping, successive_halving
 from benchmarks.search.worlds import place_of, planted_world
-from isoloss.laws import Run
+from isoloss.laws import FitOptions, Run
 from isoloss.search.lattice import grid_points
 from tests.support.planted import Planted
 
@@ -44,6 +46,17 @@ def test_sequential_costs_less_than_everything_and_answers_nearly_as_well(compar
     assert found[EXHAUSTIVE].share == pytest.approx(1.0)
     assert found[SEQUENTIAL].share < 0.6
     assert found[SEQUENTIAL].here.regret < found[EXHAUSTIVE].here.regret + 0.001
+
+
+def test_an_optimum_is_surrounded_where_its_largest_size_has_points_on_both_sides_of_it():
+    world = planted_world("scattered", 0.0015, 2, 0)
+    trained = exhaustive(world)
+    rate, _ = np.exp(world.here.truth.vertex)
+    options = FitOptions(bootstrap_samples=5)
+    largest = world.sizes[-1].params
+    below = [r for r in trained.runs if r.params != largest or r.learning_rate < rate]
+    assert judge(world, EXHAUSTIVE, trained, options).surrounded
+    assert not judge(world, EXHAUSTIVE, replace(trained, runs=tuple(below)), options).surrounded
 
 
 def test_results_survive_being_stored(compared):
