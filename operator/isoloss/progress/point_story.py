@@ -84,6 +84,8 @@ def document(facts: PointFacts) -> dict[str, Any]:
         "wanted_tokens": record.wanted_tokens,
         "loss": record.loss,
         "averaged_loss": record.averaged_loss,
+        "cooled_tokens": record.cooled_tokens,
+        "cooled_loss": record.cooled_loss,
         "training": facts.is_training,
         "attempts": {
             "ended": attempts.ended,
@@ -155,6 +157,9 @@ def _trained(facts: PointFacts) -> str:
         parts.append(f"loss {formatting.loss(loss)} nats per token")
     if averaged is not None:
         parts.append(f"of averaged weights {formatting.loss(averaged)}")
+    if record.cooled_tokens is not None and record.cooled_loss is not None:
+        cooled = formatting.count(record.cooled_tokens)
+        parts.append(f"cooled down at {cooled} tokens {formatting.loss(record.cooled_loss)}")
     if facts.result is not None and facts.result.diverged_at_tokens is not None:
         parts.append(f"diverged at {formatting.count(facts.result.diverged_at_tokens)} tokens")
     if record.adopted:

@@ -59,6 +59,16 @@ def test_a_point_that_the_search_has_not_chosen_says_so_and_is_not_fitted() -> N
     assert told(facts(waiting))["in the fit"].startswith("not used: NotChosenYet")
 
 
+def test_a_point_that_cooled_down_tells_the_loss_and_the_tokens_of_that_copy() -> None:
+    cooled = facts(done(1, cooled_tokens=900_000, cooled_loss=2.6123))
+    assert told(cooled)["trained"].endswith("cooled down at 900k tokens 2.6123")
+    assert (document(cooled)["cooled_tokens"], document(cooled)["cooled_loss"]) == (
+        900_000,
+        2.6123,
+    )
+    assert "cooled" not in told(facts(done(1)))["trained"]
+
+
 def test_an_added_point_names_the_reason_of_its_addition() -> None:
     added = AddedPoint("tiny", 8, 1e-3, "BeyondEdge")
     within = ledger(record(1), additions=(added,))
