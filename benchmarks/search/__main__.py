@@ -53,6 +53,8 @@ RIVALS = {"successive halving": successive_halving, "median stopping": median_st
 RANDOM = "random points"
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
+REPLICATES = 2
+"""Repeats of the cheapest size's leader, as by default: published sweeps have one seed alone."""
 
 
 def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
@@ -68,7 +70,9 @@ def compare(world: World, samples: int = 60) -> list[Result]:
     """Every strategy in one world; random search gets the FLOPs of the sequential one."""
     fit = FitOptions(bootstrap_samples=samples)
     additions = ADDED_PER_SIZE * len(world.sizes)
-    searched = sequential(SearchOptions(max_added_points=additions, fit=fit))(world)
+    replicates = REPLICATES if world.has_seeds else 0
+    options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
+    searched = sequential(options)(world)
     ways = {
         EXHAUSTIVE: exhaustive(world),
         SEQUENTIAL: searched,

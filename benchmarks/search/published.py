@@ -95,6 +95,7 @@ class TableWorld:
     sizes: tuple[Size, ...]
     place: Place
     source: Replay
+    has_seeds: bool = False
 
     def train(self, point: Point, tokens: float) -> Run | None:
         size = next(s for s in self.sizes if s.name == point.size)

@@ -49,6 +49,11 @@ class World(Protocol):
         """Of the largest size's optimum."""
         ...
 
+    @property
+    def has_seeds(self) -> bool:
+        """Whether a point can be trained again with another seed."""
+        ...
+
     def train(self, point: Point, tokens: float) -> Run | None:
         """The point's trajectory up to at least `tokens`; None where it cannot be trained."""
         ...
@@ -78,6 +83,7 @@ class PlantedWorld:
     noise: float
     """Nats from run to run, the same over a trajectory."""
     seed: int
+    has_seeds: bool = True
 
     def train(self, point: Point, tokens: float) -> Run:
         size = next(s for s in self.sizes if s.name == point.size)
@@ -85,11 +91,21 @@ class PlantedWorld:
         schedule = np.union1d(np.geomspace(0.02, 1.0, 24), STOPS) * size.tokens
         exact = np.array([self.truth.loss(size.params, t, b, lr) for t in schedule])
         own = [self.seed, round(1e3 * np.log(size.params)), round(1e4 * -np.log(lr)), round(b)]
-        rng = np.random.default_rng(own)
+        rng = np.random.default_rng([*own, point.replicate] if point.replicate else own)
         losses = exact + self.noise * rng.standard_normal()
         losses += EVALUATION_NOISE * rng.standard_normal(len(schedule))
         seen = schedule <= tokens * 1.001
-        return Run(str(point), size.params, b, SEQUENCE, lr, schedule[seen], losses[seen])
+        return Run(
+            str(point),
+            size.params,
+            b,
+            SEQUENCE,
+            lr,
+            schedule[seen],
+            losses[seen],
+            configuration=str(replace(point, replicate=0)),
+            seed=str(point.replicate),
+        )
 
     @property
     def here(self) -> Target:

@@ -13,7 +13,7 @@ from benchmarks.search.published import ladders, replay, table_worlds
 from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result, judge
 from benchmarks.search.strategies import exhaustive, median_stopping, successive_halving
 from benchmarks.search.worlds import place_of, planted_world
-from isoloss.laws import FitOptions, Run
+from isoloss.laws import FitOptions, Run, measured_noise
 from isoloss.search.lattice import grid_points
 from tests.support.planted import Planted
 
@@ -85,6 +85,13 @@ def test_a_point_outside_the_table_cannot_be_trained(source):
     point = grid_points(world.sizes[0])[0]
     elsewhere = type(point)(point.size, 1e6, point.learning_rate)
     assert world.train(elsewhere, 1e9) is None
+
+
+def test_a_planted_point_that_is_trained_with_other_seeds_shows_the_noise_between_them():
+    world = planted_world("scattered", 0.004, 2, 0)
+    point, tokens = grid_points(world.sizes[0])[0], world.sizes[0].tokens
+    runs = [world.train(replace(point, replicate=seed), tokens) for seed in range(30)]
+    assert measured_noise(runs).deviation == pytest.approx(world.noise, rel=0.3)
 
 
 def test_windows_have_their_optimum_at_every_place(source):
