@@ -1,6 +1,6 @@
 """Sequential search against training everything, and against simpler ways to train less.
 
-    python -m benchmarks.search [DATA_FOLDER] [--placement] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0]
+    python -m benchmarks.search [DATA_FOLDER] [--placement] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 0]
 
 First comes how often a lattice that is placed without a grid holds the optimum (placement.py), in seconds.
 
@@ -8,7 +8,8 @@ Worlds are windows of the published sweeps (found as bench-science finds them; w
 remain) and planted surfaces with trajectories and noise. All strategies are charged for the tokens that they
 ask for, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
 largest size and its tokens, and beyond (planted: at 10 times the compute; published: the dearest cell of a
-larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run.
+larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run;
+a search repeats runs with --replicates, on planted surfaces: published sweeps have one seed.
 
 Published sweeps have final losses only, one run per token count. Runs of one configuration on fewer tokens
 stand in for its trajectory, which has thus two to four evaluations that scatter as runs do, and a point stops at
@@ -26,6 +27,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -53,8 +55,6 @@ RIVALS = {"successive halving": successive_halving, "median stopping": median_st
 RANDOM = "random points"
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
-REPLICATES = 2
-"""Repeats of the cheapest size's leader, as by default: published sweeps have one seed alone."""
 
 
 def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
@@ -66,12 +66,13 @@ def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
     yield from planted_worlds(range(draw * seeds, (draw + 1) * seeds))
 
 
-def compare(world: World, samples: int = 60) -> list[Result]:
-    """Every strategy in one world; random search gets the FLOPs of the sequential one."""
+def compare(world: World, replicates: int = 0, samples: int = 60) -> list[Result]:
+    """Every strategy in one world; random search gets the FLOPs of the sequential one, which repeats runs where the
+    world has other seeds."""
     fit = FitOptions(bootstrap_samples=samples)
     additions = ADDED_PER_SIZE * len(world.sizes)
-    replicates = REPLICATES if world.has_seeds else 0
-    options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
+    repeats = replicates if world.has_seeds else 0
+    options = SearchOptions(max_added_points=additions, replicates=repeats, fit=fit)
     searched = sequential(options)(world)
     ways = {
         EXHAUSTIVE: exhaustive(world),
@@ -131,14 +132,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
     parser.add_argument("--seeds", type=int, default=2, help="planted worlds of each kind")
     parser.add_argument("--draw", type=int, default=0, help="another draw of windows and seeds")
+    parser.add_argument(
+        "--replicates",
+        type=int,
+        default=0,
+        help="repeats of the cheapest leader with other seeds, which planted surfaces alone have",
+    )
     given = parser.parse_args()
+    judged = partial(compare, replicates=given.replicates)
     if published := cells(data_folder(given.data)):
         print("\n".join(coverage(published)), end="\n\n", flush=True)
     if given.placement:
         return
     if given.quick:
         chosen = islice(planted_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
-        print("\n".join(table([compare(world) for world in chosen])))
+        print("\n".join(table([judged(world) for world in chosen])))
         return
     results = _kept() if given.resume else []
     KEPT.parent.mkdir(exist_ok=True)
@@ -149,7 +157,7 @@ def main() -> None:
         KEPT.open("a" if given.resume else "w") as kept,
         ProcessPoolExecutor(given.jobs) as pool,
     ):
-        for found in pool.map(compare, left):
+        for found in pool.map(judged, left):
             results.append(found)
             kept.write(json.dumps([result.as_json() for result in found]) + "\n")
             kept.flush()
