@@ -146,7 +146,10 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
         worked_seconds=sum(
             (pod.end - pod.start).total_seconds() for pod in pods if pod.start and pod.end
         ),
-        working_since=max((p.start for p in pods if p.start and not p.end), default=None),
+        # Of a pod whose node is gone, the API server ends the phase and leaves its container "running".
+        working_since=max(
+            (p.start for p in pods if p.start and not p.end and not p.has_ended), default=None
+        ),
     )
     # Of an Indexed Job the first pod waits for the lost one, for which there is no replacement.
     waits_in_vain = lost and (not alive or job.indexed)

@@ -74,6 +74,14 @@ def test_a_running_job_keeps_its_names_and_times() -> None:
     assert seen.holds_a_slot
 
 
+def test_a_pod_that_has_ended_is_not_at_work_whatever_its_container_says() -> None:
+    """As the pod garbage collector leaves the pods of a node that is gone."""
+    running = {"running": {"startedAt": "2026-01-02T03:04:05Z"}}
+    left = pod(phase="Failed", containerStatuses=[{"name": "trainer", "state": running}])
+    (seen,) = observe_jobs([job()], [left])
+    assert (seen.working_since, seen.worked_seconds) == (None, 0)
+
+
 def test_conditions_tell_how_a_job_ended() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "m"}
     target = {"type": "FailureTarget", "status": "True", "reason": "x"}
