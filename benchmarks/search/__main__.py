@@ -71,8 +71,7 @@ def compare(world: World, replicates: int = 0, samples: int = 60) -> list[Result
     world has other seeds."""
     fit = FitOptions(bootstrap_samples=samples)
     additions = ADDED_PER_SIZE * len(world.sizes)
-    repeats = replicates if world.has_seeds else 0
-    options = SearchOptions(max_added_points=additions, replicates=repeats, fit=fit)
+    options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
     searched = sequential(options)(world)
     ways = {
         EXHAUSTIVE: exhaustive(world),

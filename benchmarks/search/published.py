@@ -95,9 +95,10 @@ class TableWorld:
     sizes: tuple[Size, ...]
     place: Place
     source: Replay
-    has_seeds: bool = False
 
     def train(self, point: Point, tokens: float) -> Run | None:
+        if point.replicate:
+            return None  # one seed was published
         size = next(s for s in self.sizes if s.name == point.size)
         rate = _nearest(self.source.rates, point.learning_rate)
         batch = _nearest(self.source.batches, point.batch_size)

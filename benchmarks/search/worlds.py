@@ -49,11 +49,6 @@ class World(Protocol):
         """Of the largest size's optimum."""
         ...
 
-    @property
-    def has_seeds(self) -> bool:
-        """Whether a point can be trained again with another seed."""
-        ...
-
     def train(self, point: Point, tokens: float) -> Run | None:
         """The point's trajectory up to at least `tokens`; None where it cannot be trained."""
         ...
@@ -83,7 +78,6 @@ class PlantedWorld:
     noise: float
     """Nats from run to run, the same over a trajectory."""
     seed: int
-    has_seeds: bool = True
 
     def train(self, point: Point, tokens: float) -> Run:
         size = next(s for s in self.sizes if s.name == point.size)

@@ -94,6 +94,12 @@ def test_a_planted_point_that_is_trained_with_other_seeds_shows_the_noise_betwee
     assert measured_noise(runs).deviation == pytest.approx(world.noise, rel=0.3)
 
 
+def test_a_published_point_cannot_be_trained_with_another_seed(source):
+    world = next(table_worlds(source))
+    point = grid_points(world.sizes[0])[0]
+    assert world.train(replace(point, replicate=1), world.sizes[0].tokens) is None
+
+
 def test_windows_have_their_optimum_at_every_place(source):
     worlds = list(table_worlds(source))
     assert {world.place for world in worlds} == {"inside", "near", "edge", "outside"}

@@ -80,7 +80,7 @@ def ready() -> ObservedSweep:
 
 def search_answered(**outcome: Any) -> ObservedSweep:
     """The first step of a search has its outcome."""
-    world = known(observed(spec_with(search=SEQUENTIAL)))
+    world = known(observed(sweep_spec(search=SEQUENTIAL)))
     request = decide_sweep(world).fit
     assert request is not None
     return replace(world, fit=FitOutcome(inputs=request.inputs, laws=None, **outcome))
@@ -118,10 +118,6 @@ def refused() -> Any:
     return refused_laws(refusal, (), FitOptions())
 
 
-def spec_with(**changes: Any) -> dict[str, Any]:
-    return sweep_spec(**changes)
-
-
 def waiting(reason: str, message: str) -> ObservedPod:
     return ObservedPod(phase="Pending", waiting_reason=reason, waiting_message=message)
 
@@ -134,7 +130,7 @@ def out_of_memory(count: int) -> ObservedSweep:
 
 def hung(seconds: float) -> ObservedSweep:
     """Three points train; the first has reported no progress for so long, and 600 s are allowed."""
-    spec = spec_with(failurePolicy={"stallSeconds": 600})
+    spec = sweep_spec(failurePolicy={"stallSeconds": 600})
     jobs = tuple(job(p, working_since=NOW - timedelta(hours=2)) for p in POINTS[:3])
     since = {jobs[0].uid: NOW - timedelta(seconds=seconds), jobs[1].uid: NOW}
     return known(observed(spec), jobs=jobs, unchanged_since=since)

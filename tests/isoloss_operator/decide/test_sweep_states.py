@@ -49,7 +49,6 @@ from tests.support.sweep_worlds import (
     ready,
     refused,
     search_answered,
-    spec_with,
     started,
     training,
     unprepared,
@@ -80,7 +79,7 @@ class Row:
 ROWS: dict[str, Row] = {
     "an invalid spec stalls, names the field and touches nothing": Row(
         lambda: observed(
-            spec_with(grid={"batchSizes": [8, 16], "learningRates": [1e-3, 2e-3]}),
+            sweep_spec(grid={"batchSizes": [8, 16], "learningRates": [1e-3, 2e-3]}),
             manifest=manifest(),
         ),
         ("False", "InvalidSpec"),
@@ -132,7 +131,7 @@ ROWS: dict[str, Row] = {
     ),
     "a proxy like a checkpoint without a config.json stalls and names the field": Row(
         lambda: observed(
-            spec_with(proxies=[LIKE]),
+            sweep_spec(proxies=[LIKE]),
             manifest=manifest(),
             like_configs={CHECKPOINT: ABSENT},
         ),
@@ -255,7 +254,7 @@ ROWS: dict[str, Row] = {
                 jobs=(),
             ),
             results={p.key: result(p) for p in POINTS[:4]},
-            spec=parsed(spec_with(budget={"flops": flops_of(4)})),
+            spec=parsed(sweep_spec(budget={"flops": flops_of(4)})),
         ),
         ("False", "Fitting"),
         fits=True,
@@ -295,26 +294,28 @@ ROWS: dict[str, Row] = {
     ),
     "a suspended sweep that is done stays ready": Row(
         lambda: replace(
-            with_fit(all_done(), fitted_laws()), spec=parsed(spec_with(suspend=True)), generation=2
+            with_fit(all_done(), fitted_laws()),
+            spec=parsed(sweep_spec(suspend=True)),
+            generation=2,
         ),
         ("True", "Fitted"),
         also={"Suspended": ("True", "Suspended")},
     ),
     "a suspended sweep stops its Jobs, uncharged": Row(
-        lambda: replace(training(), spec=parsed(spec_with(suspend=True)), generation=2),
+        lambda: replace(training(), spec=parsed(sweep_spec(suspend=True)), generation=2),
         ("False", "Suspending"),
         deletes=3,
         also={"Suspended": ("True", "Suspending")},
     ),
     "a suspended sweep without Jobs waits": Row(
-        lambda: replace(training(jobs=()), spec=parsed(spec_with(suspend=True)), generation=2),
+        lambda: replace(training(jobs=()), spec=parsed(sweep_spec(suspend=True)), generation=2),
         ("False", "Suspended"),
         also={"Suspended": ("True", "Suspended"), "Stalled": ("False", "NothingWrong")},
     ),
     "a spent budget stops what runs": Row(
         lambda: replace(
             training(progress={p.key: progress(p, p.tokens) for p in POINTS[:3]}),
-            spec=parsed(spec_with(budget={"flops": flops_of(2)})),
+            spec=parsed(sweep_spec(budget={"flops": flops_of(2)})),
         ),
         ("False", "BudgetExhausted"),
         deletes=3,
@@ -380,7 +381,7 @@ ROWS: dict[str, Row] = {
         also={"Progressing": ("True", "WaitingToRetry")},
     ),
     "a search decides which points train before any does": Row(
-        lambda: known(observed(spec_with(search=SEQUENTIAL))),
+        lambda: known(observed(sweep_spec(search=SEQUENTIAL))),
         ("False", "Searching"),
         fits=True,
         also={"FitReady": ("False", "NoResults")},
@@ -407,7 +408,7 @@ ROWS: dict[str, Row] = {
     ),
     "a proxy like a checkpoint trains once its config.json is read": Row(
         lambda: observed(
-            spec_with(proxies=[LIKE]),
+            sweep_spec(proxies=[LIKE]),
             manifest=manifest(),
             like_configs={CHECKPOINT: TOY_CHECKPOINT},
         ),
@@ -569,7 +570,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "points beyond the budget are not started": Row(
-        lambda: observed(spec_with(budget={"flops": flops_of(2)})),
+        lambda: observed(sweep_spec(budget={"flops": flops_of(2)})),
         ("False", "Training"),
         starts=(
             "tiny-b8-lr1e-3",
@@ -620,23 +621,23 @@ ROWS: dict[str, Row] = {
 def _llama_spec() -> dict[str, Any]:
     config = dict(POINTS[0].proxy.model)
     proxy = {"name": "tiny", "model": {"config": config}, "tokens": 1_000_000}
-    return spec_with(proxies=[proxy])
+    return sweep_spec(proxies=[proxy])
 
 
 def _roomier() -> dict[str, Any]:
     limits = {"limits": {"memory": "64Gi"}}
-    return spec_with(
+    return sweep_spec(
         podTemplate={"spec": {"containers": [{"name": "trainer", "resources": limits}]}}
     )
 
 
 def _without_first_rate() -> dict[str, Any]:
-    return spec_with(grid={"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]})
+    return sweep_spec(grid={"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]})
 
 
 def _more_tokens() -> dict[str, Any]:
     proxies = [{**proxy, "tokens": 4_000_000} for proxy in sweep_spec()["proxies"]]
-    return spec_with(proxies=proxies)
+    return sweep_spec(proxies=proxies)
 
 
 @pytest.mark.parametrize("name", ROWS)
