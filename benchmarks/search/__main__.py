@@ -1,6 +1,6 @@
 """Sequential search against training everything, and against simpler ways to train less.
 
-    python -m benchmarks.search [DATA_FOLDER] [--placement] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 0]
+    python -m benchmarks.search [DATA_FOLDER] [--placement] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
 
 First comes how often a lattice that is placed without a grid holds the optimum (placement.py), in seconds.
 
@@ -9,7 +9,7 @@ remain) and planted surfaces with trajectories and noise. All strategies are cha
 ask for, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
 largest size and its tokens, and beyond (planted: at 10 times the compute; published: the dearest cell of a
 larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run;
-a search repeats runs with --replicates, on planted surfaces: published sweeps have one seed.
+a search repeats runs as a sweep does by default, on planted surfaces alone: published sweeps have one seed.
 
 Published sweeps have final losses only, one run per token count. Runs of one configuration on fewer tokens
 stand in for its trajectory, which has thus two to four evaluations that scatter as runs do, and a point stops at
@@ -47,6 +47,7 @@ from benchmarks.search.strategies import (
 from benchmarks.search.worlds import World, planted_worlds
 from isoloss.laws import FitOptions
 from isoloss.search import SearchOptions
+from isoloss_operator.api import Search
 
 KEPT = Path(".bench/search.jsonl")
 QUICK_EVERY = 24
@@ -55,6 +56,8 @@ RIVALS = {"successive halving": successive_halving, "median stopping": median_st
 RANDOM = "random points"
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
+REPLICATES = Search().replicates
+"""What a sweep repeats by default."""
 
 
 def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
@@ -66,7 +69,7 @@ def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
     yield from planted_worlds(range(draw * seeds, (draw + 1) * seeds))
 
 
-def compare(world: World, replicates: int = 0, samples: int = 60) -> list[Result]:
+def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> list[Result]:
     """Every strategy in one world; random search gets the FLOPs of the sequential one, which repeats runs where the
     world has other seeds."""
     fit = FitOptions(bootstrap_samples=samples)
@@ -134,7 +137,7 @@ def main() -> None:
     parser.add_argument(
         "--replicates",
         type=int,
-        default=0,
+        default=REPLICATES,
         help="repeats of the cheapest leader with other seeds, which planted surfaces alone have",
     )
     given = parser.parse_args()

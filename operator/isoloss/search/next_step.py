@@ -47,6 +47,8 @@ LEAST_NOISE = 0.0015
 """Nats from seed to seed that are assumed at the least: 0.0013 was measured at 124 M parameters."""
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
+COSTLY_REGRET = 0.005
+"""Nats that an answer may be expected to cost at the most before points far from the optima are trained, too."""
 
 
 def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOptions) -> Step:
@@ -124,7 +126,8 @@ def _narrow(state: State) -> Step:
             return _step(tuple(missing), None, located)
     if stop is not None and standing(state, target) is not None:
         return _step((), stop, located)
-    for decisions in _work(state):
+    is_costly = located is not None and located.regret > COSTLY_REGRET
+    for decisions in _work(state, depths=3 if is_costly else 2):
         if decisions:
             return _step(tuple(decisions), None, located)
     if isinstance(found, BeyondGrid) and (
@@ -160,25 +163,25 @@ def _step(
     return Step(decisions, stop, located.learning_rate, located.batch_size)
 
 
-def _work(state: State) -> Iterator[list[Decision]]:
+def _work(state: State, depths: int) -> Iterator[list[Decision]]:
     """Points that are neither done nor pruned, as they may be taken up, one group after the other."""
     rings = {size.name: _rings(state, size) for size in state.sizes}
-    for depth in (0, 1):
+    for depth in range(depths):
         for rung in RUNGS:
             for size in state.sizes:
                 yield _below(state, size, rings[size.name][depth], rung)
 
 
-def _rings(state: State, size: Size) -> tuple[list[Point], list[Point]]:
-    """The leader and its neighbours, and those diagonal to it: points farther off say little of an optimum."""
+def _rings(state: State, size: Size) -> tuple[list[Point], list[Point], list[Point]]:
+    """The leader and its neighbours, those diagonal to it, and the rest, which says little of an optimum."""
     now = standing(state, size)
     points = {*grid_points(size), *(s.point for s in state.seen_of(size))}
     if now is None:
-        return sorted(points), []
+        return sorted(points), [], []
     beside = {now.leader, *neighbours(size, state.seen_of(size), now.leader)} & points
     reach = DIAGONAL * max(distance(p, now.leader) for p in beside)
-    diagonal = (p for p in points - beside if distance(p, now.leader) <= reach)
-    return sorted(beside), sorted(diagonal)
+    diagonal = {p for p in points - beside if distance(p, now.leader) <= reach}
+    return sorted(beside), sorted(diagonal), sorted(points - beside - diagonal)
 
 
 def _below(state: State, size: Size, points: Sequence[Point], rung: float) -> list[Decision]:

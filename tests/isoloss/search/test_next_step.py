@@ -36,8 +36,8 @@ SIZES = (SMALL, LARGE)
 BY_NAME = {s.name: s for s in SIZES}
 
 
-def trained(point: Point, share: float, of: Size | None = None) -> Run:
-    """A run without noise."""
+def trained(point: Point, share: float, of: Size | None = None, noise: float = 0.0) -> Run:
+    """A run whose losses are all off by the same draw of `noise` nats."""
     own = of or BY_NAME[point.size]
     tokens = SHARES[share * 1.001 >= SHARES] * own.tokens
     losses = [TRUTH.loss(own.params, t, point.batch_size, point.learning_rate) for t in tokens]
@@ -48,8 +48,13 @@ def trained(point: Point, share: float, of: Size | None = None) -> Run:
         2048,
         point.learning_rate,
         tokens,
-        np.array(losses),
+        np.array(losses) + noise * _draw(point),
     )
+
+
+def _draw(point: Point) -> float:
+    place = [round(point.batch_size), round(-1e3 * np.log(point.learning_rate))]
+    return float(np.random.default_rng([len(point.size), *place]).standard_normal())
 
 
 def seen(point: Point, share: float, **changes: object) -> Seen:
@@ -57,7 +62,7 @@ def seen(point: Point, share: float, **changes: object) -> Seen:
     return replace(Seen(point, trained(point, share), share * own.tokens), **changes)
 
 
-def search(sizes, options, *, one_at_a_time=False, unavailable=()):
+def search(sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0):
     """All steps of a search, and what was seen at its end."""
     known: dict[Point, Seen] = {}
     own = {s.name: s for s in sizes}
@@ -66,7 +71,8 @@ def search(sizes, options, *, one_at_a_time=False, unavailable=()):
         lagging = [s for s in known.values() if s.tokens < 0.99 * s.wanted and not s.closed]
         if lagging:
             s = lagging[0]
-            run = trained(s.point, s.wanted / own[s.point.size].tokens, own[s.point.size])
+            share = s.wanted / own[s.point.size].tokens
+            run = trained(s.point, share, own[s.point.size], noise)
             known[s.point] = replace(s, run=run)
             if one_at_a_time:
                 continue_early = next_step(sizes, list(known.values()), options)
@@ -207,6 +213,20 @@ def test_an_unreachable_precision_ends_when_nothing_is_left():
     steps, known = search(SIZES, options)
     assert steps[-1].stop is StopReason.NOTHING_LEFT
     assert spent(known, SIZES) <= sum(s.grid_flops for s in SIZES)
+
+
+def test_points_far_from_the_optimum_are_trained_where_the_answer_may_cost_much():
+    """Else they are left: they say little of an optimum, but more than nothing where noise hides it."""
+    options = SearchOptions(1.0001, 1.0001, negligible_regret=0.0, fit=FIT)
+
+    def left(noise):
+        steps, known = search(SIZES, options, noise=noise)
+        assert steps[-1].stop is StopReason.NOTHING_LEFT
+        done = {p for p, s in known.items() if s.closed or s.tokens >= 0.99 * LARGE.tokens}
+        return set(grid_points(LARGE)) - done
+
+    assert left(0.0)
+    assert not left(0.05)
 
 
 def test_a_flat_valley_ends_where_what_is_open_costs_nothing():
