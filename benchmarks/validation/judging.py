@@ -112,10 +112,14 @@ class Question:
     probe_flops: float
     """Of one probe."""
 
+    def with_probes(self, flops: float) -> Question:
+        """The same with longer or shorter ones."""
+        return replace(self, probe_flops=flops)
+
     def with_whole_runs(self) -> Question:
         """The same with probes as long as the budget."""
         assert self.answer.cpt_flops is not None  # the query has a budget
-        return replace(self, probe_flops=self.answer.cpt_flops)
+        return self.with_probes(self.answer.cpt_flops)
 
     def moves(self) -> Normal:
         """From the optimum at the probes' tokens to that at the budget, as `validate` has it."""

@@ -14,9 +14,20 @@ from benchmarks.validation.courses import Course
 from benchmarks.validation.design import LINES, OWN, THRICE, Lattice, Shift
 from benchmarks.validation.judging import Question, Runs, budget, losses_by_place, truth
 from benchmarks.validation.running import TrainingPool
-from benchmarks.validation.training import Asked, ProbePlan, Say, Workshop
+from benchmarks.validation.training import Asked, Say, Workshop
 from isoloss.laws import Run
 from isoloss.validation import Place
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Probes of one length."""
+
+    tokens: int
+    flops: float
+    """Of one."""
+    runs: Runs
+    """Of the grid's places, and of those about displaced answers."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +35,10 @@ class Measured:
     """All runs."""
 
     question: Question
+    """With the shortest probes."""
     grid: Grid
-    probe_tokens: int
-    probes: Runs
-    """At the probes' tokens: of the grid's places, and of those about displaced answers."""
+    probes: tuple[Probed, ...]
+    """Shortest first."""
     ends: Runs
     """At the budget: of the grid's places."""
     crosses: tuple[tuple[Shift, tuple[Place, ...]], ...]
@@ -48,25 +59,28 @@ class Bench:
         """Raises Interrupted, after saving, once a stop is requested, and NoAnswer."""
         self._train(self._workshop.sweep_courses(), "sweep")
         asked = self._workshop.asked()
-        answer, plan = asked.answer, self._workshop.probe_plan(asked)
+        answer, plans = asked.answer, self._workshop.probe_plans(asked)
+        stops = tuple(plan.tokens for plan in plans)
         self._say(
             f"answer: learning rate {answer.learning_rate.value:.3g}, {answer.batch_size.value:.0f} sequences; "
-            f"probes of {plan.tokens:,} tokens"
+            f"probes of {' and '.join(f'{tokens:,}' for tokens in stops)} tokens"
         )
         lattice = Lattice(self._cross(asked, OWN)[0], self._workshop.factor)
-        grid, probes, ends = self._grid(lattice, plan)
+        grid, (*probes, ends) = self._grid(lattice, (*stops, self._workshop.budget_tokens))
         optimum = truth(ends, budget(ends))
         shifts = (OWN, _onto(asked, optimum), *THRICE)
         crosses = tuple((shift, self._cross(asked, shift)) for shift in shifts)
         places = list(dict.fromkeys(place for _, cross in crosses for place in cross))
-        for seed, more in self._runs(places, (plan.tokens,), "probes").items():
-            probes[seed] |= {place: runs[0] for place, runs in more.items()}
+        displaced = self._read(places, stops, "probes")
+        probed = tuple(
+            Probed(plan.tokens, plan.flops, {seed: runs[seed] | more[seed] for seed in runs})
+            for plan, runs, more in zip(plans, probes, displaced, strict=True)
+        )
         inner = ((_named(lattice, point.i, point.j), point) for point in lattice.interior(grid))
         return Measured(
-            question=_question(asked, plan),
+            question=Question(asked.laws, asked.query, answer, plans[0].flops),
             grid=grid,
-            probe_tokens=plan.tokens,
-            probes=probes,
+            probes=probed,
             ends=ends,
             crosses=crosses,
             inner=tuple((shift, lattice.cross(point)) for shift, point in inner),
@@ -77,34 +91,33 @@ class Bench:
         return self._workshop.cross(answer.learning_rate.value, answer.batch_size.value)
 
     def _grid(
-        self, lattice: Lattice, plan: ProbePlan
-    ) -> tuple[Grid, dict[int, dict[Place, Run]], Runs]:
-        """A grid that has the optimum inside, its runs at the probes' tokens and at the budget."""
-        grid, stops = lattice.first_grid(), (plan.tokens, self._workshop.budget_tokens)
+        self, lattice: Lattice, stops: tuple[int, ...]
+    ) -> tuple[Grid, list[dict[int, dict[Place, Run]]]]:
+        """A grid that has the optimum inside, its runs at each stop."""
+        grid = lattice.first_grid()
         while True:
             places = [lattice.at(point.i, point.j) for point in grid.places()]
-            _, ends = self._read(places, stops, "grid")
+            ends = self._read(places, stops, "grid")[-1]
             larger = grown(grid, lattice, ends)
             if larger == grid:
                 break
             grid = larger
             self._say("the lowest run lies on the grid's edge: one line more")
         finer = lattice.finer(truth(ends, budget(ends)).vertex)
-        return grid, *self._read(list(dict.fromkeys([*places, *finer])), stops, "finer grid")
+        return grid, self._read(list(dict.fromkeys([*places, *finer])), stops, "finer grid")
 
     def _read(
         self, places: Sequence[Place], stops: tuple[int, ...], what: str
-    ) -> tuple[dict[int, dict[Place, Run]], Runs]:
-        """Runs at the first and at the last stop."""
+    ) -> list[dict[int, dict[Place, Run]]]:
+        """Runs at each stop, by seed and place."""
         runs = self._runs(places, stops, what)
-        first, last = (
+        return [
             {
                 seed: {place: each[k] for place, each in found.items()}
                 for seed, found in runs.items()
             }
-            for k in (0, -1)
-        )
-        return first, last
+            for k in range(len(stops))
+        ]
 
     def _runs(
         self, places: Sequence[Place], stops: tuple[int, ...], what: str
@@ -148,7 +161,3 @@ def _onto(asked: Asked, optimum: Optimum) -> Shift:
 def _named(lattice: Lattice, i: int, j: int) -> Shift:
     rate, batch = lattice.factor**i, lattice.factor**j
     return Shift(f"{rate:g} x LR, {batch:g} x B", rate, batch)
-
-
-def _question(asked: Asked, plan: ProbePlan) -> Question:
-    return Question(asked.laws, asked.query, asked.answer, plan.flops)

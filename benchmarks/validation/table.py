@@ -22,7 +22,7 @@ from benchmarks.validation.judging import (
     truth,
     without,
 )
-from benchmarks.validation.measuring import Measured
+from benchmarks.validation.measuring import Measured, Probed
 from isoloss.validation import Place
 
 ASSUMED, BETWEEN_SEEDS = "assumed", "measured"
@@ -47,24 +47,21 @@ class Group:
 
 def tables(measured: Measured) -> Iterator[str]:
     """All of it."""
-    question, ends = measured.question, measured.ends
-    tokens = budget(ends)
-    short, long = (
-        noise_between_seeds(measured.probes, measured.probe_tokens),
-        noise_between_seeds(ends, tokens),
-    )
-    yield _noise_line("the probes' end", measured.probe_tokens, short)
+    ends, tokens = measured.ends, budget(measured.ends)
+    long = noise_between_seeds(ends, tokens)
+    for probed in measured.probes:
+        where = f"the end of probes of {_share(probed, tokens)}"
+        yield _noise_line(where, probed.tokens, noise_between_seeds(probed.runs, probed.tokens))
     yield _noise_line("the budget's end", tokens, long)
-    residuals = question.laws.surface.residual_rms
+    residuals = measured.question.laws.surface.residual_rms
     if residuals is not None:
         yield f"Residuals of the joint surface: {residuals:.4f} nats."
     yield ""
     yield from _optima(measured, tokens)
     yield ""
-    yield _early_optimum(measured, tokens)
+    yield from (_early_optimum(measured, probed, tokens) for probed in measured.probes)
     found = [
-        *_groups(measured, ASSUMED, residuals),
-        *_groups(measured, BETWEEN_SEEDS, short.deviation),
+        *(group for probed in measured.probes for group in _groups(measured, probed, residuals)),
         *_whole_runs(measured, long.deviation),
     ]
     # What was done with one answer stands together.
@@ -81,15 +78,18 @@ def _answers(measured: Measured) -> Answers:
     return own | {INNER: measured.inner}
 
 
-def _groups(measured: Measured, noise: str, deviation: float | None) -> Iterator[Group]:
-    share = f"{measured.probe_tokens / budget(measured.ends):.0%}"
-    for name, answers in _answers(measured).items():
-        yield Group(
-            name,
-            share,
-            noise,
-            _cases(measured.question, answers, measured.probes, measured.ends, deviation),
-        )
+def _share(probed: Probed, tokens: float) -> str:
+    return f"{probed.tokens / tokens:.0%}"
+
+
+def _groups(measured: Measured, probed: Probed, residuals: float | None) -> Iterator[Group]:
+    """Of probes of one length, with either noise."""
+    question, ends = measured.question.with_probes(probed.flops), measured.ends
+    between_seeds = noise_between_seeds(probed.runs, probed.tokens).deviation
+    for noise, deviation in ((ASSUMED, residuals), (BETWEEN_SEEDS, between_seeds)):
+        for name, answers in _answers(measured).items():
+            cases = _cases(question, answers, probed.runs, ends, deviation)
+            yield Group(name, _share(probed, budget(ends)), noise, cases)
 
 
 def _whole_runs(measured: Measured, deviation: float) -> Iterator[Group]:
@@ -142,12 +142,13 @@ def _optima(measured: Measured, tokens: float) -> Iterator[str]:
         )
 
 
-def _early_optimum(measured: Measured, tokens: float) -> str:
+def _early_optimum(measured: Measured, probed: Probed, tokens: float) -> str:
     """What the best that probes of this length can find is worth at the budget."""
-    early, late = truth(measured.probes, measured.probe_tokens), truth(measured.ends, tokens)
-    move, carried = late.vertex - early.vertex, measured.question.moves()
+    early, late = truth(probed.runs, probed.tokens), truth(measured.ends, tokens)
+    move = late.vertex - early.vertex
+    carried = measured.question.with_probes(probed.flops).moves()
     return (
-        f"At the probes' end the optimum is LR {_with_factor(early, 0)} and B {_with_factor(early, 1)}, which loses "
+        f"At the end of probes of {_share(probed, tokens)} the optimum is LR {_with_factor(early, 0)} and B {_with_factor(early, 1)}, which loses "
         f"{late.regret(*early.vertex):.4f} +- {late.regret_error(*early.vertex):.4f} at the budget. From there to the "
         f"budget ln LR moves by {move[0]:+.2f} (carried as {carried.mean[0]:+.2f} +- {carried.deviation[0]:.2f}), "
         f"ln B by {move[1]:+.2f} (carried as {carried.mean[1]:+.2f} +- {carried.deviation[1]:.2f})."

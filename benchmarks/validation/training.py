@@ -30,6 +30,8 @@ from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_s
 from isoloss_trainer.interruption import Interruption
 
 Say = Callable[[str], None]
+LONGER_SHARE = 0.6
+"""Of the budget's tokens: probes that a user would pay twice for."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,19 @@ class Workshop:
         assert self.prediction.budget.tokens is not None  # the demo's manifest
         return self.prediction.budget.tokens
 
-    def probe_plan(self, asked: Asked) -> ProbePlan:
+    def probe_plans(self, asked: Asked) -> tuple[ProbePlan, ...]:
+        """Probes of the share that the demo asks for, and longer ones."""
+        return tuple(
+            self._probe_plan(asked, share)
+            for share in (float(self._validation.tokens_share), LONGER_SHARE)
+        )
+
+    def _probe_plan(self, asked: Asked, share: float) -> ProbePlan:
         """As the operator plans it for the laws' own answer; displaced answers have probes as long."""
         places = self.cross(asked.answer.learning_rate.value, asked.answer.batch_size.value)
         tokens = probe_tokens(
             self.budget_tokens,
-            float(self._validation.tokens_share),
+            share,
             max(place.batch_size for place in places),
             self.sweep.data.sequence_length,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,7 @@ from benchmarks.validation.judging import (
     validated,
     without,
 )
-from benchmarks.validation.measuring import Measured, grown
+from benchmarks.validation.measuring import Measured, Probed, grown
 from benchmarks.validation.running import Pace
 from benchmarks.validation.table import tables
 from isoloss.laws import Laws, Prediction, PredictionQuery, Run, loss_curvature, predict
@@ -423,26 +424,41 @@ def test_a_probe_is_the_same_whether_its_run_goes_on_or_not(tmp_path: Path) -> N
 # ------------------------------------------------------------------------------------ table, time
 
 
-def test_the_tables_hold_every_answer_with_both_noises(
+def shortened(runs: dict[int, dict[Place, Run]], share: float) -> dict[int, dict[Place, Run]]:
+    """The same losses after fewer tokens."""
+    return {
+        seed: {place: replace(each, tokens=share * each.tokens) for place, each in found.items()}
+        for seed, found in runs.items()
+    }
+
+
+def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_length(
     question: Question, lattice: Lattice
 ) -> None:
-    short, long = probes(question, lattice, (1.0, 1.0)), ends(question, lattice)
+    long = ends(question, lattice)
+    probed = tuple(
+        Probed(round(share * TOKENS), share * TOKENS * FLOPS_PER_TOKEN, runs)
+        for share, runs in (
+            (SHARE, probes(question, lattice, (1.0, 1.0))),
+            (0.6, shortened(long, 0.6)),
+        )
+    )
     inner = tuple(
         (Shift(f"{p.i} {p.j}", 2.0**p.i, 2.0**p.j), lattice.cross(p))
         for p in lattice.interior(Grid((-2, 2), (-1, 1)))
     )
-    measured = Measured(
-        question, GRID, round(SHARE * TOKENS), short, long, ((OWN, cross(lattice)),), inner
-    )
+    measured = Measured(question, GRID, probed, long, ((OWN, cross(lattice)),), inner)
     text = "\n".join(tables(measured))
-    kinds = (("30%", "assumed"), ("30%", "measured"), ("all", "measured"))
+    kinds = [(share, noise) for share in ("30%", "60%") for noise in ("assumed", "measured")]
+    kinds.append(("all", "measured"))
     for share, noise in kinds:
         for seed in SEEDS:
             assert f"| the laws' answer | {seed} | {share} | {noise} |" in text
         assert f"| the laws' answer | {share} | {noise} | 3 |" in text
         assert f"| other places of the grid | {share} | {noise} | 6 |" in text
-    moves = question.moves().mean
-    assert f"(carried as {moves[0]:+.2f} +- " in text
+    for each in probed:
+        moves = question.with_probes(each.flops).moves()
+        assert f"(carried as {moves.mean[0]:+.2f} +- {moves.deviation[0]:.2f})" in text
     assert "(60 degrees of freedom)" in text
 
 
