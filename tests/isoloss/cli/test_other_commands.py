@@ -184,7 +184,7 @@ def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
     assert search["worst_flops"] > document["flops"]
     assert search["replicates"] == 2
     out = isoloss("plan", path).out
-    assert "FLOPs expected (48% of the whole grid)" in out
+    assert "FLOPs expected (49% of the whole grid)" in out
     assert "(the whole grid and 6 added points), 2 repeats with other seeds included." in out
     assert isoloss("plan", EXAMPLE, "--json").document["search"] is None
 
