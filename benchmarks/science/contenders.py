@@ -12,6 +12,7 @@ from benchmarks.science.judging import WIDE, near_best, quadratic, terms
 from benchmarks.science.tables import SEQUENCE
 from isoloss.laws import (
     FitOptions,
+    Laws,
     PredictionQuery,
     Refused,
     Run,
@@ -45,8 +46,17 @@ Contender = Callable[[float, float], Answer | None]
 
 
 def engine(runs: Sequence[Run], options: FitOptions) -> Contender:
-    """The law engine through its public interface; a single size borrows Step Law's trend over sizes."""
-    laws = fit_laws(runs, replace(options, size_trend=STEP_LAW_TREND))
+    """The law engine through its public interface."""
+    return answering(engine_laws(runs, options))
+
+
+def engine_laws(runs: Sequence[Run], options: FitOptions) -> Laws:
+    """The law engine's laws; a single size borrows Step Law's trend over sizes."""
+    return fit_laws(runs, replace(options, size_trend=STEP_LAW_TREND))
+
+
+def answering(laws: Laws) -> Contender:
+    """What these laws answer where a compute is given."""
 
     def answer(n: float, d: float) -> Answer | None:
         found = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))

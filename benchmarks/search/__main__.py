@@ -36,7 +36,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from benchmarks.science.tables import DENSE, MOE, data_folder, load
 from benchmarks.search.placement import cells, coverage
 from benchmarks.search.published import replay, table_worlds
-from benchmarks.search.scores import EXHAUSTIVE, HEADER, SEQUENTIAL, Result, judge, line, mended
+from benchmarks.search.scores import (
+    EXHAUSTIVE,
+    HEADER,
+    SEQUENTIAL,
+    Result,
+    judge,
+    line,
+    mended,
+    placing,
+)
 from benchmarks.search.strategies import (
     exhaustive,
     median_stopping,
@@ -114,6 +123,7 @@ def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
         found = [r for r in results if word in r[0].world and r[0].place != "outside"]
         yield from _line_of(word.strip(), found)
     yield mended([r[1] for r in results])
+    yield placing([r[0] for r in results], [r[1] for r in results])
 
 
 def _line_of(name: str, results: Sequence[Sequence[Result]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.science.contenders import Answer, engine
+from benchmarks.science.contenders import Answer, answering, engine_laws
 from benchmarks.science.scores import GOOD, Score, record
 from benchmarks.search.strategies import Searched
 from benchmarks.search.worlds import Target, World
@@ -47,6 +47,8 @@ class Result:
     asked_beyond: bool
     surrounded: bool
     """Whether points of the largest size lie on both sides of its optimum, in learning rate and in batch size."""
+    places_checkpoints: bool
+    """Whether there is a loss-compute law, by which a checkpoint's loss is turned into compute."""
     stop: str = ""
     added: int = 0
     pruned: int = 0
@@ -70,7 +72,8 @@ class Result:
 
 def judge(world: World, strategy: str, searched: Searched, options: FitOptions) -> Result:
     """Fit what a strategy trained, and ask for the optimum at the largest size and beyond it."""
-    answer = engine(searched.runs, options)
+    laws = engine_laws(searched.runs, options)
+    answer = answering(laws)
     beyond = world.beyond
     whole = sum(size.grid_flops for size in world.sizes)
     return Result(
@@ -83,6 +86,7 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
         beyond is not None,
         _is_surrounded(world.here, searched.runs),
+        laws.loss_compute.refusal is None,
         str(searched.stop or ""),
         searched.added,
         searched.pruned,
@@ -162,4 +166,15 @@ def mended(found: Sequence[Result]) -> str:
     return (
         f"optimum on the edge or beyond it, two lines at most: {surrounded} of {len(outside)} have points on "
         f"all sides of it in the end; {good} answered within {GOOD:g} nats, {wrong} answered worse, {len(outside) - good - wrong} refused"
+    )
+
+
+def placing(base: Sequence[Result], found: Sequence[Result]) -> str:
+    """In how many worlds the laws of a strategy can place checkpoints, beside Exhaustive (`base`)."""
+    either = [
+        (a.places_checkpoints, b.places_checkpoints) for a, b in zip(base, found, strict=True)
+    ]
+    return (
+        f"loss-compute laws, by which checkpoints are placed: {sum(a for a, _ in either)} of {len(either)} of "
+        f"{EXHAUSTIVE}, {sum(b for _, b in either)} of {SEQUENTIAL}, which lacks {either.count((True, False))} of those"
     )

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
 from benchmarks.search.published import ladders, replay, table_worlds
-from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result, judge
+from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result, judge, placing
 from benchmarks.search.strategies import exhaustive, median_stopping, successive_halving
 from benchmarks.search.worlds import place_of, planted_world
 from isoloss.laws import FitOptions, Run, measured_noise
@@ -57,6 +57,20 @@ def test_an_optimum_is_surrounded_where_its_largest_size_has_points_on_both_side
     below = [r for r in trained.runs if r.params != largest or r.learning_rate < rate]
     assert judge(world, EXHAUSTIVE, trained, options).surrounded
     assert not judge(world, EXHAUSTIVE, replace(trained, runs=tuple(below)), options).surrounded
+
+
+def test_runs_in_one_row_and_one_column_place_no_checkpoint():
+    world = planted_world("scattered", 0.0015, 2, 0)
+    trained = exhaustive(world)
+    size = world.sizes[-1]
+    rate, batch = (sorted(values)[1] for values in (size.learning_rates, size.batch_sizes))
+    cross = [run for run in trained.runs if run.learning_rate == rate or run.batch_size == batch]
+    options = FitOptions(bootstrap_samples=5)
+    whole = judge(world, EXHAUSTIVE, trained, options)
+    part = judge(world, SEQUENTIAL, replace(trained, runs=tuple(cross)), options)
+    assert whole.places_checkpoints
+    assert not part.places_checkpoints
+    assert "1 of 1 of Exhaustive, 0 of Sequential, which lacks 1" in placing([whole], [part])
 
 
 def test_results_survive_being_stored(compared):

@@ -30,6 +30,29 @@ TREND = "published:step-law"
 
 
 @dataclass(frozen=True)
+class BeyondGrid:
+    """An optimum that the laws' refusal puts at or beyond the outermost value tried."""
+
+    quantity: str
+    """"batch_size" or "learning_rate", as the fields of Point."""
+    larger: bool
+    """Whether larger values are wanted, else smaller ones."""
+    params: float | None
+    """Of the size that it is about; None: of any."""
+
+
+@dataclass(frozen=True)
+class NoDiagonal:
+    """Too few rows and columns at a size for the laws to tell how its valley lies."""
+
+    params: float
+
+
+Lack = BeyondGrid | NoDiagonal
+"""What one more point mends."""
+
+
+@dataclass(frozen=True)
 class Located:
     """An optimum with its interval."""
 
@@ -38,6 +61,8 @@ class Located:
     regret: float
     """Nats that the answer is expected to cost above the optimum: half of the surface's curvature times the
     intervals' variance. Infinite where there is no surface."""
+    lack: Lack | None = None
+    """For which the laws have no loss-compute law, so that they could place no checkpoint."""
 
     def within(self, learning_rate: float, batch_size: float) -> bool:
         """Whether both intervals are within these factors of their answers, in geometric mean."""
@@ -52,18 +77,6 @@ def _half_width(interval: Interval) -> float:
     return 0.5 * math.log(interval.high / interval.low)
 
 
-@dataclass(frozen=True)
-class BeyondGrid:
-    """An optimum that the laws' refusal puts at or beyond the outermost value tried."""
-
-    quantity: str
-    """"batch_size" or "learning_rate", as the fields of Point."""
-    larger: bool
-    """Whether larger values are wanted, else smaller ones."""
-    params: float | None
-    """Of the size that it is about; None: of any."""
-
-
 def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
     """Where runs of cheaper sizes put the optimum of a size at its tokens; None where their laws refuse.
 
@@ -75,8 +88,8 @@ def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
     return found if isinstance(found, Located) else None
 
 
-def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | BeyondGrid | None:
-    """The optimum of a size at its tokens by the laws of these runs, or why they refuse where they can name an edge."""
+def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | Lack | None:
+    """The optimum of a size at its tokens by the laws of these runs, or what they lack where they can name it."""
     if not runs:
         return None
     laws = fit_laws(runs, options)
@@ -85,18 +98,21 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | Be
     )
     found = predict(laws, query)
     if not isinstance(found, Prediction):
-        named = (_beyond(refusal.figures) for refusal in found.refusals)
-        return next((edge for edge in named if edge is not None), None)
+        named = (_lack(refusal.figures) for refusal in found.refusals)
+        return next((lack for lack in named if lack is not None), None)
     batch = replace(found.batch_size, value=found.batch_size_raw)
     regret = _expected_regret(laws, found.learning_rate, batch)
-    return Located(found.learning_rate, batch, regret)
+    curve = laws.loss_compute.refusal
+    lack = None if curve is None else _lack(curve.figures)
+    return Located(found.learning_rate, batch, regret, lack)
 
 
-def _beyond(figures: Mapping[str, Any]) -> BeyondGrid | None:
+def _lack(figures: Mapping[str, Any]) -> Lack | None:
+    if figures.get("missing") == "diagonal":
+        return NoDiagonal(float(figures["params"]))
     if not {"quantity", "direction"} <= figures.keys():
         return None
-    params = figures.get("params")
-    larger = figures["direction"] == "larger"
+    params, larger = figures.get("params"), figures["direction"] == "larger"
     return BeyondGrid(figures["quantity"], larger, None if params is None else float(params))
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from isoloss.laws import measured_noise as noise_of_seeds
 from isoloss.search.aiming import (
     BeyondGrid,
+    Lack,
     Located,
     aim,
     aimed_cells,
@@ -34,6 +35,7 @@ from isoloss.search.model import (
 )
 from isoloss.search.racing import (
     beyond_outermost,
+    missing_diagonal,
     missing_neighbours,
     missing_replicates,
     permitted,
@@ -124,25 +126,29 @@ def _narrow(state: State) -> Step:
         missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
         if missing:
             return _step(tuple(missing), None, located)
-    if stop is not None and standing(state, target) is not None:
-        return _step((), stop, located)
-    is_costly = located is not None and located.regret > COSTLY_REGRET
-    for decisions in _work(state, depths=3 if is_costly else 2):
-        if decisions:
-            return _step(tuple(decisions), None, located)
-    if isinstance(found, BeyondGrid) and (
-        further := list(permitted(state, _further(state, found)))
-    ):
-        return _step(tuple(further), None, None)
-    return _step((), StopReason.NOTHING_LEFT, located)
+    if standing(state, target) is None:
+        stop = None
+    if stop is None:
+        is_costly = located is not None and located.regret > COSTLY_REGRET
+        for decisions in _work(state, depths=3 if is_costly else 2):
+            if decisions:
+                return _step(tuple(decisions), None, located)
+    # An answer for a compute that is given needs no loss-compute law, one for a checkpoint does.
+    lack = found.lack if isinstance(found, Located) else found
+    further = tuple(permitted(state, _further(state, lack))) if lack else ()
+    return _step(further, None if further else stop or StopReason.NOTHING_LEFT, located)
 
 
-def _further(state: State, edge: BeyondGrid) -> Iterator[Decision]:
-    """What the laws miss beyond an edge, at the size that they name."""
+def _further(state: State, lack: Lack) -> Iterator[Decision]:
+    """What the laws lack at the size that they name."""
     for size in state.sizes:
         now = standing(state, size)
-        if now is not None and edge.params in (None, size.params):
-            yield from beyond_outermost(state, size, now, axis=edge.quantity, larger=edge.larger)
+        if now is None or lack.params not in (None, size.params):
+            continue
+        if isinstance(lack, BeyondGrid):
+            yield from beyond_outermost(state, size, now, axis=lack.quantity, larger=lack.larger)
+        else:
+            yield from missing_diagonal(state, size, now)
 
 
 def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:

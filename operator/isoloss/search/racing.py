@@ -126,6 +126,28 @@ def beyond_outermost(
             yield _begun(state, size, point)
 
 
+def missing_diagonal(state: State, size: Size, now: Race) -> Iterator[Decision]:
+    """One cell that differs from the leader in both: in the grid before beyond it, and along the valley, where larger
+    batches go with larger learning rates, before across it. None where all were tried."""
+    own, leader = state.seen_of(size), now.leader
+    tried, grid = {s.point for s in own if s.wanted > 0.0}, set(grid_points(size))
+    beside = neighbours(size, own, leader)
+    diagonal = {
+        replace(leader, batch_size=one.batch_size, learning_rate=other.learning_rate)
+        for one in beside
+        for other in beside
+        if one.batch_size != leader.batch_size and other.learning_rate != leader.learning_rate
+    }
+
+    def order(point: Point) -> tuple[bool, bool, Point]:
+        larger = point.batch_size > leader.batch_size
+        across = larger != (point.learning_rate > leader.learning_rate)
+        return point not in grid, across, point
+
+    if left := sorted(diagonal - tried, key=order):
+        yield _begun(state, size, left[0])
+
+
 def permitted(state: State, decisions: Iterable[Decision]) -> Iterator[Decision]:
     """These decisions, as long as they add no more points than may be added."""
     left = state.additions_left

@@ -88,6 +88,26 @@ def test_two_learning_rates_make_no_parabola():
     assert laws.learning_rate.status == "refused"
 
 
+def test_runs_in_one_row_and_one_column_make_no_parabola_and_the_refusal_says_what_is_missing():
+    """Seven of them are enough by number: what is missing is one that differs from the best one in both."""
+    runs = planted()
+    largest = [r for r in runs if r.params == max(each.params for each in runs)]
+    best = min(largest, key=lambda r: r.losses[-1])
+    cross = [
+        r
+        for r in largest
+        if best.learning_rate == r.learning_rate or best.batch_size == r.batch_size
+    ]
+    assert len(cross) >= 6
+    laws = fit([*(r for r in runs if r.params != best.params), *cross])
+    found = [o.refusal for o in laws.optima if o.refusal and "missing" in o.refusal.figures]
+    assert found
+    for refusal in found:
+        assert refusal.reason is RefusalReason.TOO_FEW_RUNS
+        assert refusal.figures["params"] == best.params
+        assert "differs from the best one in both" in refusal.message
+
+
 def test_runs_without_evaluations():
     empty = np.zeros(0)
     runs = [replace(r, tokens=empty, losses=empty) for r in planted()]

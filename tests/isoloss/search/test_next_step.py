@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, Run
+from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss.search import Point, Reason, SearchOptions, Seen, Size, StopReason, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
@@ -360,6 +360,31 @@ def test_what_replicates_show_decides_what_is_pruned():
         return {d.point for d in step.decisions if d.action is IntentAction.PRUNE}
 
     assert pruned(0.0) > pruned(0.01)
+
+
+def with_batches(of: Size, factor: float) -> Size:
+    return replace(of, batch_sizes=tuple(float(round(factor * b)) for b in of.batch_sizes))
+
+
+@pytest.mark.parametrize("larger", [1.4, 1.8])
+def test_a_search_ends_with_laws_that_place_checkpoints(larger):
+    """Precision at the largest size alone needs no loss-compute law; every prediction for a checkpoint does. Here early
+    losses want batches below those that aiming tries, and then a point that is in neither the leader's row nor column.
+    """
+    sizes = tuple(with_batches(s, larger) for s in SIZES)
+    steps, known = search(sizes, OPTIONS)
+    assert steps[-1].stop is StopReason.PRECISION_REACHED
+    runs = [s.run for s in known.values() if s.run is not None]
+    assert fit_laws(runs, FIT).loss_compute.refusal is None
+    assert spent(known, sizes) < 0.35 * sum(s.grid_flops for s in sizes)
+
+
+def test_a_search_without_leave_to_add_points_ends_without_what_they_would_mend():
+    """What is lacking beyond the grid is left, and the answer that there is stands."""
+    sizes = tuple(with_batches(s, 1.4) for s in SIZES)
+    steps, _ = search(sizes, replace(OPTIONS, max_added_points=0))
+    assert steps[-1].stop is StopReason.PRECISION_REACHED
+    assert not [d for step in steps for d in step.decisions if d.added]
 
 
 def test_sizes_beyond_the_published_laws_are_searched_without_them() -> None:

@@ -18,23 +18,31 @@ MOSTLY_CONVEX = 0.8
 
 def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
     """Refuse what no parabola can be fitted to; name the edge if the best run is on one."""
-    edge = edge_by_profile(size, x, y, z, reached)
-    rates, batches = len(np.unique(x)), len(np.unique(y))
-    if (
-        reached.sum() >= QUADRATIC
-        and rates >= 3
-        and batches >= 3
-        and not _degenerate(x, y, reached)
-    ):
+    runs, rates, batches = int(reached.sum()), len(np.unique(x)), len(np.unique(y))
+    enough = runs >= QUADRATIC and rates >= 3 and batches >= 3
+    if enough and not _degenerate(x, y, reached):
         return None
+    edge = edge_by_profile(size, x, y, z, reached)
     if edge is not None:
         return edge
+    if enough:
+        return _no_diagonal(size, runs)
     return Refusal(
         RefusalReason.TOO_FEW_RUNS,
-        f"Only {int(reached.sum())} runs of {size.params:.3g} parameters reach this loss, on "
+        f"Only {runs} runs of {size.params:.3g} parameters reach this loss, on "
         f"{rates} learning rates and {batches} batch sizes; a vertex needs at least {QUADRATIC} "
         "runs on 3 learning rates and 3 batch sizes.",
-        {"runs": float(reached.sum()), "learning_rates": rates, "batch_sizes": batches},
+        {"runs": float(runs), "learning_rates": rates, "batch_sizes": batches},
+    )
+
+
+def _no_diagonal(size: Size, runs: int) -> Refusal:
+    return Refusal(
+        RefusalReason.TOO_FEW_RUNS,
+        f"The {runs} runs of {size.params:.3g} parameters that reach this loss lie in too few rows and columns of "
+        "the grid to tell how the best learning rate depends on the batch size. Train one that differs from the best "
+        "one in both.",
+        {"runs": float(runs), "params": size.params, "missing": "diagonal"},
     )
 
 
