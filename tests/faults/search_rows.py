@@ -210,7 +210,7 @@ def _budget_lowered(scene: Scene) -> Expectation:
     scene.finish(180)
     found = scene.sweep()["status"]["search"]
     counted = {name: found.get(name) for name in ("added", "pruned", "ended")}
-    if counted != {"added": 2, "pruned": 3, "ended": "NothingLeft"}:
+    if counted != {"added": 4, "pruned": 3, "ended": "NothingLeft"}:
         raise Failed(f"the search came to another end: {counted}")
     return Expectation(speaks=True, compares=False)
 
