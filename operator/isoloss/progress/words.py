@@ -21,6 +21,7 @@ REASONS: Final[Mapping[str, str]] = {
     "NotRuledOut": "its loss may still end below the leader's",
     "Replicate": "another seed of the best point shows how much losses differ by chance",
     "NarrowsInterval": "the interval of the optimum is wider than search.precision",
+    "CompletesLaws": "the laws cannot be fitted without it",
     "AboveLeader": "it cannot end below the leader",
     BUDGET_SPENT: "spec.budget is spent",
     "BudgetRaised": "spec.budget has room for it again",

@@ -121,6 +121,8 @@ class Reason(StrEnum):
     """Another seed of the best point: how much runs differ by chance."""
     NARROWS = "NarrowsInterval"
     """The interval is wider than search.precision."""
+    COMPLETES_LAWS = "CompletesLaws"
+    """A cell of the grid without which the laws cannot be fitted: they name what they lack."""
     ABOVE_LEADER = "AboveLeader"
     """Pruned: the lower bound of its final loss is above the leader's."""
 

@@ -146,9 +146,11 @@ def _further(state: State, lack: Lack) -> Iterator[Decision]:
         if now is None or lack.params not in (None, size.params):
             continue
         if isinstance(lack, BeyondGrid):
-            yield from beyond_outermost(state, size, now, axis=lack.quantity, larger=lack.larger)
+            found = beyond_outermost(state, size, now, axis=lack.quantity, larger=lack.larger)
         else:
-            yield from missing_diagonal(state, size, now)
+            found = missing_diagonal(state, size, now)
+        for decision in found:
+            yield decision if decision.added else replace(decision, reason=Reason.COMPLETES_LAWS)
 
 
 def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:
