@@ -16,6 +16,7 @@ from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
 from devcluster.process_node import ProcessNode
 from tests.support.cluster import wait_until
+from tests.support.operator_process import wait_for_right
 from tests.support.pods import Workload, pod_spec
 
 pytestmark = pytest.mark.cluster
@@ -40,6 +41,7 @@ def test_a_service_account_has_only_its_own_rights(
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
     }
     client.RbacAuthorizationV1Api(api_client).create_namespaced_role_binding(namespace, body)
+    wait_for_right(api_client, (namespace, "default"), namespace, ("", "pods"), "list")
     assert limited.list_namespaced_pod(namespace).items == []
 
 

@@ -19,7 +19,7 @@ from isoloss_operator.cluster.rbac import KUEUE_RULES, NAME, RBAC_GROUP
 from isoloss_operator.cluster.workloads import GROUP, JOB_UID_LABEL, WorkloadReader
 from tests.isoloss_operator.conftest import Json, Place, finished, sweep
 from tests.support.cluster import wait_until
-from tests.support.operator_process import OperatorProcess, User
+from tests.support.operator_process import OperatorProcess, User, wait_for_right
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -152,6 +152,8 @@ def grant_workloads(user: User) -> None:
     binding: Any = {**name, "roleRef": reference, "subjects": [account]}
     roles.create_namespaced_role(user.namespace, role)
     roles.create_namespaced_role_binding(user.namespace, binding)
+    who, workloads = (user.namespace, NAME), ("kueue.x-k8s.io", "workloads")
+    wait_for_right(user.api_client, who, user.namespace, workloads, "list")
 
 
 def test_a_sweep_says_what_kueue_says_and_goes_on_when_it_admits(

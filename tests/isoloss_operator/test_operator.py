@@ -35,6 +35,7 @@ from tests.support.operator_process import (
     conditions,
     prediction_manifest,
     sweep_manifest,
+    wait_for_right,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
@@ -497,6 +498,7 @@ def grant_in(user: User, home: str) -> None:
     }
     rbac = client.RbacAuthorizationV1Api(user.api_client)
     rbac.create_namespaced_role_binding(user.namespace, body)
+    wait_for_right(user.api_client, (home, NAME), user.namespace, ("batch", "jobs"))
 
 
 def test_a_prediction_waits_for_its_sweep_and_says_so(

@@ -45,8 +45,45 @@ def apply_account(
         "Role": rbac.create_namespaced_role,
         "RoleBinding": rbac.create_namespaced_role_binding,
     }
-    for manifest in account(namespace, watched=watched or [namespace]):
+    served = watched or [namespace]
+    for manifest in account(namespace, watched=served):
         create[manifest["kind"]](manifest["metadata"]["namespace"], manifest)
+    wait_for_right(api_client, (namespace, NAME), namespace, ("coordination.k8s.io", "leases"))
+    for place in served:
+        wait_for_right(api_client, (namespace, NAME), place, ("batch", "jobs"))
+
+
+def wait_for_right(
+    api_client: client.ApiClient,
+    account_of: tuple[str, str],
+    place: str,
+    kind: tuple[str, str],
+    verb: str = "create",
+) -> None:
+    """Wait until a service account (namespace, name) has a right that was just granted in namespace `place`.
+
+    The API server reads roles and bindings through a watch: on a busy machine, seconds after they were written.
+    `kind` is (API group, resources).
+    """
+    group, resource = kind
+    body: Any = {
+        "spec": {
+            "user": "system:serviceaccount:{}:{}".format(*account_of),
+            "resourceAttributes": {
+                "namespace": place,
+                "group": group,
+                "resource": resource,
+                "verb": verb,
+            },
+        }
+    }
+    api = client.AuthorizationV1Api(api_client)
+
+    def is_granted() -> bool:
+        status = api.create_subject_access_review(body).status
+        return status is not None and status.allowed
+
+    wait_until(is_granted, f"the right to {verb} {resource} in {place}")
 
 
 @dataclass
