@@ -14,7 +14,7 @@ from benchmarks.validation.courses import Course
 from benchmarks.validation.design import LINES, OWN, THRICE, Lattice, Shift
 from benchmarks.validation.judging import Question, Runs, budget, losses_by_place, truth
 from benchmarks.validation.running import TrainingPool
-from benchmarks.validation.training import Asked, Say, Workshop
+from benchmarks.validation.training import Asked, ProbePlan, Say, Workshop
 from isoloss.laws import Run
 from isoloss.validation import Place
 
@@ -23,9 +23,7 @@ from isoloss.validation import Place
 class Probed:
     """Probes of one length."""
 
-    tokens: int
-    flops: float
-    """Of one."""
+    plan: ProbePlan
     runs: Runs
     """Of the grid's places, and of those about displaced answers."""
 
@@ -73,7 +71,7 @@ class Bench:
         places = list(dict.fromkeys(place for _, cross in crosses for place in cross))
         displaced = self._read(places, stops, "probes")
         probed = tuple(
-            Probed(plan.tokens, plan.flops, {seed: runs[seed] | more[seed] for seed in runs})
+            Probed(plan, {seed: runs[seed] | more[seed] for seed in runs})
             for plan, runs, more in zip(plans, probes, displaced, strict=True)
         )
         inner = ((_named(lattice, point.i, point.j), point) for point in lattice.interior(grid))

@@ -51,7 +51,9 @@ def tables(measured: Measured) -> Iterator[str]:
     long = noise_between_seeds(ends, tokens)
     for probed in measured.probes:
         where = f"the end of probes of {_share(probed, tokens)}"
-        yield _noise_line(where, probed.tokens, noise_between_seeds(probed.runs, probed.tokens))
+        yield _noise_line(
+            where, probed.plan.tokens, noise_between_seeds(probed.runs, probed.plan.tokens)
+        )
     yield _noise_line("the budget's end", tokens, long)
     residuals = measured.question.laws.surface.residual_rms
     if residuals is not None:
@@ -79,13 +81,13 @@ def _answers(measured: Measured) -> Answers:
 
 
 def _share(probed: Probed, tokens: float) -> str:
-    return f"{probed.tokens / tokens:.0%}"
+    return f"{probed.plan.tokens / tokens:.0%}"
 
 
 def _groups(measured: Measured, probed: Probed, residuals: float | None) -> Iterator[Group]:
     """Of probes of one length, with either noise."""
-    question, ends = measured.question.with_probes(probed.flops), measured.ends
-    between_seeds = noise_between_seeds(probed.runs, probed.tokens).deviation
+    question, ends = measured.question.with_probes(probed.plan.flops), measured.ends
+    between_seeds = noise_between_seeds(probed.runs, probed.plan.tokens).deviation
     for noise, deviation in ((ASSUMED, residuals), (BETWEEN_SEEDS, between_seeds)):
         for name, answers in _answers(measured).items():
             cases = _cases(question, answers, probed.runs, ends, deviation)
@@ -144,9 +146,9 @@ def _optima(measured: Measured, tokens: float) -> Iterator[str]:
 
 def _early_optimum(measured: Measured, probed: Probed, tokens: float) -> str:
     """What the best that probes of this length can find is worth at the budget."""
-    early, late = truth(probed.runs, probed.tokens), truth(measured.ends, tokens)
+    early, late = truth(probed.runs, probed.plan.tokens), truth(measured.ends, tokens)
     move = late.vertex - early.vertex
-    carried = measured.question.with_probes(probed.flops).moves()
+    carried = measured.question.with_probes(probed.plan.flops).moves()
     return (
         f"At the end of probes of {_share(probed, tokens)} the optimum is LR {_with_factor(early, 0)} and B {_with_factor(early, 1)}, which loses "
         f"{late.regret(*early.vertex):.4f} +- {late.regret_error(*early.vertex):.4f} at the budget. From there to the "

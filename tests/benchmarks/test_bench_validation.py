@@ -35,6 +35,7 @@ from benchmarks.validation.judging import (
 from benchmarks.validation.measuring import Measured, Probed, grown
 from benchmarks.validation.running import Pace
 from benchmarks.validation.table import tables
+from benchmarks.validation.training import ProbePlan
 from isoloss.laws import Laws, Prediction, PredictionQuery, Run, loss_curvature, predict
 from isoloss.validation import Place, probes_of_runs, validate
 from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
@@ -437,7 +438,7 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
 ) -> None:
     long = ends(question, lattice)
     probed = tuple(
-        Probed(round(share * TOKENS), share * TOKENS * FLOPS_PER_TOKEN, runs)
+        Probed(ProbePlan(round(share * TOKENS), share * TOKENS * FLOPS_PER_TOKEN), runs)
         for share, runs in (
             (SHARE, probes(question, lattice, (1.0, 1.0))),
             (0.6, shortened(long, 0.6)),
@@ -457,7 +458,7 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
         assert f"| the laws' answer | {share} | {noise} | 3 |" in text
         assert f"| other places of the grid | {share} | {noise} | 6 |" in text
     for each in probed:
-        moves = question.with_probes(each.flops).moves()
+        moves = question.with_probes(each.plan.flops).moves()
         assert f"(carried as {moves.mean[0]:+.2f} +- {moves.deviation[0]:.2f})" in text
     assert "(60 degrees of freedom)" in text
 

@@ -122,7 +122,7 @@ class Reason(StrEnum):
     NARROWS = "NarrowsInterval"
     """The interval is wider than search.precision."""
     COMPLETES_LAWS = "CompletesLaws"
-    """A cell of the grid without which the laws cannot be fitted: they name what they lack."""
+    """A cell, of the grid or beyond it, without which the laws cannot be fitted: they name what they lack."""
     ABOVE_LEADER = "AboveLeader"
     """Pruned: the lower bound of its final loss is above the leader's."""
 

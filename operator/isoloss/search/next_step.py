@@ -150,7 +150,7 @@ def _further(state: State, lack: Lack) -> Iterator[Decision]:
         else:
             found = missing_diagonal(state, size, now)
         for decision in found:
-            yield decision if decision.added else replace(decision, reason=Reason.COMPLETES_LAWS)
+            yield replace(decision, reason=Reason.COMPLETES_LAWS)
 
 
 def _enough(options: SearchOptions, located: Located | None) -> StopReason | None:

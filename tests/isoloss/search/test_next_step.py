@@ -374,8 +374,9 @@ def test_a_search_ends_with_laws_that_place_checkpoints(larger):
     sizes = tuple(with_batches(s, larger) for s in SIZES)
     steps, known = search(sizes, OPTIONS)
     assert steps[-1].stop is StopReason.PRECISION_REACHED
-    reasons = {d.reason for step in steps for d in step.decisions}
-    assert {Reason.BEYOND_EDGE, Reason.COMPLETES_LAWS} <= reasons
+    decisions = [d for step in steps for d in step.decisions]
+    completing = [d for d in decisions if d.reason is Reason.COMPLETES_LAWS]
+    assert {d.added for d in completing} == {True, False}
     runs = [s.run for s in known.values() if s.run is not None]
     assert fit_laws(runs, FIT).loss_compute.refusal is None
     assert spent(known, sizes) < 0.35 * sum(s.grid_flops for s in sizes)
