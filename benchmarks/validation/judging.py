@@ -131,14 +131,20 @@ class Question:
         return drift(short, self.answer)
 
 
-def validated(
-    question: Question, shift: Shift, probes: Sequence[Run], noise: float | None
-) -> Validation:
-    """The verdict on the shifted answer by probes about it; without a shift the one of `validate`.
+@dataclass(frozen=True)
+class ToldNoise:
+    """What `probes_of_runs` is told of the noise between seeds, nats."""
 
-    `noise` is what is assumed between seeds, nats; None: what `probes_of_runs` takes without one.
-    """
-    found, _ = probes_of_runs(probes, stated_noise=noise)
+    stated: float | None = None
+    residual: float | None = None
+    """Of the laws' surface."""
+
+
+def validated(
+    question: Question, shift: Shift, probes: Sequence[Run], noise: ToldNoise
+) -> Validation:
+    """The verdict on the shifted answer by probes about it; without a shift the one of `validate`."""
+    found, _ = probes_of_runs(probes, stated_noise=noise.stated, residual=noise.residual)
     return judge(shift.of(question.answer), found, question.moves(), loss_curvature(question.laws))
 
 
@@ -193,7 +199,7 @@ def judged(
     seed: int,
     probes: Sequence[Run],
     ends: Runs,
-    noise: float | None,
+    noise: ToldNoise,
 ) -> Case:
     """Judge by the truth at the last tokens that all of the other seeds' whole runs reached."""
     optimum = truth(without(ends, seed), budget(ends))

@@ -15,6 +15,7 @@ from benchmarks.validation.judging import (
     Question,
     Runs,
     Standing,
+    ToldNoise,
     budget,
     judged,
     noise_between_seeds,
@@ -26,7 +27,7 @@ from benchmarks.validation.measuring import Measured, Probed
 from isoloss.validation import Place
 
 ASSUMED, BETWEEN_SEEDS = "assumed", "measured"
-"""Noise of the laws' residuals, as the operator takes it, and that between the seeds of the grid's runs."""
+"""Noise of at most the laws' residuals, as the operator takes it, and that between the seeds of the grid's runs."""
 INNER = "other places of the grid"
 WHOLE = "all"
 """Share of the budget of probes that are whole runs: what is left to gain by longer ones."""
@@ -88,9 +89,13 @@ def _groups(measured: Measured, probed: Probed, residuals: float | None) -> Iter
     """Of probes of one length, with either noise."""
     question, ends = measured.question.with_probes(probed.plan.flops), measured.ends
     between_seeds = noise_between_seeds(probed.runs, probed.plan.tokens).deviation
-    for noise, deviation in ((ASSUMED, residuals), (BETWEEN_SEEDS, between_seeds)):
+    known = {
+        ASSUMED: ToldNoise(residual=residuals),
+        BETWEEN_SEEDS: ToldNoise(stated=between_seeds),
+    }
+    for noise, told in known.items():
         for name, answers in _answers(measured).items():
-            cases = _cases(question, answers, probed.runs, ends, deviation)
+            cases = _cases(question, answers, probed.runs, ends, told)
             yield Group(name, _share(probed, budget(ends)), noise, cases)
 
 
@@ -100,7 +105,7 @@ def _whole_runs(measured: Measured, deviation: float) -> Iterator[Group]:
     trained = set.intersection(*(set(runs) for runs in ends.values()))
     for name, answers in _answers(measured).items():
         if all(trained.issuperset(cross) for _, cross in answers):
-            cases = _cases(question, answers, ends, ends, deviation)
+            cases = _cases(question, answers, ends, ends, ToldNoise(stated=deviation))
             yield Group(name, WHOLE, BETWEEN_SEEDS, cases)
 
 
@@ -109,11 +114,11 @@ def _cases(
     answers: Sequence[tuple[Shift, tuple[Place, ...]]],
     probes: Runs,
     ends: Runs,
-    deviation: float | None,
+    noise: ToldNoise,
 ) -> tuple[Case, ...]:
     """Every answer with every seed's probes."""
     return tuple(
-        judged(question, shift, seed, [runs[place] for place in cross], ends, deviation)
+        judged(question, shift, seed, [runs[place] for place in cross], ends, noise)
         for shift, cross in answers
         for seed, runs in probes.items()
     )

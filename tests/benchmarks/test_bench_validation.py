@@ -22,6 +22,7 @@ from benchmarks.validation.judging import (
     Case,
     Question,
     Standing,
+    ToldNoise,
     budget,
     judged,
     losses_by_place,
@@ -50,6 +51,7 @@ QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=TOKENS, params=3e8)
 SEEDS = (0, 1, 2)
 NOISE = 0.0002
 """Nats: the planted laws' valley is so flat that a factor of three in the learning rate loses 0.012."""
+TOLD = ToldNoise(stated=NOISE)
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +277,7 @@ def test_without_a_shift_the_verdict_is_that_of_validate(
         probes_of_runs(runs, stated_noise=NOISE)[0],
         SHARE * TOKENS * FLOPS_PER_TOKEN,
     )
-    assert validated(question, OWN, runs, NOISE) == told
+    assert validated(question, OWN, runs, TOLD) == told
 
 
 def test_a_shifted_answer_errs_by_so_much_and_is_as_sure(question: Question) -> None:
@@ -297,7 +299,7 @@ def cases(
     """Every seed's, the probes about exponent `at` of the learning rate."""
     short, long = probes(question, lattice, wanted), ends(question, lattice, wanted)
     return [
-        judged(question, shift, seed, [short[seed][p] for p in cross(lattice, at)], long, NOISE)
+        judged(question, shift, seed, [short[seed][p] for p in cross(lattice, at)], long, TOLD)
         for seed in SEEDS
     ]
 
@@ -318,7 +320,7 @@ def test_probes_that_mislead_are_found_to_make_an_answer_worse(
 ) -> None:
     short, long = probes(question, lattice, (4.0, 1.0)), ends(question, lattice)
     found = [
-        judged(question, OWN, seed, [short[seed][p] for p in cross(lattice)], long, NOISE)
+        judged(question, OWN, seed, [short[seed][p] for p in cross(lattice)], long, TOLD)
         for seed in SEEDS
     ]
     assert all(case.is_worse for case in found)
@@ -337,9 +339,9 @@ def test_a_seed_is_judged_by_the_others(question: Question, lattice: Lattice) ->
     moved = long | {0: bowl(question, lattice, (3.0, 2.0), TOKENS)}
     runs = [short[0][place] for place in cross(lattice)]
     assert set(without(long, 0)) == {1, 2}
-    with_own, with_moved = (judged(question, OWN, 0, runs, each, NOISE) for each in (long, moved))
+    with_own, with_moved = (judged(question, OWN, 0, runs, each, TOLD) for each in (long, moved))
     assert with_own.before.regret == with_moved.before.regret
-    other = judged(question, OWN, 1, runs, moved, NOISE)
+    other = judged(question, OWN, 1, runs, moved, TOLD)
     assert other.before.regret != with_own.before.regret
 
 

@@ -2,7 +2,8 @@
 
 L = m + (x - u)' H (x - u) / 2 over x = (ln LR, ln B): m unknown, u normal, H as the laws know it up to a common
 factor, and each of its entries up to a share. Given u and that factor, the losses are linear in m and H, whose
-integral is exact; u and the factor are on a grid. Draws from it are the posterior.
+integral is exact; u and the factor are on a grid. Draws from it are the posterior. Where the losses' errors are known
+within bounds alone, their scale is on the grid, too: how closely the losses follow any bowl tells of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isoloss.laws import Array
 
@@ -24,6 +26,9 @@ LOG_FACTORS = np.log(2.0) * np.linspace(-2.4, 2.4, 7)
 """Of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
 ENTRY_ERRORS = np.array([0.3, 0.25, 0.3])
 """Standard deviations of H's entries xx, xy, yy at a given factor; of xy as a share of sqrt(xx yy)."""
+NOISE_SCALES = 5
+"""Scales of the errors between their bounds, evenly in their logarithm, each as likely beforehand as it is large: with
+equal probabilities 80 % intervals held 73 % where errors were as large as their bound."""
 MISFIT = 0.1
 """Error of the bowl itself, as a share of a probe's height above the lowest one: valleys are no parabolas."""
 ROUNDING = 1e-13
@@ -53,19 +58,35 @@ class Bowls:
 
 
 def bowls(
-    places: Array, losses: Array, errors: Array, prior: Normal, curvature: Array, seed: int
+    places: Array,
+    losses: Array,
+    errors: Array,
+    prior: Normal,
+    curvature: Array,
+    seed: int,
+    *,
+    least_errors: Array | None = None,
 ) -> Bowls:
     """Draws given `losses` (n,) with standard `errors` (n,) at `places` (n, 2), all finite.
 
-    `curvature` (2, 2) is what the laws know of H. The draws depend on `seed` by their own scatter alone.
+    With `least_errors` (n,) `errors` are what they are at the most. `curvature` (2, 2) is what the laws know of H. The
+    draws depend on `seed` by their own scatter alone.
     """
     heights = losses - losses.min()
-    data = _Data(places, heights, np.hypot(errors, MISFIT * heights) ** 2, curvature)
+    scaled = errors[None] if least_errors is None else _between(least_errors, errors)
+    variances = np.hypot(scaled, MISFIT * heights) ** 2
+    data = _Data(places, heights, variances, np.log(scaled / errors).mean(axis=1), curvature)
     coarse = _Grid(prior.mean, REACH * prior.deviation, COARSE)
-    around = _bounds(coarse, _weights(data, coarse, prior).sum(axis=1))
+    around = _bounds(coarse, _weights(data, coarse, prior).sum(axis=(1, 2)))
     fine = _Grid(*around, FINE)
     weights = _weights(data, fine, prior)
     return _drawn(data, fine, weights, np.random.default_rng(seed))
+
+
+def _between(least: Array, most: Array) -> Array:
+    """(NOISE_SCALES, n)."""
+    shares = np.linspace(0.0, 1.0, NOISE_SCALES)[:, None]
+    return np.asarray(least ** (1.0 - shares) * most**shares, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,9 @@ class _Data:
     heights: Array
     """(n,) losses less the lowest."""
     variances: Array
+    """(s, n) of them, by each scale that the errors may have."""
+    log_scales: Array
+    """(s,) of these scales; 0: the errors are as given."""
     curvature: Array
 
     @property
@@ -121,14 +145,20 @@ class _Grid:
 
 
 def _weights(data: _Data, grid: _Grid, prior: Normal) -> Array:
-    """(places of the grid, factors) posterior, its sum 1."""
-    minima, factors = grid.minima, np.exp(LOG_FACTORS)
-    design = np.repeat(data.design(minima), len(factors), axis=0)
-    found = _regressed(data, design, np.tile(factors, len(minima)))
-    log_weights = found.log_likelihood.reshape(len(minima), len(factors))
-    log_weights = log_weights - 0.5 * (LOG_FACTORS / np.log(2.0)) ** 2
+    """(places of the grid, factors, scales of the errors) posterior, its sum 1."""
+    minima, factors, scales = grid.minima, np.exp(LOG_FACTORS), np.arange(len(data.variances))
+    design = np.repeat(data.design(minima), len(factors) * len(scales), axis=0)
+    found = _regressed(
+        data,
+        design,
+        np.tile(np.repeat(factors, len(scales)), len(minima)),
+        np.tile(scales, len(minima) * len(factors)),
+    )
+    log_weights = found.log_likelihood.reshape(len(minima), len(factors), len(scales))
+    log_weights = log_weights - 0.5 * (LOG_FACTORS / np.log(2.0))[:, None] ** 2
     distance = (minima - prior.mean) / prior.deviation
-    log_weights -= 0.5 * (distance**2).sum(axis=1)[:, None]
+    log_weights -= 0.5 * (distance**2).sum(axis=1)[:, None, None]
+    log_weights += data.log_scales
     weights = np.exp(log_weights - log_weights.max())
     return np.asarray(weights / weights.sum(), dtype=float)
 
@@ -145,12 +175,17 @@ class _Regressed:
     """(k, 4, 4)."""
 
 
-def _regressed(data: _Data, design: Array, factors: Array) -> _Regressed:
-    """Bayesian linear regression on `design` (k, n, 4), one loss after another: arithmetic alone for any k."""
+def _regressed(data: _Data, design: Array, factors: Array, scales: NDArray[np.intp]) -> _Regressed:
+    """Bayesian linear regression on `design` (k, n, 4), one loss after another: arithmetic alone for any k.
+
+    `scales` (k,) are rows of the variances.
+    """
     mean = data.prior_mean(factors)
     covariance = data.prior_variance(factors)[:, :, None] * np.eye(4)
     log_likelihood = np.zeros(len(design))
-    for i, (height, variance) in enumerate(zip(data.heights, data.variances, strict=True)):
+    for i, (height, variance) in enumerate(
+        zip(data.heights, data.variances[scales].T, strict=True)
+    ):
         row = design[:, i]
         reach = np.einsum("kij,kj->ki", covariance, row)
         spread = np.einsum("ki,ki->k", reach, row) + variance
@@ -181,9 +216,9 @@ def _drawn(data: _Data, grid: _Grid, weights: Array, rng: np.random.Generator) -
     """Draws of minimum and curvature; those without a minimum are left out."""
     levels = (np.arange(DRAWS) + rng.random()) / DRAWS
     chosen = np.minimum(np.searchsorted(np.cumsum(weights.ravel()), levels), weights.size - 1)
-    at, factor = np.unravel_index(chosen, weights.shape)
+    at, factor, scale = np.unravel_index(chosen, weights.shape)
     minima = grid.minima[at] + grid.step * (rng.random((DRAWS, 2)) - 0.5)
-    found = _regressed(data, data.design(minima), np.exp(LOG_FACTORS)[factor])
+    found = _regressed(data, data.design(minima), np.exp(LOG_FACTORS)[factor], scale)
     root = np.linalg.cholesky(found.covariance + ROUNDING * np.eye(4))
     entries = found.mean + (root @ rng.standard_normal((DRAWS, 4, 1)))[..., 0]
     _, xx, xy, yy = entries.T

@@ -42,6 +42,8 @@ class Probe:
     standard_error: float
     """Of that mean, by the noise between seeds, nats; what all probes share, as their validation text, left out."""
     diverged: bool = False
+    least_error: float | None = None
+    """What it is at the least, where the noise is only known not to exceed one that gives the `standard_error`."""
 
     @property
     def log_place(self) -> tuple[float, float]:
@@ -84,8 +86,8 @@ def probes_of_runs(
     """The probes at the most tokens that all runs reached, and these tokens.
 
     The noise between seeds, nats, is the one stated, else the one measured on runs of the same kind (`RunNoise`);
-    where places have several seeds, their own scatter counts as well. Where nothing measures it, it is taken to be
-    `residual`, by which losses are off the laws' surface: an upper bound. Raises InvalidProbes for runs that differ in
+    where places have several seeds, their own scatter counts as well. Where nothing measures it, it is at most
+    `residual`, by which losses are off the laws' surface, and at least what is usual. Raises InvalidProbes for runs that differ in
     more than learning rate, batch size and seed, or that ended at other tokens.
     """
     _check_alike(runs)
@@ -102,17 +104,24 @@ def probes_of_runs(
         place: [loss_at(run, tokens) for run in seeds if not run.diverged]
         for place, seeds in places.items()
     }
-    deviation = _deviation(_scatter(losses.values()), stated_noise, measured_noise, residual)
-    return tuple(
-        Probe(
+    known = _deviation(_scatter(losses.values()), stated_noise, measured_noise)
+    assumed = USUAL_NOISE if residual is None else residual
+    most = assumed if known is None else known
+    is_bound = known is None and assumed > USUAL_NOISE
+
+    def probe(place: tuple[float, float], seeds: Sequence[Run]) -> Probe:
+        ended = losses[place]
+        shrinks = float(np.sqrt(max(len(ended), 1)))
+        return Probe(
             *place,
-            float(np.mean(losses[place])) if losses[place] else float("nan"),
-            deviation / float(np.sqrt(max(len(losses[place]), 1))),
+            float(np.mean(ended)) if ended else float("nan"),
+            most / shrinks,
             # A place where any seed diverges is no place to train at.
             diverged=any(run.diverged for run in seeds),
+            least_error=USUAL_NOISE / shrinks if is_bound else None,
         )
-        for place, seeds in places.items()
-    ), tokens
+
+    return tuple(probe(place, seeds) for place, seeds in places.items()), tokens
 
 
 def loss_at(run: Run, tokens: float) -> float:
@@ -127,19 +136,15 @@ def _scatter(groups: Iterable[Sequence[float]]) -> RunNoise:
     return RunNoise(squares, sum(len(losses) - 1 for losses in repeated))
 
 
-def _deviation(
-    own: RunNoise, stated: float | None, measured: RunNoise | None, residual: float | None
-) -> float:
-    """Standard deviation between seeds, nats."""
+def _deviation(own: RunNoise, stated: float | None, measured: RunNoise | None) -> float | None:
+    """Standard deviation between seeds, nats; None where nothing tells it."""
     if stated is not None:
         squares = STATED_FREEDOM * stated**2 + own.squares
         return float(np.sqrt(squares / (STATED_FREEDOM + own.freedom)))
     known = own
     if measured is not None:
         known = RunNoise(own.squares + measured.squares, own.freedom + measured.freedom)
-    if known.freedom:
-        return known.believed
-    return USUAL_NOISE if residual is None else residual
+    return known.believed if known.freedom else None
 
 
 def _check_alike(runs: Sequence[Run]) -> None:

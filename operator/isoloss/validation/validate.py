@@ -145,10 +145,14 @@ def judge(
         return replace(told, message=message)
     losses = np.array([probe.loss for probe in kept])
     errors = np.array([probe.standard_error for probe in kept])
+    least = [probe.least_error for probe in kept if probe.least_error is not None]
+    least_errors = np.array(least) if len(least) == len(kept) else None
 
     def carried(prior: Normal) -> _Carried | None:
         at_probes = Normal(prior.mean - moves.mean, np.hypot(prior.deviation, moves.deviation))
-        found = bowls(places, losses, errors, at_probes, curvature, seed)
+        found = bowls(
+            places, losses, errors, at_probes, curvature, seed, least_errors=least_errors
+        )
         if len(found.minimum) < DRAWS // 2:
             return None
         moved = _moved(found.minimum, prior, at_probes, seed)

@@ -64,9 +64,16 @@ def test_without_any_knowledge_of_noise_the_usual_is_assumed() -> None:
     assert probe.standard_error == pytest.approx(USUAL_NOISE)
 
 
-def test_the_residual_of_the_laws_is_assumed_where_nothing_measures_the_noise() -> None:
+def test_where_nothing_measures_the_noise_it_is_between_the_usual_and_the_laws_residual() -> None:
     (probe,), _ = probes_of_runs([run("a")], residual=0.05)
     assert probe.standard_error == pytest.approx(0.05)
+    assert probe.least_error == pytest.approx(USUAL_NOISE)
+
+
+def test_a_residual_below_what_is_usual_is_the_noise() -> None:
+    (probe,), _ = probes_of_runs([run("a")], residual=0.001)
+    assert probe.standard_error == pytest.approx(0.001)
+    assert probe.least_error is None
 
 
 def test_noise_that_the_sweep_measured_counts_instead_of_its_residual() -> None:
@@ -74,6 +81,7 @@ def test_noise_that_the_sweep_measured_counts_instead_of_its_residual() -> None:
     (probe,), _ = probes_of_runs([run("a")], measured_noise=measured, residual=0.05)
     assert probe.standard_error == pytest.approx(measured.believed)
     assert probe.standard_error < 0.006
+    assert probe.least_error is None
 
 
 def test_seeds_of_the_probes_add_to_what_the_sweep_measured() -> None:

@@ -316,8 +316,12 @@ ROWS: dict[str, Row] = {
     "neighbours that are lower on both sides tell nothing": Row(
         lambda: trained(lambda index, _: 2.5 if index == 0 else 2.4), ("Unknown", "NoMinimum")
     ),
-    "probes that all come to the same tell nothing": Row(
-        lambda: noisy(trained(lambda *_: 2.5)), ("Unknown", "WithinNoise")
+    "probes that scatter as much as losses about the laws tell nothing": Row(
+        lambda: noisy(trained(lambda index, _: (2.5, 2.55, 2.3, 2.7, 2.45)[index])),
+        ("Unknown", "WithinNoise"),
+    ),
+    "probes that all come to the same, however noisy the laws, show a flat valley": Row(
+        lambda: noisy(trained(lambda *_: 2.5)), ("True", "AnswerHolds")
     ),
     "a neighbour far below the answer rejects it": Row(
         lambda: trained(lambda index, _: (2.5, 2.8, 2.3, 2.52, 2.52)[index]),
@@ -336,7 +340,7 @@ def replace_result(**changes: Any) -> Any:
 
 
 def noisy(prediction: ObservedPrediction) -> ObservedPrediction:
-    """By laws whose residuals are so large that no probe tells anything."""
+    """By laws whose residuals are so large that the noise between seeds may be anything."""
     laws: Laws = replace(QUIET_LAWS, surface=replace(QUIET_LAWS.surface, residual_rms=0.3))
     return replace(prediction, fit=fit(laws))
 
