@@ -71,7 +71,7 @@ def validate(
         float | None,
         typer.Option(
             help="Standard deviation between seeds, nats. Default: as the seeds of the sweep and of the probes "
-            "show it, else the residuals of the laws' surface."
+            "show it, else what the probes tell, at most the residuals of the laws' surface."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
