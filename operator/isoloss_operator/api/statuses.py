@@ -283,7 +283,7 @@ class ProbeStatus(StatusType):
     difference: StatusText = ""
     """Loss less that at the answer, in nats, once all probes are over."""
     standard_error: StatusText = ""
-    """Of the difference, by the noise between seeds."""
+    """Of the difference, by the noise between seeds; where nothing measures it, by the largest that it may be."""
     better: StatusText = ""
     """answer or neighbour, where one is better beyond noise."""
 
