@@ -73,7 +73,9 @@ def bowls(
     draws depend on `seed` by their own scatter alone.
     """
     heights = losses - losses.min()
-    scaled = errors[None] if least_errors is None else _between(least_errors, errors)
+    scaled = (
+        errors[None] if least_errors is None else np.geomspace(least_errors, errors, NOISE_SCALES)
+    )
     variances = np.hypot(scaled, MISFIT * heights) ** 2
     data = _Data(places, heights, variances, np.log(scaled / errors).mean(axis=1), curvature)
     coarse = _Grid(prior.mean, REACH * prior.deviation, COARSE)
@@ -81,12 +83,6 @@ def bowls(
     fine = _Grid(*around, FINE)
     weights = _weights(data, fine, prior)
     return _drawn(data, fine, weights, np.random.default_rng(seed))
-
-
-def _between(least: Array, most: Array) -> Array:
-    """(NOISE_SCALES, n)."""
-    shares = np.linspace(0.0, 1.0, NOISE_SCALES)[:, None]
-    return np.asarray(least ** (1.0 - shares) * most**shares, dtype=float)
 
 
 @dataclass(frozen=True)
