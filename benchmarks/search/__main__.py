@@ -34,6 +34,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load
+from benchmarks.search.elapsed import elapsed_table
 from benchmarks.search.placement import cells, coverage
 from benchmarks.search.published import replay, table_worlds
 from benchmarks.search.scores import (
@@ -124,6 +125,8 @@ def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
         yield from _line_of(word.strip(), found)
     yield mended([r[1] for r in results])
     yield placing([r[0] for r in results], [r[1] for r in results])
+    within = [r for r in results if r[0].place != "outside"]
+    yield from elapsed_table([r[0] for r in within], [r[1] for r in within])
 
 
 def _line_of(name: str, results: Sequence[Sequence[Result]]) -> Iterator[str]:

@@ -10,9 +10,11 @@ import numpy as np
 
 from benchmarks.science.contenders import Answer, answering, engine_laws
 from benchmarks.science.scores import GOOD, Score, record
+from benchmarks.search.elapsed import elapsed_rounds
 from benchmarks.search.strategies import Searched
 from benchmarks.search.worlds import Target, World
 from isoloss.laws import FitOptions, Run
+from isoloss_operator.planning.search_cost import PARALLELISM
 
 EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
 
@@ -53,6 +55,8 @@ class Result:
     added: int = 0
     pruned: int = 0
     risk: float = 0.0
+    elapsed: tuple[float, ...] = ()
+    """With each number of Jobs at a time of PARALLELISM, over the whole grids' with one; empty: not played in rounds."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -67,7 +71,7 @@ class Result:
             else Judged(**{**found[key], "held": tuple(found[key]["held"])})
             for key in ("here", "beyond")
         }
-        return Result(**{**found, **judged})
+        return Result(**{**found, **judged, "elapsed": tuple(found["elapsed"])})
 
 
 def judge(world: World, strategy: str, searched: Searched, options: FitOptions) -> Result:
@@ -91,6 +95,9 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         searched.added,
         searched.pruned,
         searched.risk,
+        tuple(elapsed_rounds(searched.rounds, jobs) / whole for jobs in PARALLELISM)
+        if searched.rounds
+        else (),
     )
 
 

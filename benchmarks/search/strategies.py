@@ -35,6 +35,8 @@ class Searched:
     pruned: int = 0
     risk: float = 0.0
     """Sum over pruned points of the probability that one would have won."""
+    rounds: tuple[tuple[float, ...], ...] = ()
+    """FLOPs asked for by each Job of each round, for a strategy that is played in rounds; see elapsed.py."""
 
 
 Strategy = Callable[[World], Searched]
@@ -47,23 +49,29 @@ class _Trained:
         self.world = world
         self.runs: dict[Point, Run] = {}
         self.asked: dict[Point, float] = {}
-        """Tokens; of runs that diverged, those that they reached."""
+        """Tokens; of runs that diverged, those that they reached. Cells that are not published are charged like
+        any other, as they would be in a sweep."""
 
     def train(self, point: Point, share: float) -> bool:
         """Whether the point exists and has a usable run of this share of its size's tokens."""
         size = size_of(self.world, point)
         run = self.world.train(point, share * size.tokens)
         if run is None:
+            self.asked[point] = share * size.tokens
             return False
         self.runs[point] = replace(run, finished=bool(run.tokens[-1] >= FINISHED * size.tokens))
         self.asked[point] = min(share * size.tokens, float(run.tokens[-1]))
         return not run.diverged
 
+    def flops(self, point: Point) -> float:
+        """Asked for so far; 0 of a point that was never trained."""
+        return 6.0 * size_of(self.world, point).params * self.asked.get(point, 0.0)
+
     def result(self, **extra: object) -> Searched:
-        points = sorted(self.runs)
-        runs = tuple(self.runs[point] for point in points)
-        asked = (6.0 * self.runs[point].params * self.asked[point] for point in points)
-        return replace(Searched(runs, sum(asked), flops_of(runs)), **extra)  # type: ignore[arg-type]
+        runs = tuple(self.runs[point] for point in sorted(self.runs))
+        asked = sum(self.flops(point) for point in sorted(self.asked))
+        unpublished = sum(self.flops(point) for point in sorted(self.asked.keys() - self.runs))
+        return replace(Searched(runs, asked, flops_of(runs) + unpublished), **extra)  # type: ignore[arg-type]
 
 
 def size_of(world: World, point: Point) -> Size:
@@ -79,10 +87,10 @@ def flops_of(runs: Iterable[Run]) -> float:
 def exhaustive(world: World) -> Searched:
     """Every point of the grids to its end."""
     trained = _Trained(world)
-    for size in world.sizes:
-        for point in grid_points(size):
-            trained.train(point, 1.0)
-    return trained.result()
+    points = [point for size in world.sizes for point in grid_points(size)]
+    for point in points:
+        trained.train(point, 1.0)
+    return trained.result(rounds=(tuple(trained.flops(point) for point in points),))
 
 
 def sequential(options: SearchOptions) -> Strategy:
@@ -91,11 +99,14 @@ def sequential(options: SearchOptions) -> Strategy:
     def search(world: World) -> Searched:
         trained, seen = _Trained(world), dict[Point, Seen]()
         added, pruned, risk = 0, 0, 0.0
+        rounds: list[tuple[float, ...]] = []
         for _ in range(MOST_STEPS):
             step = next_step(world.sizes, list(seen.values()), options)
             if step.stop is not None:
-                return trained.result(stop=step.stop, added=added, pruned=pruned, risk=risk)
-            follow(step, trained, seen)
+                return trained.result(
+                    stop=step.stop, added=added, pruned=pruned, risk=risk, rounds=tuple(rounds)
+                )
+            rounds.append(follow(step, trained, seen))
             added += sum(d.added for d in step.decisions)
             pruned += sum(d.action is IntentAction.PRUNE for d in step.decisions)
             risk += sum(d.risk for d in step.decisions)
@@ -104,8 +115,9 @@ def sequential(options: SearchOptions) -> Strategy:
     return search
 
 
-def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> None:
-    """Carry out a step: what cannot be trained has failed."""
+def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[float, ...]:
+    """Carry out a step, and return what each of its Jobs asked for, FLOPs: what cannot be trained has failed."""
+    asked = []
     for decision in step.decisions:
         point = decision.point
         before = seen.get(point, Seen(point))
@@ -113,9 +125,12 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> None:
             seen[point] = replace(before, pruned=True)
             continue
         share = decision.tokens / size_of(trained.world, point).tokens
+        earlier = trained.flops(point)
         trained.train(point, share)
+        asked.append(trained.flops(point) - earlier)
         run = trained.runs.get(point)
         seen[point] = Seen(point, run, decision.tokens, failed=run is None)
+    return tuple(asked)
 
 
 def successive_halving(world: World) -> Searched:

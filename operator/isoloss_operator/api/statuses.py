@@ -200,7 +200,8 @@ class ScalingSweepStatus(StatusType):
     """Accelerator hours of the same attempts: running time of their pods times the accelerators that
     these held."""
     estimated_completion: StatusText = ""
-    """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339)."""
+    """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339). Of a
+    search: as far as searches of such grids go on average, with as many Jobs as they keep at work."""
     learning_rate_law: LawStatus | None = None
     """Law of the optimal learning rate over loss."""
     batch_size_law: LawStatus | None = None

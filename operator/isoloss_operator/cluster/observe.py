@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from kubernetes.utils.quantity import parse_quantity
-
 from isoloss_contract.records import ExitCode
+from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.manifests import CONTAINER, INDEXED
 from isoloss_operator.decide.labels import (
     LABEL_ATTEMPT,
@@ -29,8 +27,6 @@ JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
 NODE_LOST = "NodeLost"
 """Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
-ACCELERATOR = re.compile(r"gpu|/(mig-|tpu|neuron|gaudi|npu|ascend)")
-"""Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, …"""
 
 
 def is_owned_by(thing: Object, uid: str) -> bool:
@@ -86,7 +82,7 @@ def observe_job(job: Object) -> ObservedJob | None:
         expires=spec.get("ttlSecondsAfterFinished") is not None,
         unfinished_pods=_counted(status, ended),
         generation=int(generation) if generation.isdecimal() else 0,
-        accelerators=_accelerators(spec),
+        accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
         indexed=spec.get("completionMode") == INDEXED,
         managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
@@ -164,19 +160,6 @@ def _lost(job: ObservedJob, pod: PodFacts) -> ObservedJob:
         "or cannot stop the process"
     )
     return replace(job, failed=True, lost=True, reason=NODE_LOST, message=message)
-
-
-def _accelerators(spec: Object) -> int:
-    """Accelerators that a pod of the Job holds; 1 if it asks for none."""
-    containers = spec.get("template", {}).get("spec", {}).get("containers") or ()
-    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
-    counts = [
-        int(parse_quantity(quantity))
-        for each in limits
-        for name, quantity in each.items()
-        if ACCELERATOR.search(name.lower())
-    ]
-    return max(1, sum(counts))
 
 
 def _work(pod: Object) -> tuple[datetime | None, datetime | None]:

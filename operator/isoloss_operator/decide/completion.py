@@ -38,8 +38,8 @@ class Work:
 def seconds_left(observed: ObservedSweep, work: Work) -> float | None:
     """Seconds until everything is trained; None while nothing trains or nothing is measured.
 
-    What a search will still want is taken from what searches of grids of that size have cost
-    (planning.search_cost). Fits between its steps are left out.
+    What a search will still want is taken from what searches of grids of that size have cost, and how many Jobs
+    they have kept at work (planning.search_cost). Fits between its steps are left out.
     """
     if not work.active:  # nor are there any keys and records before the corpus is prepared
         return None
@@ -59,10 +59,9 @@ def seconds_left(observed: ObservedSweep, work: Work) -> float | None:
         for point in work.points
         if point.key not in running and _is_wanted(records[point.key])
     ]
-    expected = _expected_seconds(work, records, paces) if work.searches else 0.0
-    wanted_slots = work.parallelism if expected else len(training) + len(waiting)
-    slots = max(min(work.parallelism, wanted_slots), len(training), 1)
-    return max((sum(training) + sum(waiting) + expected) / slots, *training, 0.0)
+    slots = max(min(work.parallelism, len(training) + len(waiting)), len(training), 1)
+    wanted = max((sum(training) + sum(waiting)) / slots, *training, 0.0)
+    return wanted + (_seconds_of_later_rounds(work, records, paces) if work.searches else 0.0)
 
 
 def seconds_per_token(observed: ObservedSweep, work: Work) -> dict[str, float]:
@@ -132,16 +131,20 @@ def _point_seconds(
     return pace * remaining_flops(point, record, progress) / _token_flops(point)
 
 
-def _expected_seconds(
+def _seconds_of_later_rounds(
     work: Work, records: Mapping[str, PointRecord], paces: Mapping[str, float]
 ) -> float:
-    """For what the search is expected to want of each size beyond what it has wanted so far."""
+    """For what the search is expected to want of each size beyond what it has wanted so far.
+
+    A round begins when the slowest Job of the one before has ended, so that slots stay empty.
+    """
     seconds = 0.0
     for size in search_estimate(tuple(work.points), 0, 0).sizes:
         own = [point for point in work.points if point.proxy.name == size.name]
         chosen = sum(_chosen_tokens(point, records[point.key]) for point in own)
         expected = size.measured.mean * sum(point.tokens for point in own)
-        seconds += paces[size.name] * max(0.0, expected - chosen)
+        at_work = size.measured.jobs_at_work(work.parallelism)
+        seconds += paces[size.name] * max(0.0, expected - chosen) / at_work
     return seconds
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from isoloss_operator.planning.points import PlannedPoint
 
@@ -19,12 +21,20 @@ class MeasuredShare:
     sweeps: int
     mean: float
     worst: float
+    at_work: tuple[float, ...]
+    """Jobs on average, with each number of PARALLELISM at most."""
+
+    def jobs_at_work(self, parallelism: int) -> float:
+        """On average over a search with so many Jobs at a time at most: between those measured as a line over the
+        logarithm, beyond them as the last."""
+        return float(np.interp(math.log(parallelism), np.log(PARALLELISM), self.at_work))
 
 
+PARALLELISM: Final = (1, 2, 4, 8, 16)
 MEASURED: Final = (
-    MeasuredShare(lines=3, sweeps=135, mean=0.48, worst=1.08),
-    MeasuredShare(lines=4, sweeps=112, mean=0.31, worst=0.94),
-    MeasuredShare(lines=5, sweeps=85, mean=0.21, worst=0.47),
+    MeasuredShare(lines=3, sweeps=135, mean=0.48, worst=1.08, at_work=(1.0, 1.5, 2.0, 2.2, 2.2)),
+    MeasuredShare(lines=4, sweeps=112, mean=0.31, worst=0.94, at_work=(1.0, 1.6, 2.2, 2.4, 2.5)),
+    MeasuredShare(lines=5, sweeps=85, mean=0.21, worst=0.47, at_work=(1.0, 1.6, 2.4, 2.7, 2.9)),
 )
 """On 23 November 2026, by `make bench-search`, FLOPs as asked for: docs/concepts/search.md, by grid size."""
 
@@ -71,6 +81,14 @@ class SearchEstimate:
         """Every point of the grids to its end, every point that may be added, and the replicates: no search
         costs more."""
         return self.grid_flops + self.added_flops + self.replicate_flops
+
+    def elapsed(self, one_by_one: Mapping[str, float], parallelism: int) -> float:
+        """Expected time to the end of the search, in the unit of `one_by_one`: by size, the time that its whole grid
+        takes with one Job at a time. Replicates run beside the leader of the cheapest size."""
+        return sum(
+            one_by_one[size.name] * size.measured.mean / size.measured.jobs_at_work(parallelism)
+            for size in self.sizes
+        )
 
     @property
     def basis(self) -> str:

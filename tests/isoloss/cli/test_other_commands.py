@@ -189,6 +189,57 @@ def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
     assert isoloss("plan", EXAMPLE, "--json").document["search"] is None
 
 
+def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Cheap points start first, nine at a time: both sizes one after the other. A search waits for the slowest Job of
+    each round, so that it takes longer here although it trains half."""
+    whole = isoloss("plan", EXAMPLE, "--json").document
+    small, large = (
+        size["accelerator_hours"] / size["accelerators"] / 9 for size in whole["sizes"]
+    )
+    assert whole["elapsed"]["parallelism"] == 9
+    assert whole["elapsed"]["whole_grid_hours"] == pytest.approx(small + large)
+    assert whole["elapsed"]["search_hours"] is None
+    assert (
+        "About 46.7 hours with 9 Jobs at a time of 1 to 8 accelerators each."
+        in isoloss("plan", EXAMPLE).out
+    )
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        EXAMPLE.read_text().replace("  grid:\n", "  search: {strategy: Sequential}\n  grid:\n")
+    )
+    took = isoloss("plan", path, "--json").document["elapsed"]
+    assert took["whole_grid_hours"] == whole["elapsed"]["whole_grid_hours"]
+    assert took["search_hours"] > 1.5 * took["whole_grid_hours"]
+    out = isoloss("plan", path).out
+    assert "accelerators each, 46.7 for the whole grid; a round starts when" in out
+
+
+def test_jobs_of_several_accelerators_take_less_time_for_the_same_hours(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Of the sweep's own template and of a size's, which goes before it."""
+    path = tmp_path / "sweep.yaml"
+    path.write_text(EXAMPLE.read_text().replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 4"))
+    few, many = (isoloss("plan", file, "--json").document for file in (EXAMPLE, path))
+    assert [size["accelerators"] for size in few["sizes"]] == [1, 8]
+    assert [size["accelerators"] for size in many["sizes"]] == [4, 8]
+    assert many["accelerator_hours"] == few["accelerator_hours"]
+    saved = few["elapsed"]["whole_grid_hours"] - many["elapsed"]["whole_grid_hours"]
+    assert saved == pytest.approx(0.75 * few["sizes"][0]["accelerator_hours"] / 9)
+
+
+def test_a_plan_refuses_a_pod_template_that_it_cannot_read(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(EXAMPLE.read_text().replace("nvidia.com/gpu: 1", "nvidia.com/gpu: one"))
+    ended = isoloss("plan", path, "--json")
+    assert ended.code == 2
+    assert "limits.nvidia.com/gpu" in ended.document["error"]["message"]
+
+
 def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
     isoloss: Isoloss,
 ) -> None:

@@ -117,26 +117,40 @@ def test_nothing_is_said_before_the_corpus_is_prepared() -> None:
     assert seconds_left(observed(), unprepared) is None
 
 
-def test_points_that_a_search_has_not_chosen_count_by_what_searches_cost() -> None:
-    """Of each grid the measured share, less what was wanted so far; not every point to its end."""
-    seen = world(done=0, running=1)
-    chosen = POINTS[0]
+def searched(chosen: PlannedPoint) -> Work:
+    """A search that has chosen one point so far, of which half is trained."""
     waits = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
-    base = work(seen)
+    base = work(world(done=0, running=1))
     records = tuple(
         record if record.key == chosen.key else replace(record, intent=waits)
         for record in base.ledger.points
     )
     ledger = base.ledger.model_copy(update={"points": records})
-    shares = {s.name: s.measured.mean for s in search_estimate(POINTS, 0, 0).sizes}
+    return replace(base, ledger=ledger, searches=True)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 16])
+def test_points_that_a_search_has_not_chosen_count_by_what_searches_cost(parallelism: int) -> None:
+    """Of each grid the measured share, less what was wanted so far, by as many Jobs as searches keep at work."""
+    seen, chosen = world(done=0, running=1), POINTS[0]
+    base = replace(searched(chosen), parallelism=parallelism)
+    sizes = {s.name: s.measured for s in search_estimate(POINTS, 0, 0).sizes}
     paces = seconds_per_token(seen, base)
-    left = 0.5 * chosen.tokens / 1000.0
-    left += paces["tiny"] * (shares["tiny"] * sum(p.tokens for p in TINY) - chosen.tokens)
-    left += paces["small"] * shares["small"] * sum(p.tokens for p in SMALL)
-    found = seconds_left(seen, replace(base, ledger=ledger, searches=True))
-    assert found == pytest.approx(left / 3, rel=1e-3)
-    alone = seconds_left(seen, replace(base, ledger=ledger))
-    assert alone == pytest.approx(0.5 * chosen.tokens / 1000.0, rel=1e-3)
+    now = 0.5 * chosen.tokens / 1000.0
+    tiny = sizes["tiny"].mean * sum(p.tokens for p in TINY) - chosen.tokens
+    later = paces["tiny"] * tiny / sizes["tiny"].jobs_at_work(parallelism)
+    small = sizes["small"].mean * sum(p.tokens for p in SMALL)
+    later += paces["small"] * small / sizes["small"].jobs_at_work(parallelism)
+    assert seconds_left(seen, base) == pytest.approx(now + later, rel=1e-3)
+    alone = seconds_left(seen, replace(base, searches=False))
+    assert alone == pytest.approx(now, rel=1e-3)
+
+
+def test_slots_that_a_search_leaves_empty_do_not_bring_its_end_nearer() -> None:
+    """Its rounds wait for their slowest Job: with sixteen slots it takes as long as with a hundred."""
+    seen, base = world(done=0, running=1), searched(POINTS[0])
+    few, many = (seconds_left(seen, replace(base, parallelism=n)) for n in (16, 100))
+    assert few == many
 
 
 def test_the_status_states_the_end() -> None:

@@ -11,6 +11,7 @@ from isoloss.search.state import RUNGS
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.search_cost import (
     MEASURED,
+    PARALLELISM,
     MeasuredShare,
     SearchEstimate,
     search_estimate,
@@ -41,6 +42,32 @@ def test_the_measured_shares_are_those_of_the_page() -> None:
     assert [(int(a), int(b), float(c), float(d)) for a, b, c, d in rows] == [
         (each.lines, each.sweeps, each.mean, each.worst) for each in MEASURED
     ]
+
+
+def test_the_jobs_at_work_are_those_of_the_page() -> None:
+    text = PAGE.read_text()
+    (header,) = re.findall(r"^\| Jobs at work, of at most \|(.*)\|$", text, re.MULTILINE)
+    assert [int(each) for each in header.split("|")] == list(PARALLELISM)
+    rows = re.findall(r"^\| (\d) x \d(?: grids)? \|((?: [\d.]+ \|){5})$", text, re.MULTILINE)
+    assert [(int(a), tuple(float(x) for x in b.split("|")[:-1])) for a, b in rows] == [
+        (each.lines, each.at_work) for each in MEASURED
+    ]
+
+
+@pytest.mark.parametrize("measured", MEASURED)
+def test_jobs_at_work_between_and_beyond_what_was_measured(measured: MeasuredShare) -> None:
+    """One Job is always at work; more than the most that was measured keep no more of them busy."""
+    assert measured.jobs_at_work(1) == 1.0
+    assert measured.at_work[2] < measured.jobs_at_work(6) < measured.at_work[3]
+    assert measured.jobs_at_work(1000) == measured.at_work[-1]
+
+
+def test_a_search_takes_what_its_jobs_at_work_leave_of_each_size() -> None:
+    found, _ = estimate(3)
+    hours = {size.name: 10.0 * (k + 1) for k, size in enumerate(found.sizes)}
+    one, four = found.elapsed(hours, 1), found.elapsed(hours, 4)
+    assert one == pytest.approx(MEASURED[0].mean * sum(hours.values()))
+    assert four == pytest.approx(one / MEASURED[0].jobs_at_work(4))
 
 
 @pytest.mark.parametrize("measured", MEASURED)

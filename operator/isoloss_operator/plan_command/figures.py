@@ -1,0 +1,196 @@
+"""What a sweep would train, cost and take, by size."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from isoloss import formatting
+from isoloss.errors import BadInput
+from isoloss.savings import SearchCost
+from isoloss_contract.ledger import Placement
+from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.cluster.accelerators import accelerators_of
+from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.planning.elapsed import elapsed
+from isoloss_operator.planning.evaluation_share import evaluation_share
+from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.placement import placed_sizes
+from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
+
+
+@dataclass(frozen=True)
+class SizePlan:
+    """All points of one proxy."""
+
+    name: str
+    points: int
+    params: int
+    """Active parameters in matrix products, head included."""
+    total_params: int
+    warmup_tokens: int
+    """Of each point."""
+    tokens: float
+    """Of all points, without cooldowns."""
+    cooldown_tokens: float
+    """What cooldowns take beside them."""
+    flops: float
+    executed_flops: float
+    """Including attention scores: what the accelerators execute and hours are computed from."""
+    evaluation_share: float
+    """Of a run's compute, beside what training takes; not in the hours."""
+    accelerators: int
+    """Of each Job, as far as the manifest says; the operator's own pod template may ask for more."""
+
+
+def sizes_of(spec: ScalingSweepSpec) -> list[SizePlan]:
+    """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
+    by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
+    for point in plan_points(spec):
+        by_size[point.proxy.name].append(point)
+    accelerators = {proxy.name: _accelerators(spec, proxy) for proxy in spec.proxies}
+    return [_size(spec, points, accelerators[name]) for name, points in by_size.items()]
+
+
+def _size(spec: ScalingSweepSpec, points: list[PlannedPoint], accelerators: int) -> SizePlan:
+    proxy = points[0].proxy
+    per_token = token_flops(proxy.model, spec.data.sequence_length)
+    tokens = float(sum(point.tokens for point in points))
+    cooldown_tokens = float(sum(point.cooldown_tokens for point in points))
+    counts = proxy.parameters
+    return SizePlan(
+        name=proxy.name,
+        points=len(points),
+        params=counts.active,
+        total_params=counts.body_total + counts.head + counts.embedding + counts.other,
+        warmup_tokens=proxy.warmup_tokens,
+        tokens=tokens,
+        cooldown_tokens=cooldown_tokens,
+        flops=sum(point.flops for point in points),
+        executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
+        evaluation_share=evaluation_share(spec, proxy.tokens),
+        accelerators=accelerators,
+    )
+
+
+def _accelerators(spec: ScalingSweepSpec, proxy: Proxy) -> int:
+    template: dict[str, Any] = {}
+    try:
+        for change in (spec.pod_template, proxy.pod_template):
+            template = merge(template, change or {})
+        return accelerators_of(template)
+    except BadPodTemplate as error:
+        raise BadInput(f"size {proxy.name}: {error}") from error
+
+
+def search_of(spec: ScalingSweepSpec, placed_sizes: int) -> SearchEstimate | None:
+    """What a sequential search of the spec costs; None for an exhaustive sweep."""
+    if not spec.searches:
+        return None
+    search = spec.search
+    return search_estimate(
+        plan_points(spec), search.extend_grid.limit(placed_sizes), search.replicates
+    )
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Throughput of one accelerator."""
+
+    tokens_per_second: float | None
+    flops_per_second: float
+
+    def hours(self, size: SizePlan) -> float:
+        """Accelerator hours of one size."""
+        if self.tokens_per_second is not None:
+            return (size.tokens + size.cooldown_tokens) / self.tokens_per_second / 3600
+        return size.executed_flops / self.flops_per_second / 3600
+
+    def in_words(self) -> str:
+        """For the line under the table."""
+        if self.tokens_per_second is not None:
+            return f"{formatting.number(self.tokens_per_second)} tokens per second and accelerator"
+        return f"{formatting.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
+
+
+@dataclass(frozen=True)
+class Elapsed:
+    """Hours from the first Job's start to the last one's end, without evaluations, queues and starts of pods."""
+
+    parallelism: int
+    whole_grid_hours: float
+    search_hours: float | None
+    """Expected of a search; None for an exhaustive sweep."""
+
+
+def elapsed_hours(
+    spec: ScalingSweepSpec, sizes: Sequence[SizePlan], pace: Pace, search: SearchEstimate | None
+) -> Elapsed:
+    """With as many Jobs at a time as the spec allows."""
+    one_by_one = {size.name: pace.hours(size) / size.accelerators for size in sizes}
+    jobs = [one_by_one[size.name] / size.points for size in sizes for _ in range(size.points)]
+    return Elapsed(
+        spec.parallelism,
+        elapsed(jobs, spec.parallelism),
+        None if search is None else search.elapsed(one_by_one, spec.parallelism),
+    )
+
+
+@dataclass(frozen=True)
+class PlacedSize:
+    """The first points of a size without a grid."""
+
+    name: str
+    source: str
+    """Whose laws placed them."""
+    learning_rates: tuple[float, ...]
+    batch_sizes: tuple[int, ...]
+    """Sequences."""
+
+
+def placed_grids(spec: ScalingSweepSpec, placed: Sequence[Placement]) -> list[PlacedSize]:
+    """`spec` has the grids of what is placed."""
+    return [
+        PlacedSize(
+            name=placement.proxy,
+            source=placement.source,
+            learning_rates=tuple(float(rate) for rate in grid.learning_rates),
+            batch_sizes=grid.batch_sizes,
+        )
+        for placement, grid in placed_sizes(spec, placed)
+    ]
+
+
+def sizes_document(
+    sizes: Sequence[SizePlan], pace: Pace, cost: SearchCost | None
+) -> dict[str, Any]:
+    """The sizes and their sums, as `--json` prints them."""
+    return {
+        "sizes": [{**asdict(size), "accelerator_hours": pace.hours(size)} for size in sizes],
+        "points": sum(size.points for size in sizes),
+        "tokens": sum(size.tokens for size in sizes),
+        "cooldown_tokens": sum(size.cooldown_tokens for size in sizes),
+        "flops": sum(size.flops for size in sizes),
+        "flops_convention": Convention.SIX_ND.value,
+        "accelerator_hours": sum(pace.hours(size) for size in sizes),
+        "throughput": pace.in_words(),
+        "direct_grid_flops": cost.direct_flops if cost else None,
+        "saving": cost.saving if cost else None,
+    }
+
+
+def search_document(search: SearchEstimate | None) -> dict[str, Any] | None:
+    """What a search costs, as `--json` prints it."""
+    if search is None:
+        return None
+    return {
+        "expected_flops": search.expected_flops,
+        "worst_flops": search.worst_flops,
+        "max_added_points": search.max_added_points,
+        "replicates": search.replicates,
+        "basis": search.basis,
+    }

@@ -1,0 +1,82 @@
+"""The file that `isoloss plan` reads: a sweep, and predictions beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from isoloss.errors import BadInput
+from isoloss_contract.store import Store, StoreError
+from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND, ScalingSweepSpec
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.planning.probe_cost import ProbeCost, probe_cost
+from isoloss_operator.planning.specs import (
+    like_checkpoints,
+    parse_prediction_spec,
+    parse_sweep_spec,
+    with_derived_proxies,
+)
+
+MAX_MANIFEST_BYTES = 4 * 2**20
+
+
+def read_manifest(path: Path) -> ScalingSweepSpec:
+    """The spec of the one ScalingSweep in a YAML file. Raises BadInput or InvalidSpec.
+
+    Proxies with `like` are not derived yet: only the file is read.
+    """
+    sweeps = _objects(path, SWEEP_KIND)
+    if len(sweeps) != 1:
+        raise BadInput(
+            f"{path}: holds {len(sweeps)} objects of kind {SWEEP_KIND} ({API_VERSION}), not one"
+        )
+    spec = sweeps[0].get("spec")
+    if not isinstance(spec, dict):
+        raise BadInput(f"{path}: spec: missing")
+    return parse_sweep_spec(spec)
+
+
+def _objects(path: Path, kind: str) -> list[dict[str, Any]]:
+    """The objects of a kind of ours in a YAML file. Raises BadInput."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
+        documents = read_documents(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or 'cannot be read'}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{path}: not YAML: {error}") from error
+    return [
+        item
+        for item in documents
+        if isinstance(item, dict)
+        and (item.get("kind"), item.get("apiVersion")) == (kind, API_VERSION)
+    ]
+
+
+def read_validations(path: Path) -> dict[str, ProbeCost]:
+    """What the probes of each prediction in the file cost, by its name. Raises BadInput or InvalidSpec."""
+    costs = {}
+    for item in _objects(path, PREDICTION_KIND):
+        spec, metadata = item.get("spec"), item.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(spec, dict):
+            raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
+        if (cost := probe_cost(parse_prediction_spec(spec))) is not None:
+            costs[str(name)] = cost
+    return costs
+
+
+def read_derived_proxies(spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    """The spec with derived proxies; reads the config.json of their checkpoints."""
+    uris = like_checkpoints(spec).values()
+    return with_derived_proxies(spec, {uri: _model_config(uri) for uri in uris})
+
+
+def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
+    try:
+        return Store(checkpoint, follow_links=True).read_json_object("config.json")
+    except StoreError as error:
+        return error

@@ -1,0 +1,181 @@
+"""What `isoloss plan` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isoloss import formatting
+from isoloss.cli.outcome import console, grid
+from isoloss.report.content import saving_sentence
+from isoloss.savings import SearchCost
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.plan_command.figures import Elapsed, Pace, PlacedSize, SizePlan
+from isoloss_operator.planning.evaluation_share import (
+    GOAL,
+    affordable_sequences,
+    evaluation_share,
+)
+from isoloss_operator.planning.placement import COVERAGE
+from isoloss_operator.planning.probe_cost import ProbeCost
+from isoloss_operator.planning.search_cost import SearchEstimate
+
+
+def print_sizes(
+    spec: ScalingSweepSpec, sizes: Sequence[SizePlan], pace: Pace, cost: SearchCost | None
+) -> None:
+    """The table of sizes, and what its numbers include and leave out."""
+    terminal = console()
+    table = grid(
+        "size",
+        "points",
+        "active",
+        "in all",
+        "tokens",
+        "FLOPs (6ND)",
+        "accelerator h",
+        "evaluation",
+    )
+    for size in sizes:
+        table.add_row(
+            size.name,
+            str(size.points),
+            formatting.count(size.params),
+            formatting.count(size.total_params),
+            formatting.count(size.tokens),
+            formatting.flops(size.flops),
+            formatting.number(pace.hours(size)),
+            f"{size.evaluation_share:.1%}",
+        )
+    hours = sum(pace.hours(size) for size in sizes)
+    flops = sum(size.flops for size in sizes)
+    points = sum(size.points for size in sizes)
+    tokens = sum(size.tokens for size in sizes)
+    table.add_row(
+        "all",
+        str(points),
+        "",
+        "",
+        formatting.count(tokens),
+        formatting.flops(flops),
+        formatting.number(hours),
+        "",
+    )
+    terminal.print(table)
+    terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
+    terminal.print(_warmup_sentence(sizes))
+    cooldown_tokens = sum(size.cooldown_tokens for size in sizes)
+    if cooldown_tokens:
+        terminal.print(
+            f"FLOPs and hours include cooldowns of {formatting.count(cooldown_tokens)} tokens, "
+            f"{cooldown_tokens / tokens:.0%} of the runs' own."
+        )
+    _print_evaluation(spec)
+    if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
+        terminal.print(
+            f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
+        )
+    limit = spec.budget.accelerator_hours if spec.budget is not None else None
+    if limit is not None and hours > limit:
+        terminal.print(f"over the budget of {limit} accelerator hours at this throughput")
+    if cost is not None:
+        terminal.print(saving_sentence(cost))
+    else:
+        terminal.print(
+            "--target-params and --target-tokens tell the saving against a direct grid."
+        )
+
+
+def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:
+    lengths = {size.warmup_tokens for size in sizes}
+    if len(lengths) == 1:
+        return f"Every run warms up over {formatting.count(lengths.pop())} tokens."
+    each = ", ".join(f"{size.name} {formatting.count(size.warmup_tokens)}" for size in sizes)
+    return f"Tokens of the warm-up: {each}."
+
+
+def _print_evaluation(spec: ScalingSweepSpec) -> None:
+    shortest = min(proxy.tokens for proxy in spec.proxies)
+    share = evaluation_share(spec, shortest)
+    if share > GOAL:
+        fewer = affordable_sequences(spec, shortest)
+        console().print(
+            f"Evaluations take up to {share:.1%} of a run beside that: for {GOAL:.0%}, set "
+            f"data.validation.sequencesPerDomain to {fewer}, or fewer evaluation.perDecade with more "
+            "sequences."
+        )
+
+
+def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
+    """The grids of sizes that have none of their own."""
+    for size in placed:
+        rates = ", ".join(formatting.learning_rate(rate) for rate in size.learning_rates)
+        batches = ", ".join(map(str, size.batch_sizes))
+        console().print(
+            f"Grid of {size.name}, placed by {size.source}: learning rates {rates}; batch sizes "
+            f"{batches} sequences."
+        )
+    if spec.search.prior is not None:
+        console().print(
+            f"In the cluster the laws of ScalingSweep {spec.search.prior.name} place them instead; other batch "
+            "sizes and learning rates cost the same."
+        )
+    elif placed:
+        console().print(COVERAGE)
+
+
+def print_search(search: SearchEstimate | None) -> None:
+    """What a search costs."""
+    if search is None:
+        return
+    expected, worst = search.expected_flops, search.worst_flops
+    console().print(
+        f"Sequential search: {formatting.flops(expected)} FLOPs expected "
+        f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
+        f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
+        f"{search.basis}"
+    )
+
+
+def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:
+    """How long it takes with as many Jobs at a time as the manifest allows."""
+    jobs = "1 Job at a time" if took.parallelism == 1 else f"{took.parallelism} Jobs at a time"
+    jobs += _accelerators_of_each({size.accelerators for size in sizes})
+    whole = formatting.number(took.whole_grid_hours)
+    if took.search_hours is None:
+        console().print(f"About {whole} hours with {jobs}.")
+        return
+    searched = formatting.number(took.search_hours)
+    longer = took.search_hours > took.whole_grid_hours
+    rounds = "; a round starts when the slowest Job of the one before has ended" if longer else ""
+    console().print(
+        f"About {searched} hours for the search with {jobs}, {whole} for the whole grid{rounds}."
+    )
+
+
+def _accelerators_of_each(counts: set[int]) -> str:
+    fewest, most = min(counts), max(counts)
+    if most == 1:
+        return ""
+    return (
+        f" of {fewest} to {most} accelerators each"
+        if fewest < most
+        else f" of {most} accelerators each"
+    )
+
+
+def print_validations(validations: Mapping[str, ProbeCost]) -> None:
+    """What the probes of predictions cost."""
+    for name, cost in validations.items():
+        if cost.flops is not None:
+            amount = f"{formatting.flops(cost.flops)} FLOPs"
+        else:
+            amount = f"{formatting.count(cost.tokens)} tokens"
+        console().print(
+            f"Validation of {name}, beside that: at most {cost.runs} probes, {amount}, "
+            f"{cost.share_of_budget:.3g} times the prediction's budget."
+        )
+        limit = cost.max_flops
+        if limit is not None and cost.flops is not None and cost.flops > limit:
+            console().print(
+                f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start"
+            )

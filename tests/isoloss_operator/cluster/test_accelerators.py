@@ -1,0 +1,61 @@
+"""Accelerators that a pod asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isoloss_operator.cluster.accelerators import accelerators_of
+from isoloss_operator.cluster.template_fields import BadPodTemplate
+
+
+def template(*limits: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": {"containers": [{"resources": {"limits": each}} for each in limits]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        pytest.param({}, 1, id="an empty template"),
+        pytest.param(template(), 1, id="no container"),
+        pytest.param(template({"cpu": "8", "memory": "64Gi"}), 1, id="no accelerator"),
+        pytest.param(template({"nvidia.com/gpu": 8}), 8, id="a number"),
+        pytest.param(template({"google.com/tpu": "4"}), 4, id="a quantity"),
+        pytest.param(template({"nvidia.com/mig-3g.40gb": "1"}, {"cpu": 1}), 1, id="a slice"),
+        pytest.param(template({"amd.com/gpu": 2}, {"amd.com/gpu": 1}), 3, id="two containers"),
+    ],
+)
+def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], count: int) -> None:
+    assert accelerators_of(asked) == count
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        pytest.param(
+            {"spec": {"containers": 7}}, "spec.containers: must be a list", id="containers"
+        ),
+        pytest.param(
+            {"spec": {"containers": [7]}}, r"containers\[0\]: must be an object", id="one"
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"name": "trainer", "resources": "x"}]}},
+            r"containers\[trainer\].resources: must be an object",
+            id="resources",
+        ),
+        pytest.param(
+            template({"nvidia.com/gpu": "many"}),
+            r"containers\[0\].resources.limits.nvidia.com/gpu: Invalid number format: many",
+            id="a quantity",
+        ),
+        pytest.param(
+            template({"nvidia.com/gpu": None}), "limits.nvidia.com/gpu: Invalid", id="no quantity"
+        ),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_refused_by_its_field(
+    asked: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadPodTemplate, match=message):
+        accelerators_of(asked)
