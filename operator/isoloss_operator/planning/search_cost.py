@@ -32,11 +32,11 @@ class MeasuredShare:
 
 PARALLELISM: Final = (1, 2, 4, 8, 16)
 MEASURED: Final = (
-    MeasuredShare(lines=3, sweeps=135, mean=0.48, worst=1.08, at_work=(1.0, 1.5, 2.0, 2.2, 2.2)),
-    MeasuredShare(lines=4, sweeps=112, mean=0.31, worst=0.94, at_work=(1.0, 1.6, 2.2, 2.4, 2.5)),
-    MeasuredShare(lines=5, sweeps=85, mean=0.21, worst=0.47, at_work=(1.0, 1.6, 2.4, 2.7, 2.9)),
+    MeasuredShare(lines=3, sweeps=135, mean=0.51, worst=1.08, at_work=(1.0, 1.5, 2.1, 2.2, 2.3)),
+    MeasuredShare(lines=4, sweeps=112, mean=0.33, worst=0.94, at_work=(1.0, 1.6, 2.3, 2.5, 2.6)),
+    MeasuredShare(lines=5, sweeps=85, mean=0.23, worst=0.47, at_work=(1.0, 1.6, 2.4, 2.8, 3.0)),
 )
-"""On 23 November 2026, by `make bench-search`, FLOPs as asked for: docs/concepts/search.md, by grid size."""
+"""On 24 November 2026, by `make bench-search`, FLOPs as asked for: docs/concepts/search.md, by grid size."""
 
 REPLICATE_SHARE: Final = 0.6
 """Of its tokens that a replicate trains for: isoloss.search's second rung."""
