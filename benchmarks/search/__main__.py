@@ -16,8 +16,8 @@ stand in for its trajectory, which has thus two to four evaluations that scatter
 published token counts only: at the next one after what was asked for. Nothing between is made up. So a search sees
 more than it is charged for, by up to 70 % of a point's tokens, and a second column has what was trained: the truth is between
 the two, and planted surfaces, where runs stop anywhere, show where. What this shows of pruning is therefore coarse;
-what it shows of aiming is not. Cells that no table has are charged to all strategies as if they had been trained.
-A size costs 1.8 times the one before or more, except where all sizes are taken.
+what it shows of aiming is not. Cells that no table has, and other seeds, are charged to all strategies as if they
+had been trained. A size costs 1.8 times the one before or more, except where all sizes are taken.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load
-from benchmarks.search.elapsed import elapsed_table
+from benchmarks.search.elapsed import GRIDS, elapsed_table
 from benchmarks.search.placement import cells, coverage
 from benchmarks.search.published import replay, table_worlds
 from benchmarks.search.scores import (
@@ -112,9 +112,7 @@ def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
     for place in ("inside", "near", "edge", "outside"):
         yield from _line_of(f"optimum {place}", [r for r in results if r[0].place == place])
     for word in (
-        "3x3",
-        "4x4",
-        "5x5",
+        *GRIDS,
         " 2 sizes",
         " 3 sizes",
         " 4 sizes",

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
+from benchmarks.search.elapsed import elapsed_rounds
 from benchmarks.search.published import ladders, replay, table_worlds
 from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result, judge, placing
 from benchmarks.search.strategies import exhaustive, median_stopping, successive_halving
@@ -99,6 +100,33 @@ def test_a_point_outside_the_table_cannot_be_trained(source):
     point = grid_points(world.sizes[0])[0]
     elsewhere = type(point)(point.size, 1e6, point.learning_rate)
     assert world.train(elsewhere, 1e9) is None
+
+
+def test_a_cell_that_no_table_has_is_charged_as_if_it_had_been_trained(source):
+    """As the whole grid is, by whose cost all are divided; it says nothing."""
+    world = next(table_worlds(source))
+    size = world.sizes[0]
+    rates = (*size.learning_rates[:-1], 10 * size.learning_rates[-1])
+    apart = replace(world, sizes=(replace(size, learning_rates=rates), *world.sizes[1:]))
+    found = exhaustive(apart)
+    assert found.flops == pytest.approx(sum(size.grid_flops for size in apart.sizes))
+    assert len(found.runs) == len(exhaustive(world).runs) - len(size.batch_sizes)
+
+
+def test_elapsed_rounds_wait_for_their_slowest_job():
+    """Two rounds of three Jobs on two slots; one after the other they take what they cost."""
+    rounds = ((1.0, 2.0, 3.0), (4.0, 1.0, 1.0))
+    assert elapsed_rounds(rounds, 1) == 12.0
+    assert elapsed_rounds(rounds, 2) == 4.0 + 5.0
+    assert elapsed_rounds(rounds, 16) == 3.0 + 4.0
+
+
+def test_with_one_job_at_a_time_a_search_takes_what_it_asks_for(compared):
+    """And never longer with more; rivals are not played in rounds."""
+    for result in compared[:2]:
+        assert result.elapsed[0] == pytest.approx(result.share)
+        assert list(result.elapsed) == sorted(result.elapsed, reverse=True)
+    assert not any(result.elapsed for result in compared[2:])
 
 
 def test_a_planted_point_that_is_trained_with_other_seeds_shows_the_noise_between_them():

@@ -38,6 +38,8 @@ MEASURED: Final = (
 )
 """On 24 November 2026, by `make bench-search`, FLOPs as asked for: docs/concepts/search.md, by grid size."""
 
+MEASURED_REPLICATES: Final = 2
+"""That the searches asked for, which their shares include."""
 REPLICATE_SHARE: Final = 0.6
 """Of its tokens that a replicate trains for: isoloss.search's second rung."""
 
@@ -62,9 +64,9 @@ class SearchEstimate:
     added_flops: float
     """Of as many points of the dearest size as may be added."""
     max_added_points: int
-    replicate_flops: float
-    """Of the repeats with other seeds."""
     replicates: int
+    """Repeats with other seeds."""
+    flops_per_replicate: float
 
     @property
     def grid_flops(self) -> float:
@@ -73,14 +75,16 @@ class SearchEstimate:
 
     @property
     def expected_flops(self) -> float:
-        """The mean measured share of each size's grid, and the replicates."""
-        return sum(size.flops * size.measured.mean for size in self.sizes) + self.replicate_flops
+        """The mean measured share of each size's grid, and what more or fewer replicates cost or save."""
+        further = self.replicates - MEASURED_REPLICATES
+        measured = sum(size.flops * size.measured.mean for size in self.sizes)
+        return max(0.0, measured + further * self.flops_per_replicate)
 
     @property
     def worst_flops(self) -> float:
         """Every point of the grids to its end, every point that may be added, and the replicates: no search
         costs more."""
-        return self.grid_flops + self.added_flops + self.replicate_flops
+        return self.grid_flops + self.added_flops + self.replicates * self.flops_per_replicate
 
     def elapsed(self, one_by_one: Mapping[str, float], parallelism: int) -> float:
         """Expected time to the end of the search, in the unit of `one_by_one`: by size, the time that its whole grid
@@ -114,9 +118,12 @@ def search_estimate(
     dearest = max((point.flops for point in points), default=0.0)
     # Those of a size cost alike, but for whole steps.
     cheapest = min((point.flops for point in points), default=0.0)
-    repeated = replicates * REPLICATE_SHARE * cheapest
     return SearchEstimate(
-        sizes, max_added_points * dearest, max_added_points, repeated, replicates
+        sizes,
+        added_flops=max_added_points * dearest,
+        max_added_points=max_added_points,
+        replicates=replicates,
+        flops_per_replicate=REPLICATE_SHARE * cheapest,
     )
 
 
