@@ -10,7 +10,6 @@ import numpy as np
 
 from benchmarks.science.contenders import Answer, answering, engine_laws
 from benchmarks.science.scores import GOOD, Score, record
-from benchmarks.search.elapsed import elapsed_rounds
 from benchmarks.search.strategies import Searched
 from benchmarks.search.worlds import Target, World
 from isoloss.laws import FitOptions, Run
@@ -95,9 +94,7 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         searched.added,
         searched.pruned,
         searched.risk,
-        tuple(elapsed_rounds(searched.rounds, jobs) / whole for jobs in PARALLELISM)
-        if searched.rounds
-        else (),
+        tuple(searched.elapsed(jobs) / whole for jobs in PARALLELISM) if searched.rounds else (),
     )
 
 

@@ -16,6 +16,7 @@ from isoloss.laws import Run
 from isoloss.search import Point, SearchOptions, Seen, Size, Step, StopReason, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
+from isoloss_operator.planning.elapsed import elapsed
 
 MOST_STEPS = 400
 FINISHED = 0.99
@@ -36,7 +37,18 @@ class Searched:
     risk: float = 0.0
     """Sum over pruned points of the probability that one would have won."""
     rounds: tuple[tuple[float, ...], ...] = ()
-    """FLOPs asked for by each Job of each round, for a strategy that is played in rounds; see elapsed.py."""
+    """FLOPs asked for by each Job of each round, for a strategy that is played in rounds.
+
+    A round is decided when everything of the round before has come as far as it was to: its slowest Job holds up
+    the next.
+    """
+
+    def elapsed(self, jobs: int) -> float:
+        """Time from the first Job's start to the last one's end with so many at a time, in FLOPs of one Job.
+
+        Starting a Job, and fitting laws between rounds, takes no time here.
+        """
+        return sum(elapsed(flops, jobs) for flops in self.rounds)
 
 
 Strategy = Callable[[World], Searched]

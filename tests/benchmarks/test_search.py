@@ -9,10 +9,9 @@ import pytest
 
 from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
-from benchmarks.search.elapsed import elapsed_rounds
 from benchmarks.search.published import ladders, replay, table_worlds
 from benchmarks.search.scores import EXHAUSTIVE, SEQUENTIAL, Result, judge, placing
-from benchmarks.search.strategies import exhaustive, median_stopping, successive_halving
+from benchmarks.search.strategies import Searched, exhaustive, median_stopping, successive_halving
 from benchmarks.search.worlds import place_of, planted_world
 from isoloss.laws import FitOptions, Run, measured_noise
 from isoloss.search.lattice import grid_points
@@ -115,10 +114,10 @@ def test_a_cell_that_no_table_has_is_charged_as_if_it_had_been_trained(source):
 
 def test_elapsed_rounds_wait_for_their_slowest_job():
     """Two rounds of three Jobs on two slots; one after the other they take what they cost."""
-    rounds = ((1.0, 2.0, 3.0), (4.0, 1.0, 1.0))
-    assert elapsed_rounds(rounds, 1) == 12.0
-    assert elapsed_rounds(rounds, 2) == 4.0 + 5.0
-    assert elapsed_rounds(rounds, 16) == 3.0 + 4.0
+    trained = Searched((), 12.0, 12.0, rounds=((1.0, 2.0, 3.0), (4.0, 1.0, 1.0)))
+    assert trained.elapsed(1) == 12.0
+    assert trained.elapsed(2) == 4.0 + 5.0
+    assert trained.elapsed(16) == 3.0 + 4.0
 
 
 def test_with_one_job_at_a_time_a_search_takes_what_it_asks_for(compared):

@@ -11,7 +11,7 @@ from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.savings import SearchCost
 from isoloss_contract.ledger import Placement
-from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
@@ -19,7 +19,7 @@ from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.placement import placed_sizes
-from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.points import PlannedPoint, PlannedProxy, plan_points
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
 
 
@@ -52,11 +52,10 @@ def sizes_of(spec: ScalingSweepSpec) -> list[SizePlan]:
     by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
     for point in plan_points(spec):
         by_size[point.proxy.name].append(point)
-    accelerators = {proxy.name: _accelerators(spec, proxy) for proxy in spec.proxies}
-    return [_size(spec, points, accelerators[name]) for name, points in by_size.items()]
+    return [_size(spec, points) for points in by_size.values()]
 
 
-def _size(spec: ScalingSweepSpec, points: list[PlannedPoint], accelerators: int) -> SizePlan:
+def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
     proxy = points[0].proxy
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
@@ -73,11 +72,11 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint], accelerators: int)
         flops=sum(point.flops for point in points),
         executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
         evaluation_share=evaluation_share(spec, proxy.tokens),
-        accelerators=accelerators,
+        accelerators=_accelerators(spec, proxy),
     )
 
 
-def _accelerators(spec: ScalingSweepSpec, proxy: Proxy) -> int:
+def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
     template: dict[str, Any] = {}
     try:
         for change in (spec.pod_template, proxy.pod_template):
