@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from isoloss.laws import Run
 from isoloss.runs import Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
+    CooldownConfig,
     DataManifest,
     EvaluateConfig,
     EvaluateTask,
@@ -29,11 +31,18 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import read_finished
+from isoloss_trainer.batches import TrainingSequences
+from isoloss_trainer.checkpoint import Checkpoints
+from isoloss_trainer.cooldown import rate_factors
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
+from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Diverged
 from isoloss_trainer.train import train
+from isoloss_trainer.world import World
 
 CHECKPOINT_SECONDS = 60
 """A run that is killed loses no more."""
@@ -102,6 +111,26 @@ class PointTrainer:
         return Trained(
             point, result, read_finished(self.store, point.key, result.trajectory_sha256)
         )
+
+    def decayed(self, point: PointConfig, steps: int) -> Any:
+        """A network with the point's newest weights after `steps` more, over which the learning rate falls to zero."""
+        found = Checkpoints(
+            self.store, point.key, keep=1, check=self._interruption.check, log=self._log
+        ).newest()
+        assert found is not None, f"point {point.key} was not trained with kept=True"
+        learner = Learner(build_network(point.model, seed=0), point, World())
+        learner.restore(found.parts)
+        data = PreparedData(self._data_uri, self._scratch)
+        sequences = TrainingSequences(data, point.mixture, point.seed)
+        first, size = found.manifest.state.step, point.batch_size
+        for step, factor in enumerate(rate_factors(CooldownConfig(), steps), first):
+            self._interruption.check()
+            batch = sequences.read(step * size, size)
+            learner.step(batch, (step + 1) * size * point.sequence_length, factor)
+        sequences.close()
+        network = build_network(point.model, seed=0)
+        network.load_state_dict(learner.model.network.state_dict())
+        return network
 
     def evaluated(self, config: EvaluateConfig) -> EvaluationResult:
         """A checkpoint's loss as an evaluate task measures it, unless that is done. Raises Interrupted."""

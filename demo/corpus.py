@@ -39,10 +39,13 @@ class Domain:
     packages: tuple[str, ...]
     extract: Callable[[str], str]
     size_bytes: int
+    suffix: str = ".py"
+    """Of the files that are read."""
 
     def documents(self) -> list[str]:
         """Distinct documents from all over the packages."""
-        return _distinct(map(self.extract, _sources(self.packages)), self.size_bytes)
+        sources = _sources(self.packages, self.suffix)
+        return _distinct(map(self.extract, sources), self.size_bytes)
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -73,10 +76,10 @@ def _distinct(texts: Iterable[str], limit: int) -> list[str]:
     return list(kept)
 
 
-def _sources(packages: Sequence[str]) -> Iterator[str]:
+def _sources(packages: Sequence[str], suffix: str) -> Iterator[str]:
     """Sources of all modules in the order of a hash, so that a limit cuts evenly through all."""
     root = _site_packages()
-    modules = (path for package in packages for path in (root / package).rglob("*.py"))
+    modules = (path for package in packages for path in (root / package).rglob(f"*{suffix}"))
     named = {path.relative_to(root).as_posix(): path for path in modules}
     for name in sorted(named, key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
         if not SKIPPED_FOLDERS.intersection(name.split("/")):

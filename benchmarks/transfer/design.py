@@ -16,10 +16,11 @@ OPTIMIZER = OptimizerConfig(beta2=0.95, weight_decay=0.1, warmup_tokens=WARMUP_T
 FIRST_EVALUATION = 9487
 """Tokens."""
 
-TARGET, BEFORE, OTHER = "target", "before", "other"
-"""Domains: the text of the sweep, more text of the same kind, and text of another kind."""
-Text = Literal["other", "half", "same"]
+TARGET, BEFORE, OTHER, FAR = "target", "before", "other", "far"
+"""Domains: the text of the sweep, more text of the same kind, and text of two other kinds."""
+Text = Literal["far", "other", "half", "same"]
 MIXTURES: dict[Text, dict[str, float]] = {
+    "far": {FAR: 1.0},
     "other": {OTHER: 1.0},
     "half": {BEFORE: 0.5, OTHER: 0.5},
     "same": {BEFORE: 1.0},
@@ -104,6 +105,12 @@ class Size:
         }
 
 
+Ending = Literal["averaged", "raw", "decayed"]
+"""The weights of a checkpoint: an average over the last ones, the last ones, or the last ones after the learning
+rate has fallen to zero over another DECAY of the tokens."""
+DECAY = 0.25
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A model pre-trained on a text for a number of tokens."""
@@ -111,13 +118,13 @@ class Checkpoint:
     size: Size
     text: Text
     tokens: int
-    raw: bool = False
-    """Its weights as they were at the end, not averaged."""
+    ending: Ending = "averaged"
 
     @property
     def name(self) -> str:
         """Distinct within a design."""
-        return f"{self.size.name}-{self.text}-{self.tokens}{'-raw' if self.raw else ''}"
+        ending = "" if self.ending == "averaged" else f"-{self.ending}"
+        return f"{self.size.name}-{self.text}-{self.tokens}{ending}"
 
 
 @dataclass(frozen=True)
@@ -148,11 +155,10 @@ class Design:
             for tokens in self.pretraining_tokens
         ]
 
-    @property
-    def raw_checkpoints(self) -> list[Checkpoint]:
-        """Those that know the sweep's text best, without the average over their last weights."""
+    def best_checkpoints(self, ending: Ending) -> list[Checkpoint]:
+        """Those that know the sweep's text best once more, with other weights."""
         best = (self.texts[-1], self.pretraining_tokens[-1])
-        return [Checkpoint(size, *best, raw=True) for size in self.sizes]
+        return [Checkpoint(size, *best, ending) for size in self.sizes]
 
     def evaluation(self, *, continued: bool) -> EvaluationConfig:
         """When a run is evaluated."""
@@ -167,19 +173,27 @@ SMALL = Size("small", 32, 2, Grid((-9, -6), (1, 4)), Grid((-8, -6), (2, 4)))
 LARGE = Size("large", 64, 2, Grid((-9, -7), (1, 4)), Grid((-9, -7), (2, 4)))
 """28,928 and 82,944 active parameters. Measured beforehand: learning rate and batch size trade off along a
 ridge, from LR 2^-9 at 4 sequences to 2^-7 at 16 for the large one; one line lower than for the small."""
+WIDE = Size("wide", 128, 4, Grid((-10, -8), (1, 4)), Grid((-10, -8), (2, 4)))
+"""266,240 active parameters; its grids lie another line lower."""
+
+KNOWN_SIZES = ("small", "large")
+KNOWN_TEXTS = ("other", "half", "same")
+KNOWN_BUDGETS = (53_349, 168_705)
+"""Of the averaged checkpoints on which the registered rule was found (`rules.REGISTERED`): it is not judged on them."""
 
 FULL = Design(
-    sizes=(SMALL, LARGE),
+    sizes=(SMALL, LARGE, WIDE),
     scratch_tokens=533_493,
     lines=(5, 4),
-    texts=("other", "half", "same"),
+    texts=("far", "other", "half", "same"),
     pretraining_tokens=(75_000, 300_000),
     pretraining=Place(-8, 2),
-    budgets=(53_349, 168_705),
+    budgets=(*KNOWN_BUDGETS, 533_493),
     per_decade=8,
 )
 BRIEF = replace(
     FULL,
+    sizes=(SMALL, LARGE),
     scratch_tokens=300_005,
     texts=("other", "same"),
     pretraining_tokens=(75_000,),

@@ -35,15 +35,17 @@ class Measured:
     """By size: the sweep, and the controls."""
     continued: tuple[Continued, ...]
     raw: tuple[Continued, ...] = ()
-    """Of checkpoints whose weights were not averaged; no rule is judged on them."""
+    """Of checkpoints with their last weights; no rule is judged on them."""
 
 
 def measure(workshop: Workshop, say: Say) -> Measured:
     """Train what is not in the store yet. Raises Interrupted, after saving, once a stop is requested."""
     design = workshop.design
     scratch = {size.name: _from_scratch(workshop, size, say) for size in design.sizes}
-    continued = tuple(_continued(workshop, checkpoint, say) for checkpoint in design.checkpoints)
-    raw = tuple(_continued(workshop, checkpoint, say) for checkpoint in design.raw_checkpoints)
+    judged = (*design.checkpoints, *design.best_checkpoints("decayed"))
+    continued = tuple(_continued(workshop, checkpoint, say) for checkpoint in judged)
+    last = design.best_checkpoints("raw")
+    raw = tuple(_continued(workshop, checkpoint, say) for checkpoint in last)
     return Measured(design, scratch, continued, raw)
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.measured_optimum import FEWEST, Optimum
+from benchmarks.transfer.design import KNOWN_BUDGETS, KNOWN_SIZES, KNOWN_TEXTS
 from benchmarks.transfer.judging import losses_at, optimum
 from benchmarks.transfer.measuring import Continued, Measured
 from benchmarks.transfer.rules import (
+    REGISTERED,
     RULES,
     Case,
     Rule,
@@ -56,18 +58,31 @@ def fit(measured: Measured) -> Laws:
 def cases(measured: Measured) -> list[Case]:
     """Checkpoints and budgets whose optimum lies inside its grid."""
     found = (
-        case(continued, tokens)
+        case(measured, continued, tokens)
         for continued in measured.continued
         for tokens in measured.design.budgets
     )
     return [case for case in found if case is not None and case.measured.inside]
 
 
-def case(continued: Continued, tokens: int) -> Case | None:
+def is_new(case: Case) -> bool:
+    """Whether the registered rule was not found on it."""
+    checkpoint = case.checkpoint
+    return not (
+        checkpoint.size.name in KNOWN_SIZES
+        and checkpoint.text in KNOWN_TEXTS
+        and checkpoint.ending == "averaged"
+        and case.tokens in KNOWN_BUDGETS
+    )
+
+
+def case(measured: Measured, continued: Continued, tokens: int) -> Case | None:
     """One checkpoint at one budget; None where too few runs reached it."""
     losses = losses_at(continued.runs, tokens)
     if len(losses) < FEWEST:
         return None
+    sweep = measured.scratch[continued.checkpoint.size.name]
+    end = measured.design.scratch_tokens
     return Case(
         checkpoint=continued.checkpoint,
         params=next(iter(continued.runs.values())).params,
@@ -80,6 +95,8 @@ def case(continued: Continued, tokens: int) -> Case | None:
         },
         measured=optimum(losses),
         reached=min(losses.values()),
+        sweep_tokens=float(end),
+        sweep_loss=min(losses_at(sweep, end).values()),
     )
 
 
@@ -214,6 +231,22 @@ def faded(laws: Laws, cases: Sequence[Case], route: Route, group: Group) -> list
             _moved(s, fade * _log_share(s), 0.0)
             for s in score_rule(laws, inside, RULES["paper"], route)
         ]
+    return found
+
+
+def registered(laws: Laws, cases: Sequence[Case]) -> dict[str, list[Score]]:
+    """The registered rule, and its two halves alone; by the joint surface."""
+    papers = score_rule(laws, cases, RULES["paper"], "surface")
+    found: dict[str, list[Score]] = {"registered": [], "faded": [], "faded, one B": []}
+    for score in papers:
+        fade = REGISTERED.fade * _log_share(score)
+        answered = score.case.measured.vertex[1] + score.log_errors[1]
+        constant = float(np.log(REGISTERED.constant_batch)) - answered
+        log_batch = REGISTERED.log_batch(laws, score.case)
+        if log_batch is not None:
+            found["registered"].append(_moved(score, fade, log_batch - answered))
+        found["faded"].append(_moved(score, fade, 0.0))
+        found["faded, one B"].append(_moved(score, fade, constant))
     return found
 
 

@@ -1,17 +1,18 @@
-"""The corpora: docstrings for the sweep and for what is like it, source code for what is not."""
+"""The corpora: docstrings for the sweep and for what is like it, source code and C++ headers for what is not."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-from benchmarks.transfer.design import BEFORE, OTHER, SEQUENCE_LENGTH, TARGET, VOCABULARY
+from benchmarks.transfer.design import BEFORE, FAR, OTHER, SEQUENCE_LENGTH, TARGET, VOCABULARY
 from demo.corpus import DOMAINS, Domain, docstrings, without_docstrings, write_jsonl
 from demo.tokenizer import train_tokenizer
 from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
 
 DOCSTRINGS = Domain(DOMAINS["general"].packages, docstrings, 7_000_000)
 CODE = Domain(DOMAINS["code"].packages, without_docstrings, 2_500_000)
+HEADERS = Domain(("torch/include/ATen", "torch/include/c10"), str.strip, 2_500_000, suffix=".h")
 HELD_OUT_PER_THOUSAND = 40
 
 
@@ -25,6 +26,7 @@ def provide_texts(folder: Path) -> PrepareTask:
             TARGET: [text for text in documents if _is_target(text)],
             BEFORE: [text for text in documents if not _is_target(text)],
             OTHER: CODE.documents(),
+            FAR: HEADERS.documents(),
         }
         for name, texts in halves.items():
             write_jsonl(texts, "text", folder / f"{name}.jsonl")
@@ -46,7 +48,7 @@ def _task(folder: Path) -> PrepareTask:
             DomainSource(
                 name=name, uri=f"file://{folder.resolve()}/{name}.jsonl", text_field="text"
             )
-            for name in (TARGET, BEFORE, OTHER)
+            for name in (TARGET, BEFORE, OTHER, FAR)
         ),
         validation_documents_per_thousand=HELD_OUT_PER_THOUSAND,
     )

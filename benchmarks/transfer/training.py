@@ -6,10 +6,11 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.point_trainer import PointTrainer
-from benchmarks.transfer.design import MIXTURES as PRETRAINING
 from benchmarks.transfer.design import (
+    DECAY,
     OPTIMIZER,
     SEQUENCE_LENGTH,
     TARGET,
@@ -18,6 +19,7 @@ from benchmarks.transfer.design import (
     Place,
     Size,
 )
+from benchmarks.transfer.design import MIXTURES as PRETRAINING
 from isoloss.laws import Run
 from isoloss_contract.records import (
     EvaluateConfig,
@@ -25,7 +27,7 @@ from isoloss_contract.records import (
     PointConfig,
     PrepareTask,
 )
-from isoloss_trainer.export import Weights, trained_network
+from isoloss_trainer.export import trained_network
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 
@@ -90,8 +92,8 @@ class Workshop:
     def provide(self, checkpoint: Checkpoint) -> None:
         """Pre-train the checkpoint and save its weights, unless they are there.
 
-        Averaged weights stand in for a learning rate that decayed, which published checkpoints had; raw ones
-        tell what the average does.
+        Averaged weights stand in for a learning rate that decayed, which published checkpoints had; decayed
+        and raw ones tell what the average does.
         Checkpoints of one text are one run: the shorter ones are saved on the way to the longer.
         """
         for tokens in sorted(self.design.pretraining_tokens):
@@ -111,10 +113,14 @@ class Workshop:
         self._trained(point, checkpoint.tokens, kept=True)
         temporary = folder.with_suffix(".new")
         shutil.rmtree(temporary, ignore_errors=True)
-        weights: Weights = "raw" if checkpoint.raw else "averaged"
-        _, network = trained_network(self._trainer.store, point, weights, self._log)
-        network.save_pretrained(temporary)
+        self._network(checkpoint, point).save_pretrained(temporary)
         temporary.rename(folder)
+
+    def _network(self, checkpoint: Checkpoint, point: PointConfig) -> Any:
+        if checkpoint.ending == "decayed":
+            steps = round(DECAY * checkpoint.tokens / (point.batch_size * SEQUENCE_LENGTH))
+            return self._trainer.decayed(point, steps)
+        return trained_network(self._trainer.store, point, checkpoint.ending, self._log)[1]
 
     def initial_loss(self, checkpoint: Checkpoint) -> EvaluationResult:
         """The checkpoint's loss on the target text, as an evaluate task measures it."""

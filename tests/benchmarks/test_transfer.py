@@ -24,13 +24,15 @@ from benchmarks.transfer.design import (
 )
 from benchmarks.transfer.judging import optimum
 from benchmarks.transfer.measuring import Continued, Measured, grown, measure
-from benchmarks.transfer.rules import RULES, equivalent_flops
+from benchmarks.transfer.rules import RULES, answers_at, equivalent_flops
 from benchmarks.transfer.scores import (
     by_checkpoint,
     cases,
     composition_error,
     fit,
     folds,
+    is_new,
+    registered,
     score_controls,
     score_engine,
     score_rule,
@@ -211,6 +213,28 @@ def test_a_factor_that_all_continued_runs_share_is_learned_from_the_others() -> 
     assert batch < 0.2
 
 
+def test_the_registered_rule_is_its_formula_and_is_judged_on_no_case_it_was_found_on(
+    exact: Measured,
+) -> None:
+    laws, found = fit(exact), cases(exact)
+    papers = score_rule(laws, found, RULES["paper"], "surface")
+    rules = registered(laws, found)
+    assert len(papers) == len(rules["registered"]) == 12  # the others are too far from the sweep
+    for paper, rule in zip(papers, rules["registered"], strict=True):
+        case = rule.case
+        share = case.cpt_flops / paper.total_flops
+        assert rule.log_errors[0] - paper.log_errors[0] == pytest.approx(0.5 * np.log(share))
+        at_end = answers_at(laws, case.flops_per_token * 3e10, case.params)["surface"]
+        batch = at_end.batch_size.value * (case.sweep_loss / case.initial_loss) ** 1.9
+        assert rule.log_errors[1] + case.measured.vertex[1] == pytest.approx(np.log(batch))
+    known = replace(found[0], tokens=53_349.0)
+    assert found[0].checkpoint.size.name == "small"
+    assert is_new(found[0])
+    assert not is_new(known)
+    decayed = replace(known.checkpoint, ending="decayed")
+    assert is_new(replace(known, checkpoint=decayed))
+
+
 def test_folds_never_learn_from_what_they_judge(exact: Measured) -> None:
     found = cases(exact)
     parts = list(folds(found, by_checkpoint))
@@ -293,14 +317,15 @@ def test_a_second_call_trains_nothing_and_measures_the_same(tmp_path: Path) -> N
         return measure(workshop, lambda _line: None)
 
     first = all_runs()
-    assert [c.checkpoint.tokens for c in first.continued] == [2_048, 4_096]
+    endings = [(c.checkpoint.tokens, c.checkpoint.ending) for c in first.continued]
+    assert endings == [(2_048, "averaged"), (4_096, "averaged"), (4_096, "decayed")]
     assert first.continued[0].initial_loss > first.continued[1].initial_loss
     results = sorted((tmp_path / "store" / "points").glob("*/result.json"))
     written = [os.stat(path).st_mtime_ns for path in results]
     again = all_runs()
     assert [os.stat(path).st_mtime_ns for path in results] == written
-    # From scratch, pre-training once, continued from two checkpoints and from the longer one's raw weights.
-    assert len(results) == 4 + 1 + 2 * 4 + 4
+    # From scratch, pre-training once, continued from two checkpoints and from the longer one's decayed and raw weights.
+    assert len(results) == 4 + 1 + 2 * 4 + 2 * 4
     for one, other in zip(first.continued, again.continued, strict=True):
         assert one.initial_loss == other.initial_loss
         for place, found in one.runs.items():
