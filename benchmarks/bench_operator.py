@@ -155,7 +155,7 @@ class Bench:
             "ISOLOSS_JOB_WRITERS": str(WRITERS),
             "ISOLOSS_API_QPS": "0",
         }
-        operator = OperatorProcess(self.plane, [namespace], folder, environment)
+        operator = OperatorProcess(self.plane, [namespace], folder, environment, fresh=True)
         operator.start()
         try:
             operator.url()

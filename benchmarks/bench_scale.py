@@ -141,7 +141,7 @@ class Bench:
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "10",
             "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
         }
-        operator = OperatorProcess(self.stage.plane, [namespace], folder, environment)
+        operator = OperatorProcess(self.stage.plane, [namespace], folder, environment, fresh=True)
         operator.kubeconfig = _through(operator.log_in(), api_port, folder / "metered.json")
         return operator
 

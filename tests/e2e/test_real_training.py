@@ -83,7 +83,7 @@ def operator(
         "ISOLOSS_ALLOWED_STORAGE": json.dumps({user.namespace: [store.uri]}),
         "ISOLOSS_TRAINER_COMMAND": json.dumps(["python", "-m", "isoloss_trainer"]),
     }
-    process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
+    process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment, fresh=True)
     yield process
     process.end()
 

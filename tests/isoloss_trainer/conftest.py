@@ -20,6 +20,23 @@ from isoloss_contract.store import Store
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.prepare import prepare
 from tests.isoloss_trainer.builders import make_corpus, prepare_task, quiet, uri
+from tests.support.warm_python import WarmPython
+
+PRELUDE = """
+import torch.distributed
+import torch.utils.flop_counter
+import isoloss_trainer.evaluate, isoloss_trainer.launch, isoloss_trainer.plan, isoloss_trainer.train
+from isoloss_trainer.model import build_network
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE
+for config in (LLAMA, DEEPSEEK, QWEN3_MOE):
+    build_network(config)
+"""
+FORK_THE_RANKS = """
+from types import SimpleNamespace
+from isoloss_trainer import launch
+from tests.support.warm_python import ForkedProcess
+launch.subprocess = SimpleNamespace(Popen=ForkedProcess)
+"""
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,14 @@ def _own_signals() -> Iterator[None]:
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[WarmPython]:
+    """Starts Python, where torch and the trainer are imported already; several processes of one task, too."""
+    warm = WarmPython(PRELUDE, FORK_THE_RANKS)
+    yield warm
+    warm.end()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from isoloss_trainer.compile_cache import (
 from isoloss_trainer.log import Log
 from tests.isoloss_trainer.builders import LLAMA, QWEN3, SEQUENCE_LENGTH, uri
 from tests.support.compilers import needs_cxx_compiler
+from tests.support.warm_python import WarmPython
 
 KEY = "0" * 32
 POINT = PointConfig(
@@ -48,15 +48,16 @@ def events(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def compiled_in_a_new_process(store: Path, folder: Path) -> dict[str, int]:
+def compiled_in_a_new_process(python: WarmPython, store: Path, folder: Path) -> dict[str, int]:
     """How often inductor found code, in a process whose own caches are empty."""
     environment = {
         **os.environ,
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
-    command = [sys.executable, "-m", "tests.isoloss_trainer.test_compile_cache", uri(store)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    program = ["-m", "tests.isoloss_trainer.test_compile_cache", uri(store)]
+    done = python.run(program, environment=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -83,10 +84,12 @@ def compile_something(store: Store) -> None:
 
 @pytest.mark.slow
 @needs_cxx_compiler
-def test_what_one_process_compiles_another_finds_in_the_store(tmp_path: Path) -> None:
+def test_what_one_process_compiles_another_finds_in_the_store(
+    tmp_path: Path, python: WarmPython
+) -> None:
     """By the compiler for the CPU, in two processes that share nothing but the store."""
-    first = compiled_in_a_new_process(tmp_path / "store", tmp_path / "a")
-    second = compiled_in_a_new_process(tmp_path / "store", tmp_path / "b")
+    first = compiled_in_a_new_process(python, tmp_path / "store", tmp_path / "a")
+    second = compiled_in_a_new_process(python, tmp_path / "store", tmp_path / "b")
     assert (first["loaded"], first["hits"]) == (0, 0)
     assert first["misses"] > 0
     assert second["loaded"] == 1

@@ -25,6 +25,7 @@ from isoloss_contract.schedule import cooldown_steps
 from isoloss_contract.store import Store, parse_record_lines
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.warm_python import WarmPython
 
 REPOSITORY = Path(__file__).parents[2]
 TRAINERS = {
@@ -35,9 +36,11 @@ TRAINERS = {
 
 
 @pytest.fixture(params=TRAINERS)
-def trained(request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path) -> TrainTask:
+def trained(
+    request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> TrainTask:
     """A task that one of the trainers has run."""
-    return run(request.param, train_task(prepared.manifest, prepared.uri), tmp_path)
+    return run(request.param, train_task(prepared.manifest, prepared.uri), tmp_path, python)
 
 
 COOLING = {
@@ -58,7 +61,9 @@ COOLING = {
 
 
 @pytest.fixture(params=[(trainer, name) for trainer in TRAINERS for name in COOLING], ids="-".join)
-def cooled(request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path) -> TrainTask:
+def cooled(
+    request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> TrainTask:
     """A task with cooldowns that one of the trainers has run."""
     trainer, name = request.param
     task = train_task(
@@ -67,18 +72,24 @@ def cooled(request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path) -
         evaluation=COOLING[name],
         optimizer=OptimizerConfig(warmup_tokens=128),
     )
-    return run(trainer, task, tmp_path)
+    return run(trainer, task, tmp_path, python)
 
 
-def run(trainer: str, task: TrainTask, tmp_path: Path) -> TrainTask:
+def run(trainer: str, task: TrainTask, tmp_path: Path, python: WarmPython) -> TrainTask:
     environment = {
         **os.environ,
         "ISOLOSS_TASK": task.model_dump_json(),
         "ISOLOSS_SCRATCH": str(tmp_path / "scratch"),
         "ISOLOSS_TERMINATION_LOG": str(tmp_path / "message"),
     }
-    command = [sys.executable, *TRAINERS[trainer], "train"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    arguments = [*TRAINERS[trainer], "train"]
+    if trainer == "real":
+        done = python.run(arguments, environment=environment)
+    else:
+        command = [sys.executable, *arguments]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     return task
 

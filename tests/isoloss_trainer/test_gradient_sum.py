@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,7 +18,9 @@ from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH
+from tests.isoloss_trainer.ranks import run_ranks
 from tests.isoloss_trainer.test_shared_state import learn, point
+from tests.support.warm_python import WarmPython
 
 LARGEST = 1000
 """Elements of a bucket, so that these small models have many."""
@@ -227,29 +226,14 @@ def refuse_once(learner: Learner) -> None:
     ids=["2, DeepSeek, bf16", "4, dense", "4, Qwen3 MoE, bf16"],
 )
 def test_overlapped_sums_are_those_of_the_end_bit_by_bit(
-    tmp_path: Path, processes: int, model: dict[str, Any], precision: str
+    tmp_path: Path, python: WarmPython, processes: int, model: dict[str, Any], precision: str
 ) -> None:
     """Of the same buckets; also when they are taken again, with experts that no token was sent to, and in a step
     that one of two processes had no memory for at first."""
     (tmp_path / "task.json").write_text(json.dumps({"model": model, "precision": precision}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-m", "tests.isoloss_trainer.test_gradient_sum", str(tmp_path)]
-    started = [
-        subprocess.Popen(
-            command,
-            env={
-                **environment,
-                "WORLD_SIZE": str(processes),
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-            },
-        )
-        for rank in range(processes)
-    ]
-    assert [process.wait(500) for process in started] == [0] * processes
+    program = ["-m", "tests.isoloss_trainer.test_gradient_sum", str(tmp_path)]
+    ends = run_ranks(python, program, processes)
+    assert [end.returncode for end in ends] == [0] * processes, ends
     for rank in range(processes):
         found = json.loads((tmp_path / f"found-{rank}.json").read_text())
         assert set(found) == set(WAYS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +19,8 @@ from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import BadConfiguration
 from tests.isoloss_trainer.builders import DEEPSEEK, train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.ranks import run_ranks
+from tests.support.warm_python import WarmPython
 
 CHILD = """
 import signal, sys, time
@@ -159,59 +159,41 @@ NO_MEMORY = """
 
 
 def train_with(
-    task: TrainTask, patch: str, folder: Path
+    python: WarmPython, task: TrainTask, patch: str, folder: Path
 ) -> list[subprocess.CompletedProcess[str]]:
     """Two processes, `patch` in the second."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {
-        **os.environ,
-        "ISOLOSS_TASK": task.model_dump_json(),
-        "ISOLOSS_SCRATCH": str(folder),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": "2",
-    }
-    command = [sys.executable, "-c", RANK_1.format(patch=patch)]
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**environment, "RANK": rank, "LOCAL_RANK": rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    texts = [process.communicate(timeout=500)[0] for process in processes]
-    return [
-        subprocess.CompletedProcess(command, process.returncode, text)
-        for process, text in zip(processes, texts, strict=True)
-    ]
+    return run_ranks(
+        python,
+        ["-c", RANK_1.format(patch=patch)],
+        2,
+        ISOLOSS_TASK=task.model_dump_json(),
+        ISOLOSS_SCRATCH=str(folder),
+    )
 
 
 @pytest.mark.slow
-def test_one_process_reads_a_checkpoint_for_all(prepared: Prepared, tmp_path: Path) -> None:
+def test_one_process_reads_a_checkpoint_for_all(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
     first = train_task(prepared.manifest, prepared.uri, model=DEEPSEEK, tokens=512)
     further = first.model_copy(update={"tokens": 1024})
     for task in (first, further):
-        ends = train_with(task, NO_READING, tmp_path)
+        ends = train_with(python, task, NO_READING, tmp_path)
         assert [end.returncode for end in ends] == [0, 0], ends
     assert '"event": "resume", "tokens": 512' in ends[0].stdout
     store, path = Store(prepared.uri), layout.point_trajectory(first.point.key)
     resumed = store.read(path)
     store.remove(layout.point_folder(first.point.key))
-    train_with(further, NO_READING, tmp_path)
+    train_with(python, further, NO_READING, tmp_path)
     assert store.read(path) == resumed
 
 
 @pytest.mark.slow
 def test_an_evaluation_that_does_not_fit_in_another_process_gets_a_result(
-    prepared: Prepared, tmp_path: Path
+    prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    ends = train_with(task, NO_MEMORY, tmp_path)
+    ends = train_with(python, task, NO_MEMORY, tmp_path)
     assert [end.returncode for end in ends] == [ExitCode.OUT_OF_MEMORY] * 2, ends
     path = layout.point_result(task.point.key)
     result = Store(prepared.uri).read_record(path, PointResult)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +41,7 @@ from tests.isoloss_trainer.builders import (
     train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.warm_python import WarmPython
 
 ALONE = World()
 
@@ -415,7 +414,11 @@ def test_evaluating_counts_no_load_and_moves_no_bias(prepared: Prepared) -> None
     ids=["several sequences each", "one for both", "Muon"],
 )
 def test_two_processes_give_the_result_of_one(
-    prepared: Prepared, tmp_path: Path, batch_size: int, optimizer: OptimizerConfig
+    prepared: Prepared,
+    tmp_path: Path,
+    python: WarmPython,
+    batch_size: int,
+    optimizer: OptimizerConfig,
 ) -> None:
     """Also where a step has fewer sequences than there are processes."""
     tokens = 384 * batch_size
@@ -433,10 +436,7 @@ def test_two_processes_give_the_result_of_one(
         "ISOLOSS_SCRATCH": str(tmp_path),
         "ISOLOSS_PROCESSES": "2",
     }
-    command = [sys.executable, "-m", "isoloss_trainer", "train"]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=200
-    )
+    done = python.run(["-m", "isoloss_trainer", "train"], environment=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert '"processes": 2' in done.stdout
     store = Store(prepared.uri)

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from isoloss_trainer.termination import write_message
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, prepare_task, quiet, train_task, uri
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.warm_python import WarmProcess, WarmPython
 
 
 @pytest.fixture
@@ -122,19 +121,19 @@ def test_a_terminal_gets_a_progress_bar_and_other_streams_json(tmp_path: Path) -
 # ------------------------------------------------------------------------------- real processes
 
 
-def start(task: TrainTask, folder: Path) -> subprocess.Popen[bytes]:
+def start(python: WarmPython, task: TrainTask, folder: Path) -> WarmProcess:
     environment = {
         **os.environ,
         "ISOLOSS_TASK": task.model_dump_json(),
         "ISOLOSS_SCRATCH": str(folder / "scratch"),
         "ISOLOSS_TERMINATION_LOG": str(folder / "words"),
     }
-    command = [sys.executable, "-m", "isoloss_trainer", "train"]
+    arguments = ["-m", "isoloss_trainer", "train"]
     with (folder / "output").open("ab") as output:
-        return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        return python.start(arguments, environment=environment, output=output)
 
 
-def wait_for_checkpoint(store: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_checkpoint(store: Path, more_than: int, process: WarmProcess) -> None:
     """Wait until there are checkpoints with a step above `more_than`, or the process ended."""
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
@@ -152,7 +151,11 @@ KILLS = [(LLAMA, signal.SIGTERM), (DEEPSEEK, signal.SIGKILL)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "number"), KILLS, ids=["dense, SIGTERM", "MoE, SIGKILL"])
 def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
-    prepared: Prepared, tmp_path: Path, model: dict[str, object], number: signal.Signals
+    prepared: Prepared,
+    tmp_path: Path,
+    python: WarmPython,
+    model: dict[str, object],
+    number: signal.Signals,
 ) -> None:
     """Killed after the first of its checkpoints, which come every second."""
     task = train_task(
@@ -163,7 +166,7 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
         evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
         task={"checkpoint_seconds": 1},
     )
-    process = start(task, tmp_path)
+    process = start(python, task, tmp_path)
     wait_for_checkpoint(prepared.folder, 0, process)
     time.sleep(random.Random().random())
     process.send_signal(number)
@@ -179,8 +182,10 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_stop_during_start_up_is_an_interruption(prepared: Prepared, tmp_path: Path) -> None:
-    process = start(train_task(prepared.manifest, prepared.uri, tokens=10**6), tmp_path)
+def test_a_stop_during_start_up_is_an_interruption(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    process = start(python, train_task(prepared.manifest, prepared.uri, tokens=10**6), tmp_path)
     config = prepared.folder / layout.point_config(
         train_task(prepared.manifest, prepared.uri, tokens=10**6).point.key
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +17,7 @@ from isoloss_trainer.plan import DEVICES, plan
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, evaluate_task, train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.warm_python import WarmPython
 
 GPU = DEVICES["80 GB"]
 LENGTH = 8192
@@ -85,15 +84,16 @@ def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
 
 
 def test_the_plan_command_prints_it_and_takes_train_tasks_alone(
-    prepared: Prepared, tmp_path: Path
+    prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
     (tmp_path / "task.json").write_text(task.model_dump_json())
-    command = [sys.executable, "-m", "isoloss_trainer", "plan", "--task", "task.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    arguments = ["-m", "isoloss_trainer", "plan", "--task", "task.json"]
+    done = python.run(arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == plan(task)
     other = evaluate_task(prepared.manifest, prepared.uri, "file:///model")
     (tmp_path / "task.json").write_text(other.model_dump_json())
-    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = python.run(arguments, folder=tmp_path)
     assert refused.returncode == ExitCode.BAD_CONFIGURATION
     assert "the task is of kind evaluate" in refused.stdout

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +38,9 @@ from tests.isoloss_trainer.builders import (
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.ranks import run_ranks
 from tests.isoloss_trainer.test_evaluate import save
+from tests.support.warm_python import WarmPython
 
 DEEP = {**LLAMA, "num_hidden_layers": 6}
 TIED = {**DEEP, "tie_word_embeddings": True}
@@ -194,25 +192,15 @@ print(trainer.evaluate(task, Path(sys.argv[2]), Interruption(), quiet()))
 
 @pytest.mark.slow
 def test_two_processes_for_one_copy_give_the_loss_of_one(
-    prepared: Prepared, corpus: Path, tmp_path: Path
+    prepared: Prepared, corpus: Path, tmp_path: Path, python: WarmPython
 ) -> None:
     """As on two accelerators: the second process has only shapes and takes part in every sum."""
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
     task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
     alone = evaluate(task, tmp_path, Interruption(), quiet())
     Store(prepared.uri).remove(layout.evaluation_result(task.config.key))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    command = [sys.executable, "-c", ONE_COPY, task.model_dump_json(), str(tmp_path)]
-    processes = [
-        subprocess.Popen(
-            command, env={**os.environ, **address, "RANK": rank}, stdout=subprocess.PIPE, text=True
-        )
-        for rank in ("0", "1")
-    ]
-    assert [process.communicate(timeout=200)[0].strip() for process in processes] == [alone] * 2
+    ends = run_ranks(python, ["-c", ONE_COPY, task.model_dump_json(), str(tmp_path)], 2)
+    assert [end.stdout.splitlines()[-1:] for end in ends] == [[alone]] * 2, ends
 
 
 # -------------------------------------------------------------------------------------- numbers

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +16,8 @@ from isoloss_trainer.model import build_network
 from isoloss_trainer.named_tensors import Parts
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH
+from tests.isoloss_trainer.ranks import run_ranks
+from tests.support.warm_python import WarmPython
 
 Precision = Literal["bf16", "float32"]
 STEPS = 3
@@ -69,27 +68,17 @@ def take_part(folder: Path) -> None:
     world.leave()
 
 
-def together(task: PointConfig, folder: Path, before: Parts | None = None) -> tuple[Any, Parts]:
+def together(
+    python: WarmPython, task: PointConfig, folder: Path, before: Parts | None = None
+) -> tuple[Any, Parts]:
     """What two processes found out, and their state."""
     folder.mkdir()
     (folder / "point.json").write_text(task.model_dump_json())
     if before is not None:
         torch.save(before, folder / "before")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {
-        **os.environ,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": "2",
-    }
-    command = [sys.executable, "-m", "tests.isoloss_trainer.test_shared_state", str(folder)]
-    processes = [
-        subprocess.Popen(command, env={**environment, "RANK": rank, "LOCAL_RANK": rank})
-        for rank in "01"
-    ]
-    assert [process.wait(500) for process in processes] == [0, 0]
+    program = ["-m", "tests.isoloss_trainer.test_shared_state", str(folder)]
+    ends = run_ranks(python, program, 2)
+    assert [end.returncode for end in ends] == [0, 0], ends
     facts = [json.loads((folder / f"facts-{rank}.json").read_text()) for rank in "01"]
     assert facts[0] == facts[1]
     assert (folder / "averaged-0").read_text() == (folder / "averaged-1").read_text()
@@ -112,14 +101,14 @@ def close(ours: Parts, theirs: Parts) -> bool:
     ids=["dense", "dense, bf16", "MoE"],
 )
 def test_two_processes_with_half_the_state_each_learn_what_one_learns(
-    tmp_path: Path, model: dict[str, Any], precision: Precision
+    tmp_path: Path, python: WarmPython, model: dict[str, Any], precision: Precision
 ) -> None:
     """Losses, gradient norms, weights, averages and moments; then each continues the other's state."""
     task = point(model, precision)
     alone = Learner(build_network(model, seed=0), task, World())
     wanted = learn(alone, 1, STEPS)
     size = alone.tensors()["weights"].numel()
-    found, parts = together(task, tmp_path / "first")
+    found, parts = together(python, task, tmp_path / "first")
     tolerance = 1e-5 if precision == "float32" else 2e-2
     for ours, theirs in zip(found["facts"], wanted, strict=True):
         assert ours == pytest.approx(theirs, rel=tolerance)
@@ -129,7 +118,7 @@ def test_two_processes_with_half_the_state_each_learn_what_one_learns(
     if precision == "float32":
         assert close(parts, by_one)
     again = {part: {n: t.clone() for n, t in tensors.items()} for part, tensors in by_one.items()}
-    continued, _ = together(task, tmp_path / "second", again)
+    continued, _ = together(python, task, tmp_path / "second", again)
     other = Learner(build_network(model, seed=1), task, World())
     other.restore(parts)
     for ours, theirs, own in zip(

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +25,7 @@ from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint import CheckpointManifest
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.warm_python import WarmProcess, WarmPython
 
 SEED = 7
 """Of the moments: shares of the time that the undisturbed run took."""
@@ -37,20 +36,21 @@ OF_THE_ATTEMPTS = {"attempts", "accelerator_seconds"}
 class Attempts:
     """Runs the trainer in several processes, with everything it logs in one file."""
 
-    def __init__(self, task: TrainTask, processes: int, folder: Path) -> None:
+    def __init__(self, python: WarmPython, task: TrainTask, processes: int, folder: Path) -> None:
+        self._python = python
         self._task, self._processes, self._folder = task, processes, folder
         self._output = folder / "output"
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> WarmProcess:
         environment = {
             **os.environ,
             "ISOLOSS_TASK": self._task.model_dump_json(),
             "ISOLOSS_SCRATCH": str(self._folder / "scratch"),
             "ISOLOSS_PROCESSES": str(self._processes),
         }
-        command = [sys.executable, "-m", "isoloss_trainer", "train"]
+        arguments = ["-m", "isoloss_trainer", "train"]
         with self._output.open("ab") as output:
-            return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+            return self._python.start(arguments, environment=environment, output=output)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
         """What the log has of these events so far."""
@@ -105,6 +105,7 @@ def everything(store: Store, key: str) -> dict[str, Any]:
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undisturbed_one(
     prepared: Prepared,
     tmp_path: Path,
+    python: WarmPython,
     processes: int,
     model: dict[str, Any],
     stops: int,
@@ -120,7 +121,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undistur
         ),
         task={"checkpoint_seconds": 1},
     )
-    store, attempts = Store(prepared.uri), Attempts(task, processes, tmp_path)
+    store, attempts = Store(prepared.uri), Attempts(python, task, processes, tmp_path)
     seconds = attempts.finish()
     undisturbed = everything(store, task.point.key)
     store.remove(layout.point_folder(task.point.key))

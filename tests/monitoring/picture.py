@@ -111,7 +111,7 @@ def running_operator(cluster: DevCluster, folder: Path) -> Iterator[OperatorProc
         **cluster.object_storage.environment(),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps({NAMESPACE: [f"s3://{BUCKET}"]}),
     }
-    operator = OperatorProcess(cluster.control_plane, [NAMESPACE], folder, environment)
+    operator = OperatorProcess(cluster.control_plane, [NAMESPACE], folder, environment, fresh=True)
     operator.start()
     try:
         yield operator

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
+import multiprocessing.forkserver
 import os
 import signal
 import subprocess
@@ -19,6 +22,7 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import wait_until
+from tests.support.warm_python import WarmProcess, WarmPython
 
 Json = dict[str, Any]
 PROJECT = Path(__file__).parents[2]
@@ -33,6 +37,42 @@ PLANTED_COMMAND = [
     "-c",
     f"import runpy; runpy.run_path({str(PLANTED_TRAINER)!r}, run_name='__main__')",
 ]
+
+
+WARM = """
+import isoloss_operator.install_check, isoloss_operator.runtime
+from isoloss_operator.fitting import fitter
+fitter.start_ahead()
+"""
+IN_CHILD = "from tests.support.operator_process import take_over; take_over()"
+
+
+@functools.cache
+def warm_python() -> WarmPython:
+    """Starts operators, whose modules are imported already, as are those of the processes of their fits."""
+    return WarmPython(WARM, IN_CHILD)
+
+
+def take_over() -> None:
+    """In the process of an operator that was forked: what reads the environment at an earlier time else.
+
+    Fits are forked from the process that was started for all operators of the session, and so have its environment.
+    """
+    kube_config: Any = importlib.import_module("kubernetes.config.kube_config")
+    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "")
+    server: Any = multiprocessing.forkserver
+    server._forkserver.ensure_running = lambda: None
+    fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
+    fitter._main = functools.partial(_fit, dict(os.environ))
+
+
+def _fit(environment: Mapping[str, str], *job: Any) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
+    # On a machine that is busy with other tests it would hardly run at all.
+    fitter.NICENESS = 0
+    fitter._main(*job)
 
 
 def apply_account(
@@ -96,9 +136,11 @@ class OperatorProcess:
     directory: Path
     environment: Mapping[str, str]
     """Of the operator: credentials of the store and ISOLOSS_* beside the defaults below."""
-    process: subprocess.Popen[bytes] | None = None
+    process: WarmProcess | subprocess.Popen[bytes] | None = None
     starts: int = 0
     kubeconfig: Path | None = None
+    fresh: bool = False
+    """Started by Python itself, as in a container, for seconds of CPU; else forked."""
 
     def log_in(self) -> Path:
         """The kubeconfig of its account, made at the first start: later ones need no API server."""
@@ -132,13 +174,19 @@ class OperatorProcess:
             **self.environment,
         }
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "isoloss_operator"],
-                env=environment,
-                cwd=self.directory,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+            program = ["-m", "isoloss_operator"]
+            if self.fresh:
+                self.process = subprocess.Popen(
+                    [sys.executable, *program],
+                    env=environment,
+                    cwd=self.directory,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            else:
+                self.process = warm_python().start(
+                    program, environment=environment, folder=self.directory, output=log
+                )
 
     @property
     def log(self) -> Path:

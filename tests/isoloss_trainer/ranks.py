@@ -1,0 +1,45 @@
+"""The processes of one task, as the launcher starts them, with a program of the test's own in each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tests.support.warm_python import WarmPython
+
+
+def run_ranks(
+    python: WarmPython, arguments: Sequence[str], processes: int, **environment: str
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run `python *arguments` once for each rank; their ends in the order of the ranks, errors with the output."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    shared = {
+        **os.environ,
+        **environment,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(processes),
+    }
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(processes)]
+        started = [
+            python.start(
+                arguments,
+                environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                output=file,
+            )
+            for rank, file in enumerate(files)
+        ]
+        codes = [process.wait(500) for process in started]
+        for file in files:
+            file.seek(0)
+        return [
+            subprocess.CompletedProcess(list(arguments), code, file.read())
+            for code, file in zip(codes, files, strict=True)
+        ]
