@@ -72,6 +72,7 @@ def play_kills(
         chain.handlers.append(writes)
     folder = stage.directory / "operators" / f"kills-{numbers[0]}-{namespaces[0]}"
     operator = new_operator(stage, server, namespaces, folder, BATCH_SETTINGS)
+    operator.fresh = True  # what it started is killed with it, at the same write
     scenes = [
         _scene(stage, killed.row(number), namespace, server, operator, killed.options)
         for number, namespace in zip(numbers, namespaces, strict=True)
