@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-fast test-oldest test-versions test-gs test-bare test-alerts draw-dashboard images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-whole test-all test-fast test-oldest test-versions test-gs test-bare test-alerts draw-dashboard images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
@@ -22,16 +22,22 @@ demo: setup ## Run a sweep and a prediction on a local cluster made for it
 demo-down: setup ## Stop everything the demo started (its results stay in .demo)
 	@$(PY) -m demo down
 
-test: setup ## Run every test, with a real API server and a real S3 server
+test: setup ## Run the tests, with a real API server and a real S3 server
 	@$(PY) -m devcluster build $(TEST_TOOLS)
-	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) scripts/run_tests.py
+
+test-whole: setup ## Run what make test leaves out: kills at every write, four trainer processes, compilers
+	@$(PY) -m devcluster build $(TEST_TOOLS)
+	$(PY) -m pytest -n 2 --dist loadgroup -m whole
+
+test-all: test test-whole test-oldest test-images ## Run everything: make test, the long ones, the oldest Kubernetes, a kubelet (root)
 
 test-fast: setup ## Run the tests that need neither cluster nor S3
 	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/isoloss tests/isoloss_contract tests/isoloss_operator tests/isoloss_trainer tests/deploy
 
 test-oldest: setup ## Run the cluster's tests against the oldest supported Kubernetes
 	@DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m devcluster build $(TEST_TOOLS)
-	DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m pytest -n 2 -m cluster tests/devcluster tests/isoloss_operator tests/deploy tests/gitops
+	DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m pytest -n 2 --dist loadgroup -m "cluster and not whole" tests/devcluster tests/isoloss_operator tests/deploy tests/gitops
 
 test-versions: ## Run the trainer's tests at the corners of its supported range (large downloads)
 	@./scripts/test-versions.sh

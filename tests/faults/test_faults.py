@@ -68,6 +68,7 @@ def validated_reference(stage: Stage) -> Reference:
     return undisturbed(stage, **ANSWERED)
 
 
+@pytest.mark.whole
 def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(stage: Stage) -> None:
     """Intents with their reasons and bounds, trajectories and laws are compared."""
     (row,) = [row for row in all_rows() if row.name == "search/every-decision"]
@@ -89,6 +90,7 @@ def test_a_fault_loses_repeats_and_charges_nothing(
     assert play_row(stage, row, reference).problems == ()
 
 
+@pytest.mark.whole
 def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
     stage: Stage, wide_reference: Reference
 ) -> None:
@@ -99,6 +101,7 @@ def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
     }
 
 
+@pytest.mark.whole
 def test_a_validation_killed_after_its_nth_write_trains_no_probe_twice_and_comes_to_its_verdict(
     stage: Stage, validated_reference: Reference
 ) -> None:

@@ -83,6 +83,7 @@ def compile_something(store: Store) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @needs_cxx_compiler
 def test_what_one_process_compiles_another_finds_in_the_store(
     tmp_path: Path, python: WarmPython

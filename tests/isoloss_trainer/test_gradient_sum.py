@@ -222,8 +222,11 @@ def refuse_once(learner: Learner) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "model", "precision"),
-    [(2, DEEPSEEK, "bf16"), (4, LLAMA, "float32"), (4, QWEN3_MOE, "bf16")],
-    ids=["2, DeepSeek, bf16", "4, dense", "4, Qwen3 MoE, bf16"],
+    [
+        pytest.param(2, DEEPSEEK, "bf16", id="2, DeepSeek, bf16"),
+        pytest.param(4, LLAMA, "float32", id="4, dense", marks=pytest.mark.whole),
+        pytest.param(4, QWEN3_MOE, "bf16", id="4, Qwen3 MoE, bf16", marks=pytest.mark.whole),
+    ],
 )
 def test_overlapped_sums_are_those_of_the_end_bit_by_bit(
     tmp_path: Path, python: WarmPython, processes: int, model: dict[str, Any], precision: str

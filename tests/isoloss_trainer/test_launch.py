@@ -141,6 +141,11 @@ def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
 # ------------------------------------------------------------------------------- real processes
 
 
+def test_the_launcher_starts_the_trainer_once_for_each_process(tmp_path: Path) -> None:
+    started = launch._start(2, ["--help"], tmp_path)
+    assert [process.wait(60) for process in started] == [0, 0]
+
+
 RANK_1 = """
 import os, sys
 import isoloss_trainer.checkpoint as checkpoint

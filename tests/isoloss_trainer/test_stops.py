@@ -96,11 +96,16 @@ def everything(store: Store, key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("processes", "model", "stops", "cooldown"),
     [
-        (2, DEEPSEEK, 3, None),
-        (4, LLAMA, 2, None),
-        (2, DEEPSEEK, 3, CooldownConfig(share=0.3, per_decade=8)),
+        pytest.param(2, DEEPSEEK, 3, None, id="2, MoE"),
+        pytest.param(4, LLAMA, 2, None, id="4, dense", marks=pytest.mark.whole),
+        pytest.param(
+            2,
+            DEEPSEEK,
+            3,
+            CooldownConfig(share=0.3, per_decade=8),
+            id="2, MoE, mostly cooling down",
+        ),
     ],
-    ids=["2, MoE", "4, dense", "2, MoE, mostly cooling down"],
 )
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undisturbed_one(
     prepared: Prepared,

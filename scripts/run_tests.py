@@ -1,0 +1,63 @@
+"""`make test`: the tests that wait for a cluster beside those that compute.
+
+A cluster's test leaves the processor alone most of the time, so several run at once, and what they leave is for
+the others, which give way to them. The two sessions share out the test files: what WAITING does not name computes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+WAITING = (
+    "tests/deploy",
+    "tests/devcluster",
+    "tests/docs/test_demo_page.py",
+    "tests/e2e",
+    "tests/faults",
+    "tests/gitops",
+    "tests/images",
+    "tests/isoloss_contract",
+    "tests/isoloss_operator/cluster",
+    "tests/isoloss_operator/process",
+    "tests/isoloss_operator/store",
+    "tests/isoloss_operator/test_*.py",
+    "tests/monitoring",
+)
+"""Folders and files with tests that need the control plane or wait for something else."""
+WAITING_WORKERS = 4
+NICENESS = 10
+PYTEST = (sys.executable, "-m", "pytest", "-m", "not whole", "--dist", "loadgroup", "-n")
+
+
+def main() -> int:
+    """Run all but what `make test-whole` has; the exit code of the first session that failed, or 0."""
+    waiting = [str(found.relative_to(PROJECT)) for name in WAITING for found in PROJECT.glob(name)]
+    computing = [f"--ignore={path}" for path in waiting]
+    cores = str(max(2, len(os.sched_getaffinity(0))))
+    with tempfile.TemporaryFile() as output:
+        beside = subprocess.Popen(
+            (*PYTEST, cores, *computing, "tests"),
+            cwd=PROJECT,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: os.nice(NICENESS),
+        )
+        try:
+            code = subprocess.call((*PYTEST, str(WAITING_WORKERS), *waiting), cwd=PROJECT)
+            print("==> The tests that compute", flush=True)
+        finally:
+            # At Ctrl-C, which reaches all of them, for its summary.
+            other = beside.wait()
+            output.seek(0)
+            sys.stdout.buffer.write(output.read())
+            sys.stdout.flush()
+    return code or other
+
+
+if __name__ == "__main__":
+    sys.exit(main())
