@@ -4,7 +4,8 @@ The head names its segments, oldest first; of two records of one point the later
 writes one new segment with the records that changed, then the head, by a conditional write: whoever reads
 sees the ledger before or after, and of two writers one is told. Segments grow geometrically, as in a
 log-structured merge tree: a new one swallows those before it that are not more than twice as large. So
-ten thousand points cost a pass kilobytes, and no ledger has more than about twenty segments.
+ten thousand points cost a pass kilobytes, and no ledger has more than about twenty segments. A segment has
+a line for each point, so that no point's record holds up the process for longer than itself.
 """
 
 from __future__ import annotations
@@ -15,18 +16,27 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
-from pydantic_core import from_json
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, LedgerHeader, PointRecord
 from isoloss_contract.records import Digest, Record
-from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store, parse_record
+from isoloss_contract.store import (
+    BadRecord,
+    NewerRecord,
+    NotFound,
+    Store,
+    limits,
+    parse_json_object,
+    parse_record,
+    parse_record_lines,
+)
 
-MAJOR: Final = 2
+MAJOR: Final = 3
 """A ledger with a larger one is left alone: this version would lose what it does not know."""
 MINOR: Final = 2
 """Increased with every field that older versions may ignore."""
-MAX_LEDGER_BYTES: Final = 64 * 2**20
+MAX_SEGMENTS_BYTES: Final = 64 * 2**20
+"""Of all segments of a ledger: of 45,000 points that failed twice each, or of 150,000 without a failure."""
 READS: Final = 3
 """A reader that comes between two writes finds a segment of the former head gone, and reads again."""
 
@@ -42,7 +52,7 @@ class SegmentReference(Record):
 class LedgerHead(LedgerHeader):
     """What stands in the head: all of a ledger but its points' records."""
 
-    ledger_version: Literal[2] = 2
+    ledger_version: Literal[3] = 3
     minor_version: int = Field(default=MINOR, ge=0)
     epoch: int = Field(default=0, ge=0)
     """Of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
@@ -67,7 +77,7 @@ class _Entry:
     """None: the point is gone."""
 
 
-_ENTRIES = TypeAdapter(tuple[_Entry, ...])
+_ENTRY = TypeAdapter(_Entry)
 _HEADER: Final = frozenset(LedgerHeader.model_fields)
 
 
@@ -117,32 +127,32 @@ def parse_head(content: bytes, source: str) -> LedgerHead:
 
     Raises NewerRecord for a newer major version, BadRecord for anything else that cannot be used.
     """
-    try:
-        value = from_json(content)
-    except ValueError as error:
-        raise BadRecord(f"{source}: not JSON: {error}") from error
-    stated = value if isinstance(value, dict) else {}
+    stated = parse_json_object(content, source, limits.LEDGER_HEAD)
     major, minor = stated.get("ledger_version"), stated.get("minor_version", 0)
     if isinstance(major, int) and major > MAJOR:
         raise NewerRecord(
             f"{source}: ledger_version {major} is newer than the {MAJOR} of this version of isoloss"
         )
     is_newer = isinstance(minor, int) and minor > MINOR
-    return parse_record(content, LedgerHead, source, extra="ignore" if is_newer else None)
+    extra = _extra(is_newer)
+    return parse_record(content, LedgerHead, source, limit=limits.LEDGER_HEAD, extra=extra)
 
 
-def assemble(head: LedgerHead, read: Callable[[str], bytes]) -> StoredLedger:
-    """The ledger behind a head; `read` returns a segment by name.
+def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedger:
+    """The ledger behind a head; `read` returns a segment by name, of so many bytes at the most.
 
     Raises what `read` raises, and BadRecord where a segment is not what the head names.
     """
     entries: dict[str, _Entry] = {}
     keys = []
+    bytes_left = MAX_SEGMENTS_BYTES
+    extra = _extra(head.minor_version > MINOR)
     for segment in head.segments:
-        content = read(segment.name)
+        content = read(segment.name, bytes_left)
+        bytes_left -= len(content)
         if hashlib.sha256(content).hexdigest() != segment.sha256:
             raise BadRecord(f"{segment.name}: is not what the head names (SHA-256 differs)")
-        found = _parse_entries(content, segment.name, newer=head.minor_version > MINOR)
+        found = parse_record_lines(content, _Entry, segment.name, extra=extra)
         keys.append(frozenset(entry.key for entry in found))
         entries.update((entry.key, entry) for entry in found)
     ledger = Ledger(
@@ -167,19 +177,20 @@ def read_ledger(store: Store, folder: str) -> Ledger:
     Raises NotFound where there is none, BadRecord, NewerRecord or StoreUnavailable.
     """
 
-    def read(path: str) -> tuple[bytes, str]:
-        return store.read_versioned(path, max_bytes=MAX_LEDGER_BYTES)
+    def read(path: str, max_bytes: int) -> tuple[bytes, str]:
+        return store.read_versioned(path, max_bytes=max_bytes)
 
     return find_ledger(read, store.location, folder).ledger
 
 
 def find_ledger(
-    read: Callable[[str], tuple[bytes, str]],
+    read: Callable[[str, int], tuple[bytes, str]],
     location: Callable[[str], str],
     folder: str,
     check: Callable[[LedgerHead], None] = lambda _: None,
 ) -> FoundLedger:
-    """What `folder` holds; `read` returns an object and its version, `location` names one for people.
+    """What `folder` holds; `read` returns an object of so many bytes at the most, and its version,
+    `location` names one for people.
 
     `check` may refuse a head before its segments are read. Raises what `read` and `check` raise,
     BadRecord or NewerRecord.
@@ -197,23 +208,25 @@ class MissingSegment(BadRecord):
 
 
 def _find_once(
-    read: Callable[[str], tuple[bytes, str]],
+    read: Callable[[str, int], tuple[bytes, str]],
     location: Callable[[str], str],
     folder: str,
     check: Callable[[LedgerHead], None],
 ) -> FoundLedger:
     path = layout.ledger_in(folder)
     try:
-        content, version = read(path)
+        content, version = read(path, limits.LEDGER_HEAD.max_bytes)
     except NotFound:
         path = layout.former_ledger_in(folder)
-        return FoundLedger(ledger_of_version_1(read(path)[0], location(path)))
+        return FoundLedger(
+            ledger_of_version_1(read(path, limits.LARGEST.max_bytes)[0], location(path))
+        )
     head = parse_head(content, location(path))
     check(head)
 
-    def read_segment(name: str) -> bytes:
+    def read_segment(name: str, max_bytes: int) -> bytes:
         try:
-            return read(layout.ledger_segment_in(folder, name))[0]
+            return read(layout.ledger_segment_in(folder, name), max_bytes)[0]
         except NotFound as error:
             raise MissingSegment(f"{error}: a segment of the ledger is missing") from error
 
@@ -225,11 +238,9 @@ class _LedgerOfVersion1(Ledger):
     ledger_version: Literal[1] = 1
 
 
-def _parse_entries(content: bytes, source: str, *, newer: bool) -> tuple[_Entry, ...]:
-    try:
-        return _ENTRIES.validate_json(content, extra="ignore" if newer else None)
-    except ValueError as error:
-        raise BadRecord(f"{source}: {error}"[:400]) from error
+def _extra(is_newer: bool) -> Literal["ignore"] | None:
+    """A newer minor version may have written fields that are unknown here."""
+    return "ignore" if is_newer else None
 
 
 def _records(entries: Iterable[_Entry], *, former: bool) -> tuple[PointRecord, ...]:
@@ -288,9 +299,9 @@ def _changed(before: StoredLedger | None, places: Mapping[str, _Place]) -> froze
 
 
 def _segment(keys: Iterable[str], places: Mapping[str, _Place], *, keep_gone: bool) -> bytes:
-    """The bytes of a segment. Points that are gone need no entry where no earlier segment has one."""
+    """The bytes of a segment, a line for each point. Points that are gone need no entry where no earlier segment has one."""
     found = (_entry(key, places.get(key)) for key in sorted(keys) if keep_gone or key in places)
-    return _ENTRIES.dump_json(tuple(found), exclude_defaults=True)
+    return b"".join(_ENTRY.dump_json(entry, exclude_defaults=True) + b"\n" for entry in found)
 
 
 def _entry(key: str, place: _Place | None) -> _Entry:

@@ -78,7 +78,7 @@ class Folder:
         return write
 
     def read(self) -> StoredLedger:
-        return assemble(parse_head(self.head, "head.json"), lambda name: self.segments[name])
+        return assemble(parse_head(self.head, "head.json"), lambda name, _: self.segments[name])
 
 
 def store_with(folder: Folder, path: Path) -> Store:
@@ -222,8 +222,8 @@ def test_an_unknown_field_of_this_very_version_is_refused() -> None:
 
 
 def test_a_newer_major_version_is_told_from_a_damaged_ledger() -> None:
-    with pytest.raises(NewerRecord, match="ledger_version 3 is newer"):
-        parse_head(b'{"ledger_version": 3, "points": "elsewhere"}', "head.json")
+    with pytest.raises(NewerRecord, match="ledger_version 4 is newer"):
+        parse_head(b'{"ledger_version": 4, "points": "elsewhere"}', "head.json")
 
 
 def test_a_ledger_of_version_1_is_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ def read_back(ledger: Ledger) -> Ledger:
     """The ledger after a way through its files."""
     write = next_write(None, ledger, epoch=1)
     head = parse_head(write.stored.document, "head.json")
-    return assemble(head, lambda name: write.segments[name]).ledger
+    return assemble(head, lambda name, _: write.segments[name]).ledger
 
 
 def write_ledger(store: Store, ledger: Ledger) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         OptimumPlanes,
         Plane,
     )
-    from isoloss.laws.document import BadLaws, laws_from_json, laws_to_json
+    from isoloss.laws.document import BadLaws, LawsDocument, laws_from_json, laws_to_json
     from isoloss.laws.fit import fit_laws, measured_noise, surface_residual
     from isoloss.laws.model import (
         FitOptions,
@@ -62,7 +62,7 @@ _HOMES = {
     "answer.prediction": ("Extrapolation", "Point", "Prediction", "PredictionQuery", "Refused"),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
-    "document": ("BadLaws", "laws_from_json", "laws_to_json"),
+    "document": ("BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
     "fit": ("fit_laws", "measured_noise", "surface_residual"),
     "model": (
         "FitOptions",
@@ -113,6 +113,7 @@ __all__ = [
     "InvalidRunError",
     "LawForm",
     "Laws",
+    "LawsDocument",
     "LossComputeLaw",
     "LossCurve",
     "Optimum",

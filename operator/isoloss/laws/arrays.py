@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 MAX_ENTRIES = 2_000_000
 """Of one stored array; a fit keeps a few hundred draws."""
+MAX_DIMENSIONS = 4
 
 
 def _read_number(value: Any) -> Any:
@@ -31,14 +32,23 @@ def _read_array(value: Any) -> NDArray[np.float64]:
     if not (isinstance(value, dict) and set(value) == {"shape", "data"}):
         raise ValueError("must be an array with shape and data")
     shape, data = value["shape"], value["data"]
-    if not (isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)):
-        raise ValueError("shape must be a list of counts")
+    if not (
+        isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and all(map(_is_count, shape))
+    ):
+        raise ValueError(f"shape must be a list of at most {MAX_DIMENSIONS} counts")
     if not isinstance(data, list) or len(data) != math.prod(shape) or len(data) > MAX_ENTRIES:
         raise ValueError("data must have as many numbers as shape says")
     numbers = [_read_number(x) for x in data]
     if not all(type(x) in (int, float) for x in numbers):
         raise ValueError("data must be numbers")
-    return np.array(numbers, dtype=np.float64).reshape(shape)
+    try:
+        return np.array(numbers, dtype=np.float64).reshape(shape)
+    except OverflowError as error:
+        raise ValueError("data must be numbers that a float holds") from error
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_ENTRIES
 
 
 def _write_array(value: NDArray[np.float64]) -> dict[str, Any]:

@@ -9,18 +9,64 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 CONTRACT_VERSION = 1
 """Part of every content key: increment it when an unchanged task would give a different result."""
+
+
+MAX_INTEGER = 2**63 - 1
+_COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
+_NOT_SCHEMAS = ("config", "default", "metadata", "serialization")
+
+
+def end_early(
+    schema: CoreSchema, resolved: Callable[[CoreSchema], CoreSchema] = lambda schema: schema
+) -> CoreSchema:
+    """Change a schema of pydantic-core so that no collection is looked at beyond its first bad item.
+
+    JSON has integers of 4,300 digits, which no float holds: they are refused, too. `resolved`: the
+    schema behind a reference.
+    """
+    seen: set[int] = set()
+
+    def change(part: Any) -> None:
+        if isinstance(part, list | tuple):
+            for each in part:
+                change(each)
+        if not isinstance(part, dict) or id(part) in seen:
+            return
+        seen.add(id(part))
+        kind = part.get("type")
+        if kind == "definition-ref":
+            change(resolved(cast("CoreSchema", part)))
+        elif kind == "int":
+            part.setdefault("ge", -MAX_INTEGER)
+            part.setdefault("le", MAX_INTEGER)
+        elif kind in _COLLECTIONS:
+            part["fail_fast"] = True
+        for name, each in part.items():
+            if name not in _NOT_SCHEMAS:
+                change(each)
+
+    change(schema)
+    return schema
 
 
 class Record(BaseModel):
     """Base of every record: frozen, no unknown fields, no coercion, finite numbers where declared."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="null")
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return end_early(handler(source), handler.resolve_ref_schema)
 
 
 class Report(Record):

@@ -1,5 +1,6 @@
 """Object storage, shared by operator, trainer and command line: s3://, gs:// and file://."""
 
+from isoloss_contract.store import limits
 from isoloss_contract.store.backend import Patience
 from isoloss_contract.store.circuit import Circuit, time_limit
 from isoloss_contract.store.errors import (
@@ -12,11 +13,10 @@ from isoloss_contract.store.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from isoloss_contract.store.folder import MAX_RECORD_BYTES, Store, check_uri
+from isoloss_contract.store.folder import Store, check_uri
 from isoloss_contract.store.parsing import parse_json_object, parse_record, parse_record_lines
 
 __all__ = [
-    "MAX_RECORD_BYTES",
     "BadRecord",
     "BadStoreUri",
     "Circuit",
@@ -29,6 +29,7 @@ __all__ = [
     "StoreUnavailable",
     "WriteConflict",
     "check_uri",
+    "limits",
     "parse_json_object",
     "parse_record",
     "parse_record_lines",

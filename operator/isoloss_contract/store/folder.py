@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from isoloss_contract.store import limits
 from isoloss_contract.store.backend import Backend, Patience
 from isoloss_contract.store.circuit import Circuit, NotAsked, check_time, is_timeout
 from isoloss_contract.store.errors import (
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from tenacity import Retrying
 
 SCHEMES = ("s3", "gs", "file")
-MAX_RECORD_BYTES = 16 * 2**20
-"""Far more than any record that isoloss writes."""
-MAX_OBJECT_BYTES = 2**20
-"""Limit for a JSON object written by others, such as a model's config.json."""
 _LOCAL = "file://"
 
 Answer = TypeVar("Answer")
@@ -121,11 +118,13 @@ class Store:
         with self._circuit.call(answers=(FileNotFoundError, Unusable, Changed)):
             return call()
 
-    def read(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> bytes:
+    def read(self, path: str, *, max_bytes: int = limits.LARGEST.max_bytes) -> bytes:
         """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord if larger than `max_bytes`."""
         return self.read_versioned(path, max_bytes=max_bytes)[0]
 
-    def read_versioned(self, path: str, *, max_bytes: int = MAX_RECORD_BYTES) -> tuple[bytes, str]:
+    def read_versioned(
+        self, path: str, *, max_bytes: int = limits.LARGEST.max_bytes
+    ) -> tuple[bytes, str]:
         """The bytes at `path` and their version, which only `write_if` understands. Raises as `read`."""
         return self._ask(path, lambda: self._backend.read(path, max_bytes))
 
@@ -182,9 +181,10 @@ class Store:
         return parse_record(self.read(path), model, self.location(path))
 
     def read_json_object(self, path: str) -> dict[str, Any]:
-        """The JSON object at `path`, with any keys. Raises NotFound, StoreUnavailable, BadRecord."""
-        content = self.read(path, max_bytes=MAX_OBJECT_BYTES)
-        return parse_json_object(content, self.location(path))
+        """The JSON object at `path`, such as a config.json, with any keys. Raises NotFound, StoreUnavailable, BadRecord."""
+        limit = limits.MODEL_CONFIG
+        content = self.read(path, max_bytes=limit.max_bytes)
+        return parse_json_object(content, self.location(path), limit)
 
     def write_record(self, path: str, record: BaseModel) -> None:
         """Write a record as JSON."""

@@ -1,38 +1,57 @@
-"""Strict parsing of what the store holds: it is untrusted."""
+"""Strict parsing of what the store holds: it is untrusted, and read in the process that holds the lease.
+
+pydantic parses and collects errors with the interpreter's lock held, and copies for each error what was
+wrong: half a MiB of `{"domains":[{},{},...` took seconds, in which the lease was lost. Three bounds keep
+every call below half a second: the bytes and values of limits.py, and records.base.end_early.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator, from_json
 
-from isoloss_contract.records.base import CONTRACT_VERSION
+from isoloss_contract.records.base import CONTRACT_VERSION, end_early
+from isoloss_contract.store import limits
 from isoloss_contract.store.errors import BadRecord, NewerRecord
+from isoloss_contract.store.limits import Limit
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 
 
 def parse_record(
-    content: bytes, model: type[Model], source: str, *, extra: Literal["ignore"] | None = None
+    content: bytes,
+    model: type[Model],
+    source: str,
+    *,
+    limit: Limit = limits.LARGEST,
+    extra: Literal["ignore"] | None = None,
 ) -> Model:
     """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field.
 
     `extra`: let unknown fields pass, where a newer version may have written some. Raises NewerRecord
     where the record says that it follows a newer contract, whatever else is in it.
     """
+    limit.check(content, source)
     try:
-        return model.model_validate_json(content, extra=extra)
+        return cast("Model", _validator(cast("Any", model)).validate_json(content, extra=extra))
     except ValidationError as error:
         _refuse_newer(content, source)
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(document)"
-        raise BadRecord(f"{source}: {field}: {first['msg']}") from error
+        raise BadRecord(f"{source}: {field[:200]}: {first['msg']}"[:600]) from error
+
+
+@cache
+def _validator(model: Any) -> SchemaValidator:
+    return SchemaValidator(end_early(TypeAdapter(model).core_schema))
 
 
 def _refuse_newer(content: bytes, source: str) -> None:
     try:
-        version = parse_json_object(content, source).get("contract_version")
+        version = _json_object(content, source).get("contract_version")
     except BadRecord:
         return
     if isinstance(version, int) and version > CONTRACT_VERSION:
@@ -42,8 +61,15 @@ def _refuse_newer(content: bytes, source: str) -> None:
         )
 
 
-def parse_json_object(content: bytes, source: str) -> dict[str, Any]:
+def parse_json_object(
+    content: bytes, source: str, limit: Limit = limits.LARGEST
+) -> dict[str, Any]:
     """Parse one JSON object without NaN or Infinity. Raises BadRecord naming `source`."""
+    limit.check(content, source)
+    return _json_object(content, source)
+
+
+def _json_object(content: bytes, source: str) -> dict[str, Any]:
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
@@ -53,11 +79,17 @@ def parse_json_object(content: bytes, source: str) -> dict[str, Any]:
     return value
 
 
-def parse_record_lines(content: bytes, model: type[Model], source: str) -> list[Model]:
-    """Parse JSON lines strictly. Raises BadRecord naming `source`, line and field."""
+def parse_record_lines(
+    content: bytes, model: type[Model], source: str, *, extra: Literal["ignore"] | None = None
+) -> list[Model]:
+    """Parse JSON lines strictly. Raises BadRecord naming `source`, line and field.
+
+    However many they are, others run in between.
+    """
     lines = content.split(b"\n")
     if lines and lines[-1] == b"":
         lines.pop()
     return [
-        parse_record(line, model, f"{source}:{number}") for number, line in enumerate(lines, 1)
+        parse_record(line, model, f"{source}:{number}", limit=limits.LINE, extra=extra)
+        for number, line in enumerate(lines, 1)
     ]

@@ -22,6 +22,7 @@ from isoloss_contract.store import (
     NotFound,
     Store,
     StoreError,
+    limits,
     parse_record,
 )
 from isoloss_contract.trajectories import read_finished
@@ -32,7 +33,7 @@ from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.parameters import attention_shape
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
-from isoloss_operator.store.storage import MAX_RESULT_BYTES, PATIENCE
+from isoloss_operator.store.storage import PATIENCE
 
 READERS = 16
 REREAD_SECONDS = 5.0
@@ -114,8 +115,8 @@ def _is_missing(read: Run | Unreadable) -> bool:
 def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
     try:
         path = layout.point_result(point.key)
-        content = store.read(path, max_bytes=MAX_RESULT_BYTES)
-        result = parse_record(content, PointResult, store.location(path))
+        content = store.read(path, max_bytes=limits.RESULT.max_bytes)
+        result = parse_record(content, PointResult, store.location(path), limit=limits.RESULT)
         return run_from_point(
             point.name,
             point.config,

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
+from isoloss.laws import Laws, LawsDocument, laws_to_json
 from isoloss_contract import layout
 from isoloss_contract.records import Record
-from isoloss_contract.store import BadRecord, parse_record
+from isoloss_contract.store import BadRecord, limits, parse_record
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.search_steps import SearchStep
 
-Read = Callable[[str], bytes | None]
-"""The bytes at a path of the store, None where nothing is there."""
+Read = Callable[[str, int], bytes | None]
+"""The bytes at a path of the store, at most so many; None where nothing is there."""
 
 
 class FitRecord(Record):
@@ -36,6 +36,10 @@ class FitRecord(Record):
     error: str = Field(max_length=2048)
     step: SearchStep | None = None
     """Of a search: the decisions that followed."""
+
+
+class LawsFile(Record, LawsDocument):
+    """laws.json."""
 
 
 def fit_path(laws_path: str) -> str:
@@ -69,10 +73,10 @@ def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
     Raises BadRecord where either file cannot be used, or laws.json is of another fit.
     """
     path = fit_path(laws_path)
-    content = read(path)
+    content = read(path, limits.FIT.max_bytes)
     if content is None:
         return None
-    record = parse_record(content, FitRecord, path)
+    record = parse_record(content, FitRecord, path, limit=limits.FIT)
     return FitOutcome(
         inputs=record.inputs,
         laws=_read_laws(read, laws_path, record.laws_sha256) if record.laws_sha256 else None,
@@ -86,12 +90,9 @@ def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
 
 
 def _read_laws(read: Read, path: str, sha256: str) -> Laws:
-    content = read(path)
+    content = read(path, limits.LAWS.max_bytes)
     if content is None:
         raise BadRecord(f"{path}: missing")
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BadRecord(f"{path}: is not what fit.json names (SHA-256 differs)")
-    try:
-        return laws_from_json(json.loads(content))
-    except (ValueError, BadLaws, RecursionError) as error:
-        raise BadRecord(f"{path}: {error}") from error
+    return parse_record(content, LawsFile, path, limit=limits.LAWS).laws

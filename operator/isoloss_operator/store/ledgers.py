@@ -14,14 +14,13 @@ from typing import Protocol, TypeVar
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.ledger_files import (
-    MAX_LEDGER_BYTES,
     FoundLedger,
     LedgerHead,
     find_ledger,
     next_write,
 )
 from isoloss_contract.reading import Read, is_unknown
-from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
+from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable, limits
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 
@@ -124,7 +123,9 @@ class Ledgers:
         known, at = kept
         if known.version is None or self._clock() - at < self._check_seconds:
             return known
-        version = read_of(lambda: self._read(uri, layout.ledger_in(folder))[1])
+        version = read_of(
+            lambda: self._read(uri, layout.ledger_in(folder), limits.LEDGER_HEAD.max_bytes)[1]
+        )
         if version == known.version:
             self._keep(uri, folder, known)
         elif not is_unknown(version):
@@ -134,11 +135,9 @@ class Ledgers:
 
     # ------------------------------------------------------------------------------------- calls
 
-    def _read(self, uri: str, path: str) -> tuple[bytes, str]:
+    def _read(self, uri: str, path: str, max_bytes: int) -> tuple[bytes, str]:
         store = self._store(uri)
-        return self._timed(
-            "ledger", lambda: store.read_versioned(path, max_bytes=MAX_LEDGER_BYTES)
-        )
+        return self._timed("ledger", lambda: store.read_versioned(path, max_bytes=max_bytes))
 
     def _find(self, uri: str, folder: str) -> FoundLedger:
         read = partial(self._read, uri)

@@ -29,9 +29,11 @@ from isoloss_contract.store import (
     Store,
     StoreUnavailable,
     WriteConflict,
+    limits,
     parse_record,
     time_limit,
 )
+from isoloss_contract.store.limits import Limit
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
@@ -41,10 +43,6 @@ from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 from isoloss_operator.store.shared import Shared
 
-MAX_PROGRESS_BYTES = 64 * 2**10
-MAX_RESULT_BYTES = 2**20
-MAX_MANIFEST_BYTES = 64 * 2**20
-MAX_LAWS_BYTES = 64 * 2**20
 MODEL_CONFIG = "config.json"
 MODEL_CONFIG_SECONDS = 60.0
 """How long a checkpoint's config.json is kept: it hardly ever changes."""
@@ -109,7 +107,7 @@ class Storage:
         known = self._manifests.get((uri, path))
         if known is not None:
             return known
-        found = self._read_record(uri, path, DataManifest, "manifest", MAX_MANIFEST_BYTES)
+        found = self._read_record(uri, path, DataManifest, "manifest", limits.MANIFEST)
         if isinstance(found, DataManifest):
             self._manifests.put((uri, path), found)
         return found
@@ -142,7 +140,7 @@ class Storage:
 
         def read_one(key: str) -> Read[PointResult]:
             path = layout.point_result(key)
-            return self._read_record(uri, path, PointResult, "result", MAX_RESULT_BYTES)
+            return self._read_record(uri, path, PointResult, "result", limits.RESULT)
 
         began = self._clock()
         if self._suspects.get(uri):
@@ -167,7 +165,7 @@ class Storage:
             if kept is not None and self._clock() - kept[0] < PROGRESS_SECONDS:
                 return kept[1]
             path = layout.point_progress(key)
-            found = self._read_record(uri, path, PointProgress, "progress", MAX_PROGRESS_BYTES)
+            found = self._read_record(uri, path, PointProgress, "progress", limits.PROGRESS)
             if isinstance(found, Unanswered):
                 return None
             progress = value_of(found)
@@ -189,7 +187,7 @@ class Storage:
 
     def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
         """A checkpoint's initial loss."""
-        return self._read_record(uri, path, EvaluationResult, "evaluation", MAX_RESULT_BYTES)
+        return self._read_record(uri, path, EvaluationResult, "evaluation", limits.EVALUATION)
 
     def fit_outcome(self, uri: str, laws_path: str, known_sha256: str = "") -> Read[FitOutcome]:
         """What the newest fit left. Laws of a digest that is known already are read only once."""
@@ -198,9 +196,9 @@ class Storage:
             return kept
         store = self.store(uri)
 
-        def read(path: str) -> bytes | None:
+        def read(path: str, max_bytes: int) -> bytes | None:
             try:
-                return self.timed("laws", lambda: store.read(path, max_bytes=MAX_LAWS_BYTES))
+                return self.timed("laws", lambda: store.read(path, max_bytes=max_bytes))
             except NotFound:
                 return None
 
@@ -216,7 +214,7 @@ class Storage:
         return self._laws_check.are_lost(uri, laws_path, laws_sha256, interval_seconds)
 
     def _named_laws(self, uri: str, laws_path: str) -> Read[str]:
-        found = self._read_record(uri, fit_path(laws_path), FitRecord, "fit", MAX_RESULT_BYTES)
+        found = self._read_record(uri, fit_path(laws_path), FitRecord, "fit", limits.FIT)
         return found.laws_sha256 if isinstance(found, FitRecord) else found
 
     def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
@@ -275,13 +273,13 @@ class Storage:
         path: str,
         model: type[Record],
         name: str,
-        max_bytes: int,
+        limit: Limit,
     ) -> Read[Record]:
         store = self.store(uri)
 
         def read() -> Record:
-            content = self.timed(name, lambda: store.read(path, max_bytes=max_bytes))
-            return parse_record(content, model, store.location(path))
+            content = self.timed(name, lambda: store.read(path, max_bytes=limit.max_bytes))
+            return parse_record(content, model, store.location(path), limit=limit)
 
         return read_of(read)
 

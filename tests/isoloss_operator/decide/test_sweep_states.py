@@ -113,7 +113,7 @@ ROWS: dict[str, Row] = {
         },
     ),
     "a ledger of a newer operator is left alone": Row(
-        lambda: observed(ledger=Newer("ledger_version 3 is newer than the 2 known here")),
+        lambda: observed(ledger=Newer("ledger_version 4 is newer than the 3 known here")),
         ("False", "LedgerNewer"),
         stalled=True,
         says="upgrade the operator again",

@@ -223,10 +223,10 @@ def test_a_ledger_of_a_newer_major_version_is_not_read_and_not_damaged(
 ) -> None:
     head = tmp_path / layout.ledger_in(FOLDER)
     head.parent.mkdir(parents=True)
-    head.write_text('{"ledger_version": 3}')
+    head.write_text('{"ledger_version": 4}')
     found = operator().read(uri, FOLDER)
     assert isinstance(found, Newer)
-    assert "ledger_version 3" in found.message
+    assert "ledger_version 4" in found.message
 
 
 @pytest.mark.parametrize("damage", ["truncated head", "missing segment", "changed segment"])

@@ -333,7 +333,7 @@ def test_laws_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> No
     laws = tmp_path / LAWS
     laws.write_text(laws.read_text().replace("fitted", "Fitted", 1))
     with pytest.raises(BadRecord, match="SHA-256"):
-        read_outcome(lambda path: (tmp_path / path).read_bytes(), LAWS)
+        read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
 
 
 def test_laws_of_an_unknown_form_are_refused() -> None:
@@ -342,7 +342,7 @@ def test_laws_of_an_unknown_form_are_refused() -> None:
     record = fit_document(FitOutcome(inputs="i", laws=None, laws_sha256=digest))
     files = {LAWS: document, fit_path(LAWS): record}
     with pytest.raises(BadRecord, match=r"laws\.json"):
-        read_outcome(files.get, LAWS)
+        read_outcome(lambda path, _: files.get(path), LAWS)
 
 
 def log_as_the_operator_does() -> None:
@@ -379,7 +379,7 @@ def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
     def look(outcome: FitOutcome) -> None:
         laws = (tmp_path / LAWS).read_bytes()
         assert hashlib.sha256(laws).hexdigest() == outcome.laws_sha256
-        stored = read_outcome(lambda path: (tmp_path / path).read_bytes(), LAWS)
+        stored = read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
         assert stored is not None
         assert (stored.laws_sha256, stored.report_written) == (outcome.laws_sha256, False)
         assert not list(tmp_path.rglob("report.html"))
@@ -387,7 +387,7 @@ def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
     outcome = fit(job(tmp_path), look)
     assert isinstance(outcome, FitOutcome)
     assert outcome.report_written
-    stored = read_outcome(lambda path: (tmp_path / path).read_bytes(), LAWS)
+    stored = read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
     assert stored is not None
     assert stored.report_written
 
