@@ -6,7 +6,7 @@ on reading: an older or newer operator may have written the status.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -17,6 +17,10 @@ class StatusType(ApiType):
     """Base of the status types. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
+
+    def document(self) -> dict[str, Any]:
+        """As the API server gets it: what is None is left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Condition(StatusType):
@@ -47,6 +51,12 @@ ConditionList = Annotated[
     ),
 ]
 StatusText = Annotated[str, Field(max_length=1024)]
+# A map that an apply leaves empty becomes null where server-side apply merges it key by key, which the schema
+# refuses for good. So it is replaced as a whole, and left out where there is nothing to say.
+DomainLosses = Annotated[
+    dict[str, StatusText],
+    Field(max_length=32, json_schema_extra={"x-kubernetes-map-type": "atomic"}),
+]
 
 
 class PointCounts(StatusType):
@@ -342,7 +352,7 @@ class HyperparamPredictionStatus(StatusType):
     spec.validation asks for it."""
     initial_loss: IntervalStatus | None = None
     """Initial loss in nats per token. The interval follows from the standard error."""
-    domain_losses: dict[str, StatusText] = Field(default_factory=dict, max_length=32)
+    domain_losses: DomainLosses | None = None
     """Initial loss of each domain."""
     equivalent_flops: IntervalStatus | None = None
     """C_pre: FLOPs that reach the initial loss from scratch."""

@@ -51,7 +51,7 @@ def failed_pass(
     found[STALLED] = finding
     found[RECONCILING] = Finding.true(finding.reason, finding.message)
     conditions = [
-        condition.model_dump(mode="json", by_alias=True, exclude_none=True)
+        condition.document()
         for condition in dated(found, previous, generation=generation, now=now)
     ]
     return {**status, "observedGeneration": generation, "conditions": conditions}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -44,7 +44,7 @@ class Measurement:
     """The status fields of the initial loss, as they are without one."""
 
     initial_loss: IntervalStatus | None = None
-    domain_losses: dict[str, str] = field(default_factory=dict)
+    domain_losses: dict[str, str] | None = None
     evaluation_uri: str = ""
 
     @classmethod
@@ -106,7 +106,8 @@ def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
     interval = Interval(result.loss, result.loss - margin, result.loss + margin)
     return Measurement(
         initial_loss=interval_status(interval, loss),
-        domain_losses={name: loss(domain.loss) for name, domain in sorted(result.domains.items())},
+        domain_losses={name: loss(domain.loss) for name, domain in sorted(result.domains.items())}
+        or None,
         evaluation_uri=f"{store_uri(sweep)}/{layout.evaluation_result(result.key)}",
     )
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
-
 from isoloss_contract.reading import Read, Unanswered
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
+from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import (
     JOB,
     ClusterError,
@@ -208,7 +207,7 @@ def write_status(
     owner: Owner,
     memory: Memory,
     body: Object,
-    status: BaseModel,
+    status: StatusType,
     events: tuple[Event, ...],
 ) -> float:
     """Apply the status if it changed, then send events; seconds until it may be written again.
@@ -216,8 +215,7 @@ def write_status(
     Conditions are written at once; numbers alone as intervals.py says. Raises
     StatusChanged where `body` is no longer the newest.
     """
-    document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return _write(services, owner, memory, body, document, events)
+    return _write(services, owner, memory, body, status.document(), events)
 
 
 @contextlib.contextmanager

@@ -51,13 +51,6 @@ SECRET_KIND = Kind("", "v1", "secrets", "Secret")
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, user: User) -> Cluster:
-    """The API server as the operator's service account sees it."""
-    kubeconfig = control_plane.kubeconfig_for_service_account(user.namespace, NAME)
-    return Cluster(config.new_client_from_config(config_file=str(kubeconfig)))
-
-
-@pytest.fixture
 def owner(user: User) -> Owner:
     """A sweep to own things."""
     body = user.apply_sweep(sweep_manifest("owner", "s3://bucket/owner"))
