@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -20,6 +21,10 @@ class FaultyProxy:
         """Connections are taken and nothing is ever said."""
         self.silent_about = b""
         """A request with these bytes is never answered."""
+        self.forbids: Callable[[bytes], bool] = lambda request: False
+        """Whether a request is answered with status 403, without asking the server."""
+        self.requests = 0
+        """That came while the proxy was not silent, each in one block at least."""
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -61,6 +66,10 @@ class FaultyProxy:
                     self.answers_to_lose -= 1
                     break
                 if self.silent_about and self.silent_about in block and not answers:
+                    continue
+                self.requests += not answers
+                if not answers and self.forbids(block):
+                    source.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
                     continue
                 target.sendall(block)
         for each in (source, target):

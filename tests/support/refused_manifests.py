@@ -415,6 +415,11 @@ REST_OF_SWEEP = (
     _sweep("credentials in a URI", {"storage.uri": "s3://key:secret@bucket/sweep"}, _PATTERN),
     _sweep("an escape in a URI", {"storage.uri": "s3://bucket/%2e%2e/b"}, _PATTERN),
     _sweep("a way out of the storage", {"storage.uri": "s3://bucket/a/../b"}, _SEGMENTS),
+    _sweep(
+        "storage that leaves no room for keys, in characters of two bytes",
+        {"storage.uri": "s3://bucket/" + "\u00e9" * 251},
+        "must have at most 512 bytes",
+    ),
     _sweep("an empty path segment", {"data.tokenizer": "s3://bucket//tokenizer"}, _SEGMENTS),
     _sweep("a line break in a URI", {"data.tokenizer": "s3://bucket/a\nb"}, _PATTERN),
     _sweep(

@@ -1,7 +1,7 @@
 """What a kind of storage must be able to do for `Store`.
 
-A backend tries once. It raises FileNotFoundError where nothing is there, Unusable, Changed, and any
-other exception where the storage did not do what was asked. `Store` retries and names the URI.
+A backend tries once. It raises FileNotFoundError where nothing is there, Unusable, Changed, Refused, and
+any other exception where the storage did not do what was asked. `Store` retries and names the URI.
 """
 
 from __future__ import annotations

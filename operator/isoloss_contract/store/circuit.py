@@ -2,6 +2,20 @@
 
 A store that is down answers none of a thousand reads, each after its timeout. After the first it is left
 alone for a moment, then asked once; when it answers, everything goes on.
+
+What counts as down is silence, and three errors in a row that are no answer (a refused connection, a
+status of 5xx). A status of 4xx is an answer: that object is denied or its key is too long, and the next
+one may be read. But it says nothing about other objects, so it does not count as the store giving out
+any (`has_answered_since`).
+
+A timeout may also be one object's own fault: a part of the store that lies on a broken disk. It is, where
+another call was answered after this one began, and then it is not counted. But who reads the last result
+of a sweep makes no other call, and would take the store to be down for ever. So whoever missed a result in
+the last pass first asks for an object that nobody makes (`Storage.results`). Where that is answered, the
+store is trusted: asked again at once, and what is missing is held back alone.
+
+There is one circuit for each store, which is a prefix and not a bucket: what a tenant does wrong in its own
+costs its own.
 """
 
 from __future__ import annotations
@@ -64,13 +78,23 @@ class Circuit:
         self._message = ""
 
     @contextmanager
-    def call(self, answers: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Around one call. Raises NotAsked while the store is left alone; `answers` are no failures."""
+    def call(
+        self,
+        answers: tuple[type[Exception], ...] = (),
+        refusals: tuple[type[Exception], ...] = (),
+    ) -> Iterator[None]:
+        """Around one call. Raises NotAsked while the store is left alone.
+
+        Neither `answers` nor `refusals` are failures; only `answers` show that the store gives out objects.
+        """
         began = self._enter()
         try:
             yield
         except answers:
             self._answered()
+            raise
+        except refusals:
+            self._close()
             raise
         except Exception as error:
             self._failed(began, error)
@@ -100,6 +124,10 @@ class Circuit:
     def _answered(self) -> None:
         with self._lock:
             self._answered_at = self._clock()
+        self._close()
+
+    def _close(self) -> None:
+        with self._lock:
             self._failures, self._message, self._probe_since = 0, "", None
             self._pause = FIRST_PAUSE_SECONDS
 

@@ -39,5 +39,12 @@ class Unusable(Exception):
     """Between a backend and `Store`: something is there that must not be read."""
 
 
+class Refused(Exception):
+    """Between a backend and `Store`: the storage answered that it will not do it, and will not next time.
+
+    Denied, or wrong in itself, such as a key that is too long. Other objects may fare better.
+    """
+
+
 class Changed(Exception):
     """Between a backend and `Store`: the condition of a write does not hold."""

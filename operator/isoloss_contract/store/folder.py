@@ -28,6 +28,7 @@ from isoloss_contract.store.errors import (
     BadStoreUri,
     Changed,
     NotFound,
+    Refused,
     StoreError,
     StoreNotInstalled,
     StoreUnavailable,
@@ -115,7 +116,8 @@ class Store:
         check_time()
         if self._circuit is None:
             return call()
-        with self._circuit.call(answers=(FileNotFoundError, Unusable, Changed)):
+        answers = (FileNotFoundError, Unusable, Changed)
+        with self._circuit.call(answers, refusals=(Refused, PermissionError)):
             return call()
 
     def read(self, path: str, *, max_bytes: int = limits.LARGEST.max_bytes) -> bytes:
@@ -265,7 +267,7 @@ def _is_transient(error: BaseException, patience: Patience) -> bool:
         error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
     ):
         return False
-    if isinstance(error, Unusable | Changed | NotAsked):
+    if isinstance(error, Unusable | Changed | Refused | NotAsked):
         return False
     if is_timeout(error) and not patience.retry_timeouts:
         return False

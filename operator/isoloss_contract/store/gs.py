@@ -16,7 +16,7 @@ from gcsfs import GCSFileSystem
 from gcsfs.retry import HttpError
 
 from isoloss_contract.store.backend import Patience
-from isoloss_contract.store.errors import Changed, Unusable
+from isoloss_contract.store.errors import Changed, Refused, Unusable
 
 Answer = TypeVar("Answer")
 _ask_once = getattr(GCSFileSystem._request, "__wrapped__", GCSFileSystem._request)
@@ -24,6 +24,8 @@ _OBJECT = "b/{}/o/{}"
 _MARK = "isoloss-write"
 _BEYOND = 416
 """The object ends before the range."""
+_LATER = (401, 408, 429)
+"""The statuses of 4xx by which a server asks to be asked again, 401 with a new token."""
 
 
 class GsBackend:
@@ -69,8 +71,8 @@ class GsBackend:
 
         try:
             return self._wait(get)
-        except HttpError as error:
-            if error.code == _BEYOND:
+        except Refused as error:
+            if isinstance(error.__cause__, HttpError) and error.__cause__.code == _BEYOND:
                 return b""
             raise
 
@@ -152,4 +154,17 @@ class GsBackend:
         return f"{self._prefix}/{path}".strip("/")
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))
+        try:
+            return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))
+        except HttpError as error:
+            if (
+                error.code is not None
+                and 400 <= int(error.code) < 500
+                and error.code not in _LATER
+            ):
+                raise Refused(str(error)) from error
+            raise
+        except (OSError, ValueError) as error:  # gcsfs' words for statuses 403 and 400
+            if str(error).startswith(("Forbidden: ", "Bad Request: ")):
+                raise Refused(str(error)) from error
+            raise

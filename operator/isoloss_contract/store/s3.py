@@ -9,7 +9,7 @@ because they multiply: `Store` retries.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, NoReturn, TypeVar, cast
 
 from botocore.exceptions import ClientError, FlexibleChecksumError
 from botocore.handlers import add_expect_header
@@ -17,14 +17,16 @@ from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
 from isoloss_contract.store.backend import Patience
-from isoloss_contract.store.errors import Changed, Unusable
+from isoloss_contract.store.errors import Changed, Refused, Unusable
 
 Answer = TypeVar("Answer")
 Client = Any
 _ABSENT = ("NoSuchKey", "404")
-_DENIED = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
 _CHANGED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 _BEYOND = ("InvalidRange", "416")
+_DENIED = 403
+_AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", "OperationAborted")
+"""Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
 _CONNECTIONS = 32
 _MARK = "isoloss-write"
 
@@ -58,11 +60,11 @@ class S3Backend:
                 return await body.read(), answer.get("ETag", "")
 
         try:
-            return self._ask(get)
+            return self._ask(get, path)
         except FlexibleChecksumError:
             pass  # on the way, or where it lies: a second reading tells
         try:
-            return self._ask(get)
+            return self._ask(get, path)
         except FlexibleChecksumError as error:
             raise Unusable(f"damaged: {error}") from error
 
@@ -77,9 +79,9 @@ class S3Backend:
                 return cast("bytes", await body.read())
 
         try:
-            return self._ask(get)
-        except ClientError as error:
-            if _code(error) in _BEYOND:
+            return self._ask(get, path)
+        except Refused as error:
+            if _code(error.__cause__) in _BEYOND:
                 return b""
             raise
 
@@ -131,7 +133,7 @@ class S3Backend:
                 await client.head_object(Bucket=self._bucket, Key=self._key(path)),
             )
 
-        return self._ask(head)
+        return self._ask(head, path)
 
     def names(self, path: str) -> list[str]:
         """A thousand per request."""
@@ -167,18 +169,39 @@ class S3Backend:
     def _path(self, path: str) -> str:
         return f"{self._bucket}/{self._key(path)}"
 
-    def _ask(self, call: Callable[[Client], Coroutine[Any, Any, Answer]]) -> Answer:
+    def _ask(
+        self, call: Callable[[Client], Coroutine[Any, Any, Answer]], read: str | None = None
+    ) -> Answer:
+        """`read`: the path of an object that is only read, which may be absent where it is denied."""
+
         async def asked() -> Answer:
             return await call(await self._client())
 
         try:
             return self._wait(asked)
-        except ClientError as error:
-            if _code(error) in _ABSENT:
-                raise FileNotFoundError from error
-            if _code(error) in _DENIED:
-                raise PermissionError(str(error)) from error
+        except Refused as error:
+            if read is not None and _status(error.__cause__) == _DENIED:
+                self._tell_denied_from_absent(read, error)
             raise
+
+    def _tell_denied_from_absent(self, path: str, denied: Refused) -> NoReturn:
+        """Who may not list a bucket gets 403 for what is not there, and from an older Ceph everybody."""
+
+        async def is_listed(client: Client) -> bool:
+            key = self._key(path)
+            page = await client.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
+            return any(each["Key"] == key for each in page.get("Contents", ()))
+
+        try:
+            listed = self._ask(is_listed)
+        except Refused:
+            raise Refused(
+                f"{denied}. If the object is not there, the right to list the bucket "
+                "(s3:ListBucket) is missing: without it S3 answers so"
+            ) from denied.__cause__
+        if listed:
+            raise denied
+        raise FileNotFoundError from denied
 
     async def _client(self) -> Client:
         await self._files.set_session()
@@ -188,12 +211,31 @@ class S3Backend:
         return client
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))
+        try:
+            return cast("Answer", sync(self._files.loop, call, timeout=self._seconds))
+        except (ClientError, OSError) as error:
+            # s3fs has exceptions of its own for botocore's.
+            cause = error if isinstance(error, ClientError) else error.__cause__
+            if not isinstance(cause, ClientError):
+                raise
+            if _code(cause) in _ABSENT:
+                raise FileNotFoundError from cause
+            if 400 <= _status(cause) < 500 and not {_code(cause), str(_status(cause))} & {*_AGAIN}:
+                raise Refused(str(cause)) from cause
+            raise cause from None
 
 
 def _range(start: int, size: int) -> str:
     return f"bytes={start}-{start + size - 1}"
 
 
-def _code(error: ClientError) -> str:
+def _code(error: BaseException | None) -> str:
+    if not isinstance(error, ClientError):
+        return ""
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _status(error: BaseException | None) -> int:
+    if not isinstance(error, ClientError):
+        return 0
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -253,8 +253,16 @@ StoreUri = Annotated[
     ),
 ]
 """Something in an object store, or files that match a glob pattern."""
+MAX_FOLDER_URI_BYTES = 512
+"""Keys of objects have at most 1,024 bytes, of which what is put below a folder takes up to 500."""
 FolderUri = Annotated[
     StoreUri,
+    Rule(
+        f"bytes(self).size() <= {MAX_FOLDER_URI_BYTES}",
+        f"must have at most {MAX_FOLDER_URI_BYTES} bytes in UTF-8, so that there is room for what is"
+        " put below it: keys of objects have at most 1,024",
+        lambda uri: len(uri.encode()) <= MAX_FOLDER_URI_BYTES,
+    ),
     Rule(
         "!self.matches(r'[*?\\[\\]]')",
         "must name one folder, not a pattern",

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -257,14 +256,12 @@ class Storage:
         return store
 
     def _circuit(self, uri: str) -> Circuit:
-        """One for all folders of a bucket: they are up or down together."""
-        parts = urlsplit(uri)
-        name = uri if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
+        """One for each store: others in its bucket belong to others."""
         with self._making:
-            circuit = self._circuits.get(name)
+            circuit = self._circuits.get(uri)
             if circuit is None:
                 circuit = Circuit(self._clock)
-                self._circuits.put(name, circuit)
+                self._circuits.put(uri, circuit)
             return circuit
 
     def _read_record(

@@ -18,6 +18,7 @@ from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Patience, StoreUnavailable, time_limit
 from isoloss_contract.store.circuit import NotAsked
+from isoloss_contract.store.errors import Refused
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
 from tests.support.faulty_proxy import FaultyProxy
@@ -110,6 +111,50 @@ def test_a_store_that_comes_back_is_found_again(relay: FaultyProxy, uri: str) ->
     until_answered(lambda: storage.manifest(uri, "manifest.json"))
     found = storage.results(uri, KEYS)
     assert [read for read in found.values() if not isinstance(read, PointResult)] == []
+
+
+def result_is_asked_for(request: bytes) -> bool:
+    return b"/result.json" in request.partition(b"\r\n")[0]
+
+
+@pytest.mark.s3
+def test_what_a_tenant_does_wrong_in_its_own_store_costs_no_neighbour(
+    relay: FaultyProxy, uri: str
+) -> None:
+    """Three stores of one bucket: one denied, one whose keys are too long, one whose server is silent."""
+    storage = new_storage()
+    long, silent = f"{uri}-{'x' * 1000}", f"{uri}-silent"
+    relay.silent_about = b"-silent/"
+    relay.forbids = lambda request: b"-denied" in request.partition(b"\r\n")[0]
+    for _ in range(5):
+        for bad in (long, silent, f"{uri}-denied"):
+            assert isinstance(storage.manifest(bad, "data/x/manifest.json"), Unanswered)
+        found = storage.results(uri, KEYS[:4])
+        assert all(isinstance(read, PointResult) for read in found.values())
+
+
+@pytest.mark.s3
+def test_denied_objects_leave_the_rest_of_a_store_readable(relay: FaultyProxy, uri: str) -> None:
+    storage = new_storage()
+    relay.forbids = result_is_asked_for
+    for _ in range(3):
+        found = storage.results(uri, KEYS[:5])
+        assert all(isinstance(read, Unanswered) for read in found.values())
+        assert storage.manifest(uri, "manifest.json") == ABSENT
+    relay.forbids = lambda request: False
+    assert all(isinstance(r, PointResult) for r in storage.results(uri, KEYS[:5]).values())
+
+
+@pytest.mark.s3
+def test_a_store_that_denies_everything_holds_back_no_object_alone(
+    relay: FaultyProxy, uri: str
+) -> None:
+    """Revoked credentials: nothing may be concluded about any point."""
+    storage = new_storage()
+    relay.forbids = lambda request: True
+    for _ in range(3):
+        found = storage.results(uri, KEYS[:5])
+        assert all(isinstance(read, Unanswered) and not read.alone for read in found.values())
 
 
 @pytest.mark.s3
@@ -220,14 +265,25 @@ def test_a_circuit_waits_longer_from_failure_to_failure_but_never_long() -> None
 def test_single_errors_between_answers_leave_a_circuit_closed() -> None:
     circuit = Circuit()
     for _ in range(20):
-        fail(circuit, PermissionError("denied"))
-        fail(circuit, PermissionError("denied"))
+        fail(circuit, ConnectionError("refused"))
+        fail(circuit, ConnectionError("refused"))
         with circuit.call():
             pass
     for _ in range(3):
-        fail(circuit, PermissionError("denied"))
-    with pytest.raises(NotAsked, match="denied"), circuit.call():
+        fail(circuit, ConnectionError("refused"))
+    with pytest.raises(NotAsked, match="refused"), circuit.call():
         pass
+
+
+def test_a_refusal_closes_a_circuit_and_shows_no_object_given_out() -> None:
+    now = [0.0]
+    circuit = Circuit(lambda: now[0])
+    fail(circuit, Silence("silent"))
+    now[0] = 1.5
+    for _ in range(5):
+        with pytest.raises(Refused), circuit.call(refusals=(Refused,)):
+            raise Refused("denied")
+    assert not circuit.has_answered_since(0.0)
 
 
 def test_a_timeout_while_others_are_answered_is_that_objects_own() -> None:
