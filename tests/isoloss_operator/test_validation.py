@@ -85,6 +85,36 @@ def judged(user: User, seconds: float = 180) -> dict[str, Any]:
     return user.prediction("target")
 
 
+def test_suspending_a_prediction_whose_sweep_is_gone_stops_its_probes(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    uri = checkpoint(place)
+    apply_both(user, place, uri, seconds=0.02)
+    judged(user)
+    slow = user.sweep("dense")
+    for container in slow["spec"]["podTemplate"]["spec"]["containers"]:
+        for variable in container["env"]:
+            if variable["name"] == "PLANTED_SECONDS":
+                variable["value"] = "60"
+    user.apply_sweep(
+        {**{k: slow[k] for k in ("apiVersion", "kind", "spec")}, "metadata": {"name": "dense"}}
+    )
+    asked = user.prediction("target")["spec"]
+    asked["validation"] = {"tokensShare": "0.9", "parallelism": 2}
+    manifest = prediction_manifest("target", "dense", **asked)
+    user.apply_prediction(manifest)
+    running = lambda: [p for p in user.pods() if p.status.phase == "Running"]  # noqa: E731
+    wait_until(running, "probes to train", 120)
+    user.delete_sweep("dense")
+    user.wait_for(lambda: user.prediction("target"), "Stale", "True", "SweepNotFound")
+    assert running()
+    manifest["spec"]["suspend"] = True
+    user.apply_prediction(manifest)
+    user.wait_for(lambda: user.prediction("target"), "Validated", "Unknown", "Suspended")
+    assert not running()
+
+
 def ledger_of_probes(place: Place, prediction: dict[str, Any]) -> Ledger:
     metadata = prediction["metadata"]
     folder = layout.validation_folder(metadata["name"], metadata["uid"])

@@ -191,6 +191,8 @@ class ObservedSweep:
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
     """By Job uid: since when a running train Job has reported no progress."""
+    stopped: tuple[ObservedJob, ...] = ()
+    """Jobs that a suspension stopped and that the ledger may not know of yet, as they were then; see suspension.py."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
     a Job was created or the generation changed."""
@@ -291,6 +293,8 @@ class ObservedPrediction:
     status: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
     """Of the evaluation and of the probes."""
+    stopped: tuple[ObservedJob, ...] = ()
+    """See ObservedSweep."""
     orphaned_pods: tuple[str, ...] = ()
     """See ObservedSweep."""
     sweep: ObservedReference | None = None

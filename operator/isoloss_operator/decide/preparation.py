@@ -61,6 +61,8 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         if starts
         else ()
     )
+    forgotten = [job for job in observed.stopped if job.key == view.config.key]
+    ledger = record_stopped_preparation(ledger, forgotten, observed)
     if spec.suspend:
         stopped = [job for job in view.prepare_jobs if not job.is_finished and not job.deleting]
         ledger = record_stopped_preparation(ledger, stopped, observed)
@@ -146,7 +148,7 @@ def _findings(view: SweepView, data: Finding, *, starts: bool) -> Findings:
         ready=unwritable or data,
         accepted=accepted or request_refused(view.observed) or ALL_ACCEPTED,
         data=data,
-        suspended=suspension(view),
+        suspended=suspension(view.observed),
         changes="The prepare Job is being started." if starts and not unwritable else "",
     )
 

@@ -132,8 +132,9 @@ def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
 
 
 def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
-    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue."""
-    status, events = stated(observed, Findings(ready=finding, accepted=finding))
+    """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
+    findings = Findings(ready=finding, accepted=finding, suspended=suspension(observed))
+    status, events = stated(observed, findings)
     requeue_after = 300.0 if finding.stalled else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
@@ -145,7 +146,7 @@ def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -
         ready=finding,
         accepted=finding if is_refused else ALL_ACCEPTED,
         data=_prepared(manifest),
-        suspended=suspension(view),
+        suspended=suspension(view.observed),
     )
     status, events = stated(view.observed, findings)
     requeue_after = 300.0 if finding.stalled else 10.0
@@ -265,7 +266,7 @@ def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
         data=_prepared(view.manifest),
         progressing=budget_exhausted(view) or _finished(view),
         fit=_fit(view),
-        suspended=suspension(view.sweep),
+        suspended=suspension(view.observed),
         changes="; ".join(changes),
     )
 

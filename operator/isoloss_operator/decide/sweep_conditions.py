@@ -24,11 +24,10 @@ from isoloss_operator.decide.conditions import (
     turned,
 )
 from isoloss_operator.decide.events import condition_events
-from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import Numbers, previous_status, sweep_status
-from isoloss_operator.decide.sweep_view import SweepView
 
 _ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 """Conditions whose turns are worth an event; the others turn all the time."""
@@ -83,16 +82,17 @@ def standing(observed: ObservedSweep) -> Findings | None:
         data=found.get(DATA_READY, Finding.unknown()),
         fit=found.get(FIT_READY, Finding.unknown()),
         progressing=found.get(PROGRESSING),
-        suspended=found.get(SUSPENDED, NOT_SUSPENDED),
+        suspended=suspension(observed),
     )
 
 
-def suspension(view: SweepView) -> Finding:
+def suspension(observed: ObservedSweep | ObservedPrediction) -> Finding:
     """The condition Suspended."""
-    if not view.spec.suspend:
+    if not observed.spec.suspend:
         return NOT_SUSPENDED
-    if view.running:
-        return Finding.true(Reason.SUSPENDING, f"{len(view.running)} Jobs are being stopped.")
+    running = sum(job.holds_a_slot for job in observed.jobs)
+    if running:
+        return Finding.true(Reason.SUSPENDING, f"{running} Jobs are being stopped.")
     return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
 
 

@@ -47,12 +47,14 @@ from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_led
 from isoloss_operator.decide.points.recording import (
     record_points,
     record_stalled_points,
+    record_stopped_points,
     take_back_unreadable,
 )
 from isoloss_operator.decide.prior import placements_by_prior
 from isoloss_operator.decide.search.intents import with_search_intents
 from isoloss_operator.decide.search.requests import search_request
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
+from isoloss_operator.decide.suspension import with_stopped
 from isoloss_operator.planning.placement import placements, with_placed_grids
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
@@ -129,10 +131,11 @@ class SweepView:
 
     @cached_property
     def train_jobs(self) -> dict[str, tuple[ObservedJob, ...]]:
-        """Train Jobs by point key, planned or not."""
+        """Train Jobs by point key, planned or not, those among them that were stopped and are gone."""
         by_key: dict[str, tuple[ObservedJob, ...]] = {}
-        for job in self.own_jobs:
-            if job.kind == "train":
+        label = store_label(self.store_uri)
+        for job in with_stopped(self.own_jobs, self.observed.stopped):
+            if job.kind == "train" and job.store == label:
                 by_key[job.key] = (*by_key.get(job.key, ()), job)
         return by_key
 
@@ -242,6 +245,10 @@ class PointsView:
             view.train_jobs,
             self.manifest.digest,
         )
+        stopped = record_stopped_points(
+            recorded.ledger, view.observed.stopped, observed, self.points
+        )
+        recorded = Recorded(stopped, recorded.set_aside)
         fit = observed.fit
         if fit is None or not fit.unreadable:
             return recorded

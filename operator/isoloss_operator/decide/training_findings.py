@@ -50,7 +50,7 @@ def budget_spent(view: PointsView) -> Finding | None:
 
 def suspended(view: PointsView) -> Finding | None:
     """spec.suspend is true."""
-    finding = suspension(view.sweep)
+    finding = suspension(view.observed)
     return Finding.false(finding.reason, finding.message) if view.spec.suspend else None
 
 

@@ -45,6 +45,7 @@ from isoloss_operator.decide.sweep_actions import (
     recorded_jobs,
     requeue_after,
 )
+from isoloss_operator.decide.sweep_conditions import suspension
 from isoloss_operator.decide.sweep_view import PointsView, SweepView
 from isoloss_operator.decide.training_findings import (
     all_jobs_wait,
@@ -123,12 +124,15 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
 
 
 def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> ValidationStep:
-    """What was known stands; Jobs go on by themselves."""
+    """What was known stands; Jobs go on by themselves, unless they are to stop."""
     if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
         return ValidationStep()
     before = previous_prediction(observed.status)
     said = parse_conditions(observed.status).get(VALIDATED)
     known = finding or (Finding.of(said) if said else None)
+    if observed.spec.suspend and (known is None or known.status == "Unknown"):
+        found = suspension(observed)
+        known = Finding.unknown(found.reason, found.message)
     if known is None and not isinstance(observed.spec, InvalidSpec):
         known = Finding.unknown()
     return ValidationStep(known, before.validation, before.refined)
@@ -277,6 +281,7 @@ def probe_world(observed: ObservedPrediction, spec: ScalingSweepSpec) -> Observe
         # What was spent, should the ledger be lost.
         status=before if isinstance(before, dict) else {},
         jobs=observed.train_jobs,
+        stopped=observed.stopped,
         orphaned_pods=observed.orphaned_pods,
         manifest=observed.manifest,
         ledger=observed.probes.ledger,

@@ -57,6 +57,9 @@ class SpecError:
 class InvalidSpec(ValueError):
     """An invalid spec with all its errors."""
 
+    suspend = False
+    """What the spec says nevertheless: Jobs of an earlier, valid one may be running."""
+
     def __init__(self, errors: Iterable[SpecError]) -> None:
         self.errors = tuple(errors)
         super().__init__(in_words(self.errors))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from isoloss_contract.reading import Read, Unanswered
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
+from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import (
     JOB,
@@ -27,6 +28,7 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide import suspension
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.failed_pass import (
     api_server_unavailable,
@@ -35,6 +37,7 @@ from isoloss_operator.decide.failed_pass import (
     request_refused,
 )
 from isoloss_operator.decide.jobs.progress import Mark
+from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.planning.specs import InvalidSpec
 from isoloss_operator.reconcile.intervals import status_pause
@@ -82,6 +85,8 @@ class Memory:
     """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
+    stopped: tuple[ObservedJob, ...] = ()
+    """Jobs that a suspension stopped and that the ledger does not have yet."""
     unanswered: int = 0
     """Passes in a row that failed for want of an answer of the API server."""
 
@@ -111,10 +116,27 @@ class Memories:
 
 def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
     """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
+    spec = body.get("spec") or {}
     try:
-        return parse(body.get("spec") or {})
+        return parse(spec)
     except InvalidSpec as error:
+        error.suspend = spec.get("suspend") is True
         return error
+
+
+def stop_suspended(
+    services: Services,
+    owner: Owner,
+    memory: Memory,
+    spec: ScalingSweepSpec | HyperparamPredictionSpec | InvalidSpec,
+    live: LiveJobs,
+) -> tuple[ObservedJob, ...]:
+    """Stop the Jobs of a suspended resource before anything else is read; those that are not known to be recorded."""
+    if spec.suspend:
+        now = services.cluster.clock.now()
+        delete, memory.stopped = suspension.stop(live.jobs, memory.stopped, now)
+        tolerated(memory, lambda: services.jobs.delete(owner, delete))
+    return memory.stopped
 
 
 def read_jobs(services: Services, owner: Owner, key: ResourceKey) -> LiveJobs:

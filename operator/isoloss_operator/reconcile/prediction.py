@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused
 from isoloss_operator.cluster.config_maps import publish_config_map
@@ -32,6 +32,7 @@ from isoloss_operator.decide.prediction_reads import (
     probes_folder,
 )
 from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.passes import (
@@ -47,6 +48,7 @@ from isoloss_operator.reconcile.passes import (
     parsed,
     read_jobs,
     reporting_failures,
+    stop_suspended,
     tolerated,
     write_status,
 )
@@ -101,7 +103,12 @@ class PredictionReconciler:
             observed.generation,
             lambda: self._carry_out(key, memory, owner, observed, plan, config_maps.wanted),
         )
-        if not done and not was_in_trouble:
+        if done:
+            written = plan.probes.ledger if plan.probes else None
+            memory.stopped = unrecorded(
+                memory.stopped, written or value_of(observed.probes.ledger)
+            )
+        elif not was_in_trouble:
             return 0.0
         try:
             again = write_status(services, owner, memory, body, plan.status, plan.events)
@@ -125,16 +132,17 @@ class PredictionReconciler:
     ) -> ObservedPrediction:
         wanted = config_maps.wanted
         generation = body["metadata"]["generation"]
-        live = read_jobs(self._services, owner, key)
+        live, asked = read_jobs(self._services, owner, key), parsed(parse_prediction_spec, body)
         observed = ObservedPrediction(
             name=owner.name,
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
             now=self._services.cluster.clock.now(),
-            spec=parsed(parse_prediction_spec, body),
+            spec=asked,
             status=body.get("status") or {},
             jobs=live.jobs,
+            stopped=stop_suspended(self._services, owner, memory, asked, live),
             orphaned_pods=live.orphaned_pods,
             sweep=self._sweep(owner.namespace, body.get("spec") or {}),
             config_map_foreign=wanted is not None and not is_owned_by(wanted, owner.uid),

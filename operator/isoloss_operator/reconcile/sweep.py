@@ -19,6 +19,7 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.prior import prior_to_read
+from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
 from isoloss_operator.fitting.fit_jobs import FitJob
@@ -38,6 +39,7 @@ from isoloss_operator.reconcile.passes import (
     parsed,
     read_jobs,
     reporting_failures,
+    stop_suspended,
     write_status,
 )
 from isoloss_operator.reconcile.points import (
@@ -81,6 +83,8 @@ class SweepReconciler:
             memory, observed.generation, lambda: self._apply(key, owner, memory, observed, plan)
         )
         if done:
+            ledger = plan.ledger or value_of(observed.ledger)
+            memory.stopped = unrecorded(memory.stopped, ledger)
             count_attempts(services, key, observed.ledger, plan)
         elif not was_in_trouble:
             # The status must not say that all is well: look again and let the decision explain it.
@@ -104,16 +108,17 @@ class SweepReconciler:
         self, key: ResourceKey, owner: Owner, body: Object, memory: Memory
     ) -> ObservedSweep:
         generation = body["metadata"]["generation"]
-        live = read_jobs(self._services, owner, key)
+        live, spec = read_jobs(self._services, owner, key), parsed(parse_sweep_spec, body)
         observed = ObservedSweep(
             name=owner.name,
             namespace=owner.namespace,
             uid=owner.uid,
             generation=generation,
             now=self._services.cluster.clock.now(),
-            spec=parsed(parse_sweep_spec, body),
+            spec=spec,
             status=body.get("status") or {},
             jobs=live.jobs,
+            stopped=stop_suspended(self._services, owner, memory, spec, live),
             orphaned_pods=live.orphaned_pods,
             create_error=create_error(memory, generation),
             refusal_may_pass=memory.refusal_may_pass,

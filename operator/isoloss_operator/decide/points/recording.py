@@ -240,12 +240,12 @@ def record_stopped_points(
     observed: ObservedSweep,
     points: Mapping[str, PlannedPoint],
 ) -> Ledger:
-    """The ledger once the operator stops these unfinished train Jobs of planned points."""
+    """The ledger once the operator stops these unfinished train Jobs of planned points, each recorded once."""
     by_key = {job.key: job for job in stopped}
 
     def stop(record: PointRecord) -> PointRecord:
         job = by_key.get(record.key)
-        if job is None:
+        if job is None or job.attempt <= record.attempts.ended:
             return record
         attempts = after_stop(record.attempts, job, observed.now)
         progress = own_progress(observed, record.key)

@@ -1,0 +1,61 @@
+"""Suspension acts before anything is read: Jobs are stopped first, and recorded once the ledger can be.
+
+A store that is away, a revoked right or a sweep that is gone must not keep pods at work that somebody wants to
+stop. Their attempts are not charged. What they cost is known of the Jobs as they were when they were stopped: the
+shell remembers these until a pass has written them to the ledger. An operator that is restarted after they are gone
+has forgotten them, and the accelerator time of such an attempt counts only once its point's result states it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from isoloss_contract.ledger import Ledger
+from isoloss_operator.decide.jobs.removal import deletions
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import JobDeletion
+
+Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
+"""Jobs to delete, and all Jobs that were stopped and may not be recorded yet."""
+
+
+def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:
+    """Stop the `jobs` of a suspended resource; `stopped` are those of which that is known already.
+
+    Evaluations are not remembered: no ledger has them.
+    """
+    known = {job.uid for job in stopped}
+    counted = (job for job in jobs if not job.is_finished and job.kind != "evaluate")
+    new = (job for job in counted if job.uid not in known)
+    return deletions(jobs, "it is suspended"), (*stopped, *(_as_of(job, now) for job in new))
+
+
+def _as_of(job: ObservedJob, now: datetime) -> ObservedJob:
+    """The Job with what it had cost when it was stopped, however much later that is recorded."""
+    if job.working_since is None:
+        return job
+    seconds = job.worked_seconds + (now - job.working_since).total_seconds()
+    return replace(job, worked_seconds=seconds, working_since=None)
+
+
+def with_stopped(
+    jobs: Iterable[ObservedJob], stopped: Iterable[ObservedJob]
+) -> tuple[ObservedJob, ...]:
+    """Jobs as they are, and those that were stopped as they were then."""
+    remembered = {job.uid: job for job in stopped}
+    return (*(job for job in jobs if job.uid not in remembered), *remembered.values())
+
+
+def unrecorded(stopped: Iterable[ObservedJob], ledger: Ledger | None) -> tuple[ObservedJob, ...]:
+    """Those whose attempt has not ended in the ledger."""
+    if ledger is None:
+        return tuple(stopped)
+    ended = {each.key: each.attempts.ended for each in (*ledger.former, *ledger.points)}
+    return tuple(
+        job
+        for job in stopped
+        if (job.kind == "prepare" and job.attempt > ledger.preparation.ended)
+        or (job.kind == "train" and job.attempt > ended.get(job.key, 0))
+    )

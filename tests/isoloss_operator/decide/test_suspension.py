@@ -1,0 +1,99 @@
+"""Suspension while nothing can be read: Jobs stop at once, and are recorded uncharged when the ledger is back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from isoloss_contract.ledger import Ledger
+from isoloss_operator.decide.suspension import stop, unrecorded
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
+from isoloss_operator.reconcile.passes import parsed as parsed_body
+from tests.support.builders import NOW, after, job, names, parsed, progress, sweep_spec
+from tests.support.sweep_worlds import FIRST, POINTS, training
+
+LATER = NOW + timedelta(hours=3)
+SUSPENDED = parsed(sweep_spec(suspend=True))
+
+
+def condition(plan: Any, kind: str) -> Any:
+    return next(each for each in plan.status.conditions if each.type == kind)
+
+
+def working() -> Any:
+    """A Job whose pod has been at work for a minute."""
+    return job(FIRST, working_since=NOW - timedelta(seconds=60))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"store_error": "s3://bucket: the connection was refused"},
+        {"storage_refusal": "this namespace may use no storage"},
+    ],
+    ids=["store away", "storage revoked"],
+)
+def test_a_sweep_without_its_store_says_that_it_is_suspended(trouble: dict[str, str]) -> None:
+    """Not that spec.suspend is false, and not before its pods have ended that no Job is running."""
+    world = replace(training(), spec=SUSPENDED, generation=2, **trouble)
+    said = condition(decide_sweep(world), "Suspended")
+    assert (said.status, said.reason) == ("True", "Suspending")
+    said = condition(decide_sweep(replace(world, jobs=())), "Suspended")
+    assert (said.status, said.reason) == ("True", "Suspended")
+
+
+def test_an_invalid_spec_is_suspended_as_it_says() -> None:
+    body = {"spec": sweep_spec(suspend=True, proxies=[])}
+    spec = parsed_body(parse_sweep_spec, body)
+    assert isinstance(spec, InvalidSpec)
+    assert spec.suspend
+    said = condition(decide_sweep(replace(training(), spec=spec)), "Suspended")
+    assert said.status == "True"
+
+
+def test_stopping_deletes_what_runs_once_and_keeps_what_it_had_cost() -> None:
+    one, two = working(), job(POINTS[1], deleting=True)
+    evaluation = replace(job(POINTS[2]), kind="evaluate")
+    delete, stopped = stop((one, two, evaluation), (), NOW)
+    assert names(delete) == [one.name, evaluation.name]
+    assert [each.name for each in stopped] == [one.name, two.name]
+    assert stopped[0].accelerator_seconds(LATER) == 60.0
+    again, same = stop((replace(one, deleting=True), two), stopped, LATER)
+    assert again == ()
+    assert same == stopped
+
+
+def test_what_was_stopped_without_the_store_is_recorded_uncharged_when_it_is_back() -> None:
+    """Though its Job is long gone: the attempt, its interruption, its time and its last report."""
+    began = replace(training(jobs=(working(),)), spec=SUSPENDED, generation=2)
+    _, stopped = stop(began.jobs, (), NOW)
+    away = replace(began, store_error="away", stopped=stopped, jobs=())
+    assert decide_sweep(away).ledger is None
+    back = replace(
+        away,
+        store_error="",
+        now=LATER,
+        progress={FIRST.key: progress(FIRST, 500_000)},
+    )
+    plan = decide_sweep(back)
+    assert isinstance(plan.ledger, Ledger)
+    record = plan.ledger.points[0]
+    assert record.attempts.ended == 1
+    assert record.attempts.interruptions == 1
+    assert record.attempts.charged == {}
+    assert record.attempts.accelerator_seconds == 60.0
+    assert record.unfinished_flops > 0
+    assert unrecorded(stopped, plan.ledger) == ()
+    assert unrecorded(stopped, None) == stopped
+
+    resumed = decide_sweep(
+        after(back, plan, spec=parsed(sweep_spec()), generation=3, stopped=stopped)
+    )
+    first = next(each for each in resumed.create if each.labels["isoloss.dev/key"] == FIRST.key)
+    assert first.attempt == 2
+    recorded = resumed.ledger or plan.ledger
+    assert recorded.points[0].attempts.interruptions == 1, "once"
