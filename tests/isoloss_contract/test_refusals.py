@@ -9,7 +9,7 @@ import pytest
 import s3fs
 
 from devcluster.object_storage import ObjectStorage
-from isoloss_contract.store import NotFound, Patience, Store, StoreUnavailable
+from isoloss_contract.store import NotFound, Patience, Store, StoreRefused
 from tests.support.faulty_proxy import FaultyProxy
 
 BUCKET = "lab"
@@ -50,9 +50,9 @@ def test_what_is_denied_and_not_listed_is_absent(relay: FaultyProxy, store: Stor
 def test_what_is_denied_and_listed_is_denied(relay: FaultyProxy, store: Store) -> None:
     store.write("here.json", b"x")
     relay.forbids = lambda request: not is_listing(request)
-    with pytest.raises(StoreUnavailable, match="403"):
+    with pytest.raises(StoreRefused, match="403"):
         store.read("here.json")
-    with pytest.raises(StoreUnavailable, match="403"):
+    with pytest.raises(StoreRefused, match="403"):
         store.stamp("here.json")
 
 
@@ -60,21 +60,21 @@ def test_where_listing_is_denied_too_the_message_names_the_right(
     relay: FaultyProxy, store: Store
 ) -> None:
     relay.forbids = lambda request: True
-    with pytest.raises(StoreUnavailable, match=r"s3:ListBucket.* is missing"):
+    with pytest.raises(StoreRefused, match=r"s3:ListBucket.* is missing"):
         store.read("not-here.json")
 
 
 def test_what_is_refused_is_asked_once(relay: FaultyProxy, store: Store) -> None:
     store.write("warm.json", b"x")
     before = relay.requests
-    with pytest.raises(StoreUnavailable, match="KeyTooLong"):
+    with pytest.raises(StoreRefused, match="KeyTooLong"):
         store.read("x" * 1100)
     assert relay.requests - before == 1
 
 
 def test_a_denied_write_says_so(relay: FaultyProxy, store: Store) -> None:
     relay.forbids = lambda request: True
-    with pytest.raises(StoreUnavailable, match="403"):
+    with pytest.raises(StoreRefused, match="403"):
         store.write("a.json", b"x")
-    with pytest.raises(StoreUnavailable, match="403"):
+    with pytest.raises(StoreRefused, match="403"):
         store.write_if("a.json", b"x", None)

@@ -21,8 +21,8 @@ from isoloss_contract.records import (
     PointResult,
     TrainTask,
 )
-from isoloss_contract.store import Store
-from isoloss_trainer.checkpoint import CheckpointManifest
+from isoloss_contract.store import Store, StoreRefused
+from isoloss_trainer.checkpoint import CheckpointManifest, persist
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.warm_python import WarmProcess, WarmPython
@@ -136,3 +136,16 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undistur
     attempts.finish()
     assert attempts.events("resume"), "no stop came between two steps"
     assert everything(store, task.point.key) == undisturbed
+
+
+def test_a_write_that_the_store_refuses_is_not_repeated() -> None:
+    """Waiting for five minutes would only delay what the user has to read."""
+    writes = []
+
+    def denied() -> None:
+        writes.append(1)
+        raise StoreRefused("s3://lab/a: access denied")
+
+    with pytest.raises(StoreRefused, match="access denied"):
+        persist(denied)
+    assert writes == [1]

@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from isoloss_contract import layout
 from isoloss_contract.records import Digest, Record, Tokens
-from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable
+from isoloss_contract.store import NotFound, Store, StoreError, StoreRefused, StoreUnavailable
 from isoloss_trainer.log import Log
 from isoloss_trainer.named_tensors import Parts, Tensors, layout_digest
 from isoloss_trainer.training_state import TrainingState
@@ -185,6 +185,5 @@ def persist(write: Callable[[], None]) -> None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether waiting may help: not for missing permissions."""
-    is_store = isinstance(error, StoreUnavailable)
-    return is_store and not isinstance(error.__cause__, PermissionError)
+    """Whether waiting may help: not for what is refused."""
+    return isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused)

@@ -10,6 +10,7 @@ from isoloss_contract.store.errors import (
     NotFound,
     StoreError,
     StoreNotInstalled,
+    StoreRefused,
     StoreUnavailable,
     WriteConflict,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreNotInstalled",
+    "StoreRefused",
     "StoreUnavailable",
     "WriteConflict",
     "check_uri",

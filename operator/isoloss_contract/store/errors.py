@@ -27,6 +27,10 @@ class StoreUnavailable(StoreError):
     """The store did not answer: network, credentials, permissions, missing bucket."""
 
 
+class StoreRefused(StoreUnavailable):
+    """The store answered that it will not do it: permissions, a key that is too long. Waiting does not help."""
+
+
 class BadStoreUri(StoreError):
     """The URI itself cannot be used."""
 

@@ -31,6 +31,7 @@ from isoloss_contract.store.errors import (
     Refused,
     StoreError,
     StoreNotInstalled,
+    StoreRefused,
     StoreUnavailable,
     Unusable,
     WriteConflict,
@@ -107,6 +108,8 @@ class Store:
             raise BadRecord(f"{self.location(path)}: {error}") from error
         except Changed as error:
             raise WriteConflict(f"{self.location(path)}: another has written it") from error
+        except (Refused, PermissionError) as error:
+            raise StoreRefused(f"{self.location(path)}: {str(error)[:600]}") from error
         except Exception as error:
             # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
             detail = str(error) or type(error).__name__
