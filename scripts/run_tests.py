@@ -14,21 +14,21 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 WAITING = (
-    "tests/deploy",
-    "tests/devcluster",
-    "tests/docs/test_demo_page.py",
-    "tests/e2e",
     "tests/faults",
+    "tests/e2e",
+    "tests/isoloss_operator/test_*.py",
     "tests/gitops",
-    "tests/images",
-    "tests/isoloss_contract",
+    "tests/monitoring",
+    "tests/docs/test_demo_page.py",
+    "tests/devcluster",
+    "tests/deploy",
     "tests/isoloss_operator/cluster",
     "tests/isoloss_operator/process",
     "tests/isoloss_operator/store",
-    "tests/isoloss_operator/test_*.py",
-    "tests/monitoring",
+    "tests/isoloss_contract",
+    "tests/images",
 )
-"""Folders and files with tests that need the control plane or wait for something else."""
+"""Folders and files with tests that need the control plane or wait for something else; the longest come first."""
 WAITING_WORKERS = 4
 NICENESS = 10
 PYTEST = (sys.executable, "-m", "pytest", "-m", "not whole", "--dist", "loadgroup", "-n")

@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undistur
     task = train_task(
         prepared.manifest,
         prepared.uri,
-        tokens=24_000,
+        tokens=12_000,
         model=model,
         evaluation=EvaluationConfig(
             first_tokens=512, per_decade=8, sequences_per_domain=8, cooldown=cooldown
