@@ -201,6 +201,7 @@ class Operator:
             job_reader=JobReader(
                 self.cluster,
                 lost_seconds=settings.pod_lost_seconds,
+                starting_seconds=settings.pod_starting_seconds,
                 workloads=WorkloadReader(self.cluster) if settings.kueue else None,
             ),
             fitter=Fitter(

@@ -82,6 +82,8 @@ class Settings(BaseModel):
     """Read Kueue's Workloads, to say why a suspended Job is not admitted. Needs the right to list them."""
     pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
     """A pod that has not ended this long after its grace period is lost with its node."""
+    pod_starting_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """A Job whose trainer container has not started by then is said not to start, with what the API server says of it."""
     resync_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Time between passes over a resource without events."""
     idle_seconds: Annotated[float, Field(gt=0)] = 600.0

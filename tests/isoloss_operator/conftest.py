@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
+from kubernetes import client, config
 from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster.control_plane import ControlPlane
@@ -22,6 +22,8 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
+from isoloss_operator.cluster.client import Cluster
+from isoloss_operator.cluster.rbac import NAME
 from tests.support.cluster import NODE_LABEL, NODE_SELECTOR, NodeFactory
 from tests.support.crds import install_crds
 from tests.support.operator_process import (
@@ -134,6 +136,13 @@ def operator(
     process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     yield process
     process.end()
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, user: User) -> Cluster:
+    """The API server with the rights of the operator's service account."""
+    kubeconfig = control_plane.kubeconfig_for_service_account(user.namespace, NAME)
+    return Cluster(config.new_client_from_config(config_file=str(kubeconfig)))
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@
   resources:
     - events
   verbs:
+    - list
     - create
 {{- end }}
 {{- define "isoloss.kueueRules" -}}

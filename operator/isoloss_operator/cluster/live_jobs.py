@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from isoloss_operator.cluster.client import JOB, POD, Cluster
+from isoloss_operator.cluster.event_reader import EventReader
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import (
     Object,
     PodFacts,
     has_ended,
+    is_abandoned,
     is_owned_by,
     observe_job,
     observe_pod,
@@ -32,6 +34,10 @@ JOBS_PER_LIST = 50
 """Names that one request selects by: they are part of its URL."""
 FULL_SECONDS = 60.0
 """Between two LISTs of everything."""
+OUTLIVED_SECONDS = 10.0
+"""So long may the other containers of a pod go on once its trainer container has ended."""
+ASKED_ABOUT = 4
+"""Jobs of a resource whose events are read: what holds up one mostly holds up all."""
 NOT_SUCCEEDED = "status.phase!=Succeeded"
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -87,43 +93,47 @@ class JobReader:
         cluster: Cluster,
         *,
         lost_seconds: float,
+        starting_seconds: float,
         workloads: WorkloadReader | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A pod that ends `lost_seconds` after its grace period has not ended is taken for lost.
+        """A pod that ends `lost_seconds` after its grace period has not ended is taken for lost. A Job whose trainer
+        container has not started after `starting_seconds` is asked about.
 
         Without `workloads` nothing is known of why Kueue does not admit a Job.
         """
         self._cluster = cluster
-        self._lost_seconds = lost_seconds
+        self._lost_seconds, self._starting_seconds = lost_seconds, starting_seconds
         self._workloads = workloads
         self._clock = clock
         self._remembered: dict[str, _Remembered] = {}
         """By owner uid."""
-        self._ending: dict[str, dict[str, float]] = {}
-        """By owner uid, then pod uid: since when the pod has been seen to be deleted.
-
-        By our own clock: another's may be hours off, and a pod that still runs must not be taken for lost."""
+        self._since: dict[str, dict[str, float]] = {}
+        """By owner uid: since when what `_Seen` counts has been so."""
+        self._events = EventReader(cluster, clock=clock)
 
     def read(self, owner: Owner) -> LiveJobs:
         """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
         known, is_full = self._recall(owner)
+        seen = _Seen(self._clock(), self._since.get(owner.uid, {}))
         versions: dict[str, str] = {}
         uids: set[str] = set()
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
         unrecorded = labels if is_full else f"{labels},!{LABEL_RECORDED}"
         listed = self._cluster.list(JOB, owner.namespace, labels=unrecorded)
         reduced = {job.uid: job for job in _reduced_jobs(listed, owner, uids, versions)}
-        pods = self._pods(owner, labels, known, reduced, is_full=is_full)
+        pods = self._pods(owner, labels, known, reduced, seen, is_full=is_full)
         known.see(reduced, is_full=is_full)
         self._remembered[owner.uid] = known
         jobs = self._with_workloads(owner, known.jobs)
         orphaned = orphaned_pods(uids | known.recorded.keys(), pods)
-        return LiveJobs(with_pods(jobs, pods), orphaned, versions)
+        found = self._with_events(owner, with_pods(jobs, pods), pods, seen)
+        self._since[owner.uid] = seen.kept
+        return LiveJobs(found, orphaned, versions)
 
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""
-        self._ending.pop(owner_uid, None)
+        self._since.pop(owner_uid, None)
         self._remembered.pop(owner_uid, None)
 
     def _recall(self, owner: Owner) -> tuple[_Remembered, bool]:
@@ -141,13 +151,14 @@ class JobReader:
         labels: str,
         known: _Remembered,
         jobs: Mapping[str, ObservedJob],
+        since: _Seen,
         *,
         is_full: bool,
     ) -> list[PodFacts]:
         """Succeeded and failed pods are most of all pods; all they tell is how they ended, and that once."""
         fields = NOT_SUCCEEDED if is_full else NOT_ENDED
         listed = self._cluster.list(POD, owner.namespace, labels=labels, fields=fields)
-        seen = {pod.name: pod for pod in self._reduced_pods(listed, owner)}
+        seen = {pod.name: pod for pod in self._reduced_pods(listed, since)}
         gone = {uid for name, uid in known.working_pods.items() if name not in seen}
         asked = [job.name for job in jobs.values() if _has_newly_ended(job) or job.uid in gone]
         ended = {pod.name: pod for pod in self._ended_pods(owner, asked)}
@@ -173,19 +184,42 @@ class JobReader:
             replace(job, workload=found[job.uid]) if job.uid in found else job for job in jobs
         )
 
-    def _reduced_pods(self, pods: Iterable[Object], owner: Owner) -> Iterator[PodFacts]:
-        before, ending = self._ending.get(owner.uid, {}), {}
-        now = self._clock()
+    def _reduced_pods(self, pods: Iterable[Object], since: _Seen) -> Iterator[PodFacts]:
         for pod in pods:
             metadata = pod["metadata"]
-            is_lost = False
+            is_lost = is_outlived = False
             if "deletionTimestamp" in metadata and not has_ended(pod):
-                uid = metadata["uid"]
-                ending[uid] = before.get(uid, now)
                 grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
-                is_lost = now - ending[uid] > grace + self._lost_seconds
-            yield observe_pod(pod, is_lost=is_lost)
-        self._ending[owner.uid] = ending
+                is_lost = since.seconds(f"ending {metadata['uid']}") > grace + self._lost_seconds
+            if is_abandoned(pod):
+                is_outlived = since.seconds(f"abandoned {metadata['uid']}") > OUTLIVED_SECONDS
+            yield observe_pod(pod, is_lost=is_lost, is_outlived=is_outlived)
+
+    def _with_events(
+        self,
+        owner: Owner,
+        jobs: tuple[ObservedJob, ...],
+        pods: Iterable[PodFacts],
+        since: _Seen,
+    ) -> tuple[ObservedJob, ...]:
+        """The Jobs, those whose trainer container has not started for a while with the reason."""
+        late = [
+            job
+            for job in jobs
+            if job.should_be_starting
+            and since.seconds(f"starting {job.uid}") > self._starting_seconds
+        ]
+        if not late:
+            return jobs
+        newest = {pod.job_uid: pod.name for pod in sorted(pods, key=lambda pod: pod.created)}
+        held = {job.uid: _still_starting(job, self._starting_seconds) for job in late}
+        for job in late[:ASKED_ABOUT]:
+            names = (newest[job.uid], job.name) if job.uid in newest else (job.name,)
+            said = self._events.newest_warning(owner.namespace, names)
+            held[job.uid] = said or held[job.uid]
+        return tuple(
+            replace(job, held_up=held[job.uid]) if job.uid in held else job for job in jobs
+        )
 
     def _ended_pods(self, owner: Owner, job_names: Sequence[str]) -> Iterator[PodFacts]:
         """The pods of these Jobs that have ended."""
@@ -194,6 +228,32 @@ class JobReader:
             labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
             pods = self._cluster.list(POD, owner.namespace, labels=labels)
             yield from (observe_pod(pod) for pod in pods if has_ended(pod))
+
+
+@dataclass
+class _Seen:
+    """Since when something has been so, by our own clock: another's may be hours off.
+
+    Whatever is not asked about in a read is forgotten.
+    """
+
+    now: float
+    before: Mapping[str, float]
+    kept: dict[str, float] = field(default_factory=dict)
+
+    def seconds(self, what: str) -> float:
+        """How long `what` has been seen in every read."""
+        self.kept[what] = self.before.get(what, self.now)
+        return self.now - self.kept[what]
+
+
+def _still_starting(job: ObservedJob, seconds: float) -> str:
+    """Where no event says more."""
+    if job.pod is None:
+        return f"Job {job.name} has had no pod for over {seconds:.0f} s"
+    said = job.pod.waiting_message or job.pod.waiting_reason
+    words = f"the trainer of Job {job.name} has not started for over {seconds:.0f} s"
+    return f"{words}: {said}" if said else words
 
 
 def _has_newly_ended(job: ObservedJob) -> bool:

@@ -48,6 +48,8 @@ class PodFacts:
     has_ended: bool
     is_lost: bool
     """It should have ended long ago, but its node does not say so."""
+    is_outlived: bool
+    """Its trainer container ended a while ago, another one goes on, and nobody stops the pod."""
     start: datetime | None
     end: datetime | None
     """Of the trainer container; None: not yet or unknown."""
@@ -89,7 +91,7 @@ def observe_job(job: Object) -> ObservedJob | None:
     )
 
 
-def observe_pod(pod: Object, *, is_lost: bool = False) -> PodFacts:
+def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False) -> PodFacts:
     """A pod of ours."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
@@ -102,6 +104,7 @@ def observe_pod(pod: Object, *, is_lost: bool = False) -> PodFacts:
         created=metadata["creationTimestamp"],
         has_ended=has_ended(pod),
         is_lost=is_lost,
+        is_outlived=is_outlived,
         start=start,
         end=end,
         observed=_observe_pod(pod),
@@ -147,9 +150,28 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
             (p.start for p in pods if p.start and not p.end and not p.has_ended), default=None
         ),
     )
+    if job.is_finished:
+        return seen
     # Of an Indexed Job the first pod waits for the lost one, for which there is no replacement.
-    waits_in_vain = lost and (not alive or job.indexed)
-    return _lost(seen, lost[0]) if waits_in_vain and not job.is_finished else seen
+    if lost and (not alive or job.indexed):
+        return _lost(seen, lost[0])
+    telling = _telling(job, pods)
+    return _outlived(seen, telling) if telling.is_outlived else seen
+
+
+def _outlived(job: ObservedJob, pod: PodFacts) -> ObservedJob:
+    """A Job that Kubernetes will not end while another container than the trainer runs, such as a mesh's proxy.
+
+    The exit of the trainer ends the attempt. An evaluation that failed is left as it is: its Job is all that
+    remembers the failure, and deleting it would try again at once and for ever.
+    """
+    exit_code = pod.observed.exit_code
+    if job.kind == "evaluate" and exit_code != ExitCode.SUCCEEDED:
+        words = f"its trainer ended with exit code {exit_code}, but another container of pod {pod.name} goes on"
+        advice = "make that a sidecar, an init container with restartPolicy Always, which ends with the pod"
+        return replace(job, held_up=f"{words}: {advice}")
+    succeeded = exit_code == ExitCode.SUCCEEDED
+    return replace(job, outlived=True, complete=succeeded, failed=not succeeded, ended=pod.end)
 
 
 def _lost(job: ObservedJob, pod: PodFacts) -> ObservedJob:
@@ -183,6 +205,13 @@ def _ending(status: Object) -> Object:
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return dict(condition)
     return {}
+
+
+def is_abandoned(pod: Object) -> bool:
+    """Whether the trainer container of a pod has ended, another one has not, and nothing is about to end it."""
+    state = _container_status(pod.get("status") or {}).get("state") or {}
+    going = "deletionTimestamp" in pod["metadata"] or bool(_disruption(pod.get("status") or {}))
+    return "terminated" in state and not has_ended(pod) and not going
 
 
 def has_ended(pod: Object) -> bool:

@@ -36,7 +36,8 @@ RULES = (
     _rule("", ["pods"], "list"),
     # A prediction's own ConfigMap is deleted once its spec names another.
     _rule("", ["configmaps"], "get", "list", "create", "patch", "delete"),
-    _rule("events.k8s.io", ["events"], "create"),
+    # Those of Jobs and pods that do not start are read, to say why.
+    _rule("events.k8s.io", ["events"], "list", "create"),
 )
 """In every watched namespace."""
 KUEUE_RULES = (_rule("kueue.x-k8s.io", ["workloads"], "list"),)

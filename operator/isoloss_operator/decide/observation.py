@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # the laws bring numpy along
     from isoloss_operator.decide.conditions import Finding
 
 
+ENDED_PHASES = ("Succeeded", "Failed")
+
+
 @dataclass(frozen=True)
 class ObservedPod:
     """The newest pod of a Job. Empty strings: not reported."""
@@ -89,6 +92,11 @@ class ObservedJob:
     lost: bool = False
     """Its pod was to end long ago and its node does not say so. `failed` as well, although Kubernetes
     goes on waiting: such a Job must be deleted, or it would start again should the node come back."""
+    outlived: bool = False
+    """Its trainer container has ended and another container of its pod goes on. `complete` or `failed` as the
+    trainer's exit says, although Kubernetes goes on waiting: such a Job must be deleted."""
+    held_up: str = ""
+    """Why its trainer container has not started for a while, in the API server's own words as far as it has any."""
     unfinished_pods: int = 0
     """Pods neither Succeeded nor Failed, terminating ones included, lost ones not."""
     pod: ObservedPod | None = None
@@ -131,6 +139,27 @@ class ObservedJob:
     def is_finished(self) -> bool:
         """Whether the Job itself says that it ended."""
         return self.complete or self.failed
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its trainer container runs, as far as can be seen from this cluster."""
+        if self.managed_elsewhere:
+            return self.started is not None and not self.suspended
+        return self.working_since is not None
+
+    @property
+    def should_be_starting(self) -> bool:
+        """Whether its trainer container should run and neither does nor has, for a reason that nothing here tells."""
+        if self.is_finished or self.suspended or self.deleting or self.managed_elsewhere:
+            return False
+        if self.working_since is not None or self.worked_seconds or self.pod is None:
+            return self.pod is None
+        return not (self.pod.unschedulable or self.pod.deleting or self.pod.phase in ENDED_PHASES)
+
+    @property
+    def must_be_deleted(self) -> bool:
+        """Whether it has ended and Kubernetes does not know."""
+        return self.lost or self.outlived
 
     @property
     def holds_a_slot(self) -> bool:

@@ -92,7 +92,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     """No node has room for the pods."""
     POD_WAITING = "PodWaiting"
-    """Pods cannot start for another reason; the message says which."""
+    """Pods cannot start for another reason, such as a quota or a volume; the message says which."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
     """spec.budget, or spec.validation.budget of a prediction, is spent, or the remaining points do not fit into it;
     the laws use the points done, and no verdict is given."""

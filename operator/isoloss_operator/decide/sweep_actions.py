@@ -54,7 +54,7 @@ def deletions(view: PointsView) -> tuple[tuple[JobDeletion, ...], tuple[Observed
 
 def _may_still_end(view: PointsView, job: ObservedJob) -> bool:
     """Whether it is left to end by itself: one of its pods has just written the manifest, most likely."""
-    if job.lost or view.spec.suspend:
+    if job.must_be_deleted or view.spec.suspend:
         return False
     said = parse_conditions(view.observed.status).get(DATA_READY)
     if said is None or said.status != "True":

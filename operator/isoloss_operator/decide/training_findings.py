@@ -91,13 +91,15 @@ def training(view: PointsView) -> Finding:
     """How far the points are."""
     jobs, waits = _unfinished(view), _waits(view)
     queued = sum(wait.reason is Reason.QUEUED for wait in waits)
-    training = len(jobs) - len(waits)
+    training = sum(job.is_at_work for job in jobs)
+    starting = len(jobs) - len(waits) - training
     if view.spec.queue is None:
-        training += len(view.starts)
+        starting += len(view.starts)
     else:  # its Jobs are created suspended
         queued += len(view.starts)
-    waiting = f", {queued} are queued" if queued else ""
-    message = f"{done_in_words(view)}, {training} are training{waiting}."
+    message = f"{done_in_words(view)}, {training} are training"
+    message += f", {starting} are starting" if starting > 0 else ""
+    message += f", {queued} are queued." if queued else "."
     if troubles := _troubles(waits):
         message += f" {_in_trouble(troubles, len(jobs))}"
     return Finding.false(Reason.TRAINING, message)

@@ -6,18 +6,22 @@ import gc
 import re
 import weakref
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
-from isoloss_operator.cluster.client import JOB, SWEEP, Kind
+from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide.labels import LABEL_RECORDED
+from isoloss_operator.decide.labels import LABEL_KIND, LABEL_RECORDED
 from isoloss_operator.decide.observation import ObservedJob
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
 
 OWNER = Owner(SWEEP, "research", "dense", "owner")
 GRACE = {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
 """Deleted years ago, by the clock of an API server that is wrong."""
+
+
+NOW = datetime(2026, 1, 2, 4, tzinfo=UTC)
 
 
 class Raw(dict[str, Any]):
@@ -38,7 +42,8 @@ class Cluster:
 
     def list(self, kind: Kind, _: str, *, labels: str = "", fields: str = "") -> Iterator[Raw]:
         self.lists.append((kind.plural, labels, fields))
-        for each in self.jobs if kind == JOB else self.pods:
+        listed = {JOB.plural: self.jobs, POD.plural: self.pods}
+        for each in listed.get(kind.plural, []):  # no events
             if not selected(each, labels, fields):
                 continue
             raw = Raw(each)
@@ -67,7 +72,7 @@ class Clock:
 
 
 def reader(cluster: Cluster, clock: Clock) -> JobReader:
-    return JobReader(cluster, lost_seconds=60, clock=clock)  # type: ignore[arg-type]
+    return JobReader(cluster, lost_seconds=60, starting_seconds=60, clock=clock)  # type: ignore[arg-type]
 
 
 def deleted(name: str = "p1", **changes: Any) -> dict[str, Any]:
@@ -245,3 +250,63 @@ def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it()
         assert seen.worked_seconds == 60
         assert seen.pod is not None
         assert seen.pod.phase == "Running"
+
+
+# ------------------------------------------------------------------- pods that do not start or end
+
+
+def trainer_ended(code: int, **changes: Any) -> dict[str, Any]:
+    """A pod that runs on after its trainer container has exited."""
+    end = {
+        "exitCode": code,
+        "startedAt": "2026-01-02T03:05:00Z",
+        "finishedAt": "2026-01-02T03:06:00Z",
+    }
+    return pod(
+        name="p1",
+        metadata={"uid": "p1", **changes},
+        containerStatuses=[
+            {"name": "trainer", "state": {"terminated": end}},
+            {"name": "proxy", "state": {"running": {}}},
+        ],
+    )
+
+
+def test_the_trainers_exit_ends_its_attempt_though_another_container_goes_on() -> None:
+    """After a moment, as most other containers notice and end, too; its pod takes its slot until it is gone."""
+    early = seen_after(10, trainer_ended(0))
+    assert (early.is_finished, early.outlived) == (False, False)
+    late = seen_after(11, trainer_ended(0))
+    assert (late.complete, late.failed, late.outlived) == (True, False, True)
+    assert (late.holds_a_slot, late.accelerator_seconds(NOW)) == (True, 60.0)
+    failed = seen_after(11, trainer_ended(3))
+    assert (failed.complete, failed.failed, failed.outlived) == (False, True, True)
+    assert failed.pod is not None
+    assert failed.pod.exit_code == 3
+
+
+def test_a_pod_that_is_being_deleted_ends_by_itself() -> None:
+    assert not seen_after(80, trainer_ended(0, **GRACE)).outlived
+
+
+def test_a_failed_evaluation_keeps_its_job_which_alone_remembers_the_failure() -> None:
+    labels = {**job()["metadata"]["labels"], LABEL_KIND: "evaluate"}
+    kept = seen_after(11, trainer_ended(3), metadata={"labels": labels})
+    assert not kept.is_finished
+    assert "exit code 3, but another container of pod p1 goes on" in kept.held_up
+    assert seen_after(11, trainer_ended(0), metadata={"labels": labels}).complete
+
+
+def test_a_job_that_does_not_start_is_held_up_after_a_while() -> None:
+    """Also one whose pod waits without a reason, but not one that says what it waits for, runs or is queued."""
+    waiting = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+    mounting = {"phase": "Pending", "containerStatuses": [{"name": "trainer", **waiting}]}
+    assert seen_after(60).held_up == ""
+    assert seen_after(61).held_up == "Job job-j1 has had no pod for over 60 s"
+    said = "the trainer of Job job-j1 has not started for over 60 s: ContainerCreating"
+    assert seen_after(61, pod(**mounting)).held_up == said
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    assert seen_after(61, pod(**{**mounting, "conditions": [no_room]})).held_up == ""
+    running = {"state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
+    assert seen_after(61, pod(containerStatuses=[{"name": "trainer", **running}])).held_up == ""
+    assert seen_after(61, suspend=True).held_up == ""

@@ -404,9 +404,30 @@ def test_queued_jobs_do_not_count_as_training() -> None:
     """Neither those that Kueue has not admitted nor those that are about to be created suspended."""
     spec = sweep_spec(queue={"localQueueName": "research"})
     suspended = job(POINTS[1], suspended=True, pod=None, unfinished_pods=0)
-    world = replace(training(jobs=(job(FIRST), suspended)), spec=parsed(spec))
+    working = job(FIRST, working_since=NOW - timedelta(seconds=60))
+    world = replace(training(jobs=(working, suspended)), spec=parsed(spec))
     ready = condition(decide_sweep(world), "Ready")
     assert "1 are training, 2 are queued" in ready[2]
+
+
+def test_only_jobs_whose_trainer_container_runs_are_said_to_train() -> None:
+    """Not those whose pod is being made, nor one that a quota keeps from having a pod, which is named in a while."""
+    working = job(FIRST, working_since=NOW - timedelta(seconds=60))
+    young = job(POINTS[1], pod=None, unfinished_pods=0)
+    kept = replace(young, name="kept", uid="kept", key=POINTS[2].key)
+    world = training(jobs=(working, young, kept))
+    assert "1 are training, 2 are starting." in condition(decide_sweep(world), "Ready")[2]
+    held = replace(kept, held_up="FailedCreate: pods are forbidden: exceeded quota: gpus")
+    said = condition(decide_sweep(replace(world, jobs=(working, young, held))), "Ready")[2]
+    assert "1 are training, 1 are starting. 1 of 3 Jobs cannot start: FailedCreate: pods" in said
+    alone = decide_sweep(training(jobs=(held,)))
+    assert len(alone.create) == 2
+    nothing = decide_sweep(
+        training(jobs=tuple(replace(held, key=p.key, uid=p.key) for p in POINTS[:3]))
+    )
+    status, reason, said = condition(nothing, "Ready")
+    assert (status, reason) == ("False", "PodWaiting")
+    assert "3 of 3 Jobs cannot start: FailedCreate" in said
 
 
 def just_succeeded(seconds_ago: float, **changes: Any) -> ObservedSweep:

@@ -52,7 +52,7 @@ def status_bytes(status: ScalingSweepStatus) -> int:
 def huge_spec() -> dict[str, object]:
     """10,000 points and the longest storage URI."""
     grid = {"batchSizes": list(range(1, 101)), "learningRates": [f"{n}e-5" for n in range(1, 101)]}
-    uri = "s3://bucket/" + "x" * 628
+    uri = "s3://bucket/" + "x" * 500
     return sweep_spec(
         proxies=[sweep_spec()["proxies"][0]],
         grid=grid,

@@ -20,13 +20,17 @@ def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
     return tuple(
         JobDeletion(job.name, job.uid, why)
         for job in jobs
-        if (job.lost or not job.is_finished) and not job.deleting
+        if (job.must_be_deleted or not job.is_finished) and not job.deleting
     )
 
 
 def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
-    """Deletions of the lost among `jobs`. Only recorded Jobs may be given, as with expiries."""
-    return deletions((job for job in jobs if job.lost), "the node of its pod is lost")
+    """Deletions of those among `jobs` that Kubernetes will not end. Only recorded Jobs may be given, as with
+    expiries."""
+    ended = [job for job in jobs if job.must_be_deleted]
+    lost = deletions((job for job in ended if job.lost), "the node of its pod is lost")
+    others = (job for job in ended if not job.lost)
+    return lost + deletions(others, "another container of its pod outlives the trainer")
 
 
 def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
@@ -35,7 +39,7 @@ def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobEx
     return tuple(
         JobExpiry(job.name, ttl.succeeded if job.complete else ttl.failed)
         for job in jobs
-        if job.is_finished and not job.lost and not job.expires and not job.deleting
+        if job.is_finished and not job.must_be_deleted and not job.expires and not job.deleting
     )
 
 

@@ -1,4 +1,4 @@
-"""What keeps an unfinished Job from running: its queue, its node, its image, its Secret."""
+"""What keeps an unfinished Job from running: its queue, a quota, its node, its image, its Secret, its volumes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def waits_for(job: ObservedJob) -> Wait | None:
         return None
     if job.suspended:
         return _waits_for_its_queue(job.workload)
-    if pod is None or pod.deleting:
+    if pod is None:
+        return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
+    if pod.deleting:
         return None
     if pod.waiting_reason in _CONFIG_ERRORS:
         return Wait(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
@@ -39,7 +41,7 @@ def waits_for(job: ObservedJob) -> Wait | None:
         return Wait(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
     if pod.unschedulable:
         return Wait(Reason.UNSCHEDULABLE, pod.unschedulable)
-    return None
+    return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
 
 
 def _waits_for_its_queue(workload: ObservedWorkload | None) -> Wait:
