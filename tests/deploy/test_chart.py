@@ -205,6 +205,21 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             "serviceAccount.name is needed",
             id="no service account at all",
         ),
+        pytest.param(
+            {"commonLabels": {"app.kubernetes.io/name": "mine"}},
+            "the chart itself sets app.kubernetes.io/name",
+            id="a common label of the chart's own",
+        ),
+        pytest.param(
+            {"podLabels": {"app.kubernetes.io/instance": "mine"}},
+            "the chart itself sets app.kubernetes.io/instance",
+            id="a pod label of the chart's own",
+        ),
+        pytest.param(
+            {"commonLabels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
+            "the chart itself sets rbac.authorization.k8s.io/aggregate-to-admin",
+            id="a common label that gives rights",
+        ),
     ],
 )
 def test_helm_refuses(values: dict[str, Any], says: str) -> None:

@@ -87,6 +87,23 @@ def test_every_object_has_the_common_labels_and_no_selector_does() -> None:
         assert "cost-centre" not in json.dumps(manifest.get("spec", {}).get("selector", {}))
 
 
+def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
+    """A key twice is a document that strict readers of YAML refuse, and others read as they like."""
+    answer = template(
+        {
+            "commonLabels": {"team": "research", "app.kubernetes.io/component": "operator"},
+            "podLabels": {"team": "platform"},
+        }
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count("team: platform") == 1
+    (deployment,) = of_kind(read_documents(answer.stdout), "Deployment")
+    assert deployment["metadata"]["labels"]["team"] == "research"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels["team"] == "platform"
+    assert labels["app.kubernetes.io/component"] == "operator"
+
+
 def rules(values: Json | None = None) -> list[tuple[set[int], list[Json]]]:
     """(ports, peers) of each egress rule; no peers: any."""
     policy = one("NetworkPolicy", values)

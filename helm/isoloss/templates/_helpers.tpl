@@ -16,14 +16,28 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "isoloss.labels" -}}
+{{- include "isoloss.labelsWith" (list . dict) -}}
+{{- end }}
+
+{{- /* Arguments: the root, more labels of this object, which win over commonLabels. No key twice: YAML has none. */ -}}
+{{- define "isoloss.labelsWith" -}}
+{{- $root := first . -}}
+{{- $own := fromYaml (include "isoloss.ownLabels" $root) -}}
+{{- $more := merge (dict) (last .) $root.Values.commonLabels -}}
+{{- range $key, $_ := $more -}}
+{{- if or (hasKey $own $key) (hasPrefix "rbac.authorization.k8s.io/" $key) -}}
+{{- fail (printf "commonLabels, podLabels and labels: the chart itself sets %s, leave it out" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (merge $own $more) -}}
+{{- end }}
+
+{{- define "isoloss.ownLabels" -}}
 {{ include "isoloss.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: isoloss
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{- /* The job label of its metrics, whichever way they are scraped: alerts and dashboard select by it. */ -}}
