@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from isoloss_operator.api.fields import ApiType
 
@@ -50,7 +50,15 @@ ConditionList = Annotated[
         },
     ),
 ]
-StatusText = Annotated[str, Field(max_length=1024)]
+MAX_TEXT = 1024
+"""Characters of a text: one that is longer, from a trainer or a store, must not keep a status from being written."""
+
+
+def _cut(text: Any) -> Any:
+    return text[: MAX_TEXT - 1] + "…" if isinstance(text, str) and len(text) > MAX_TEXT else text
+
+
+StatusText = Annotated[str, Field(max_length=MAX_TEXT), BeforeValidator(_cut)]
 # A map that an apply leaves empty becomes null where server-side apply merges it key by key, which the schema
 # refuses for good. So it is replaced as a whole, and left out where there is nothing to say.
 DomainLosses = Annotated[

@@ -270,14 +270,16 @@ def _report(
     services: Services, owner: Owner, memory: Memory, body: Object, finding: Finding
 ) -> None:
     """Never raises: the error of the pass is the one to be logged."""
-    document = failed_pass(
-        body.get("status") or {},
-        body["metadata"].get("generation", 0),
-        services.cluster.clock.now(),
-        finding,
-    )
+    generation, now = body["metadata"].get("generation", 0), services.cluster.clock.now()
     try:
-        _write(services, owner, memory, body, document, ())
+        try:
+            document = failed_pass(body.get("status") or {}, generation, now, finding)
+            _write(services, owner, memory, body, document, ())
+        except (
+            Refused
+        ):  # for what stands in the status, perhaps: say at least why nothing is written
+            document = failed_pass({}, generation, now, finding)
+            _write(services, owner, memory, body, document, ())
     except (ClusterError, StatusChanged) as failed:
         logger.warning("%s %s: cannot report: %s", owner.kind.kind, owner.name, failed)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, cast
 
 import pytest
@@ -18,8 +19,16 @@ from isoloss_operator.api.statuses import (
     ScalingSweepStatus,
     StatusType,
 )
-from isoloss_operator.cluster.client import PREDICTION, SWEEP, Cluster, Kind
-from tests.support.operator_process import User, prediction_manifest, sweep_manifest
+from isoloss_operator.cluster.client import PREDICTION, SWEEP, Cluster, Kind, Refused
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.reconcile.passes import Memory, reporting_failures
+from isoloss_operator.settings import Settings
+from tests.support.operator_process import (
+    User,
+    conditions,
+    prediction_manifest,
+    sweep_manifest,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -28,13 +37,15 @@ STATUSES: dict[Kind, type[StatusType]] = {
     PREDICTION: HyperparamPredictionStatus,
 }
 Path = tuple[str, ...]
+LIMITED_BY_THE_WRITER = {"type", "reason", "message"}
+"""Texts of a condition, which `dated` cuts; all others cut themselves."""
 TIME = "2026-11-24T12:00:00Z"
 
 
-def filled(model: type[StatusType], entries: int = 1) -> StatusType:
-    """A status in which every field has a value, and every list and map so many entries."""
+def filled(model: type[StatusType], entries: int = 1, text: str = "1") -> StatusType:
+    """A status in which every field has a value, every list and map so many entries, and texts are `text`."""
     values = {
-        name: _value(field.annotation, name, entries, _longest(field))
+        name: _value(field.annotation, name, (entries, text), _longest(field))
         for name, field in model.model_fields.items()
     }
     return model.model_validate(values)
@@ -45,30 +56,33 @@ def _longest(field: Any) -> int:
     return cast("int", min(bounds)) if bounds else 1
 
 
-def _value(annotation: Any, name: str, entries: int, longest: int) -> Any:
+def _value(annotation: Any, name: str, size: tuple[int, str], longest: int) -> Any:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         bounds = [getattr(m, "max_length", None) for m in arguments[1:]]
-        return _value(arguments[0], name, entries, next(filter(None, bounds), longest))
+        return _value(arguments[0], name, size, next(filter(None, bounds), longest))
     if origin in (typing.Union, types.UnionType):
-        return _value(next(a for a in arguments if a is not type(None)), name, entries, longest)
+        return _value(next(a for a in arguments if a is not type(None)), name, size, longest)
     if origin is Literal:
         return arguments[0]
+    entries, text = size
     count = min(entries, longest)
     if origin is tuple:
-        return tuple(_numbered(arguments[0], name, number, entries) for number in range(count))
+        return tuple(_numbered(arguments[0], name, number, size) for number in range(count))
     if origin is dict:
-        return {f"key-{number}": f"{number}" for number in range(count)}
+        return {f"key-{number}": text for number in range(count)}
     if isinstance(annotation, type) and issubclass(annotation, StatusType):
-        return filled(annotation, entries)
+        return filled(annotation, *size)
     if name == "last_transition_time":
         return TIME
-    return {str: "1", int: 1, bool: True}[annotation]
+    if annotation is str and name in LIMITED_BY_THE_WRITER:
+        return text[:longest]
+    return {str: text, int: 1, bool: True}[annotation]
 
 
-def _numbered(annotation: Any, name: str, number: int, entries: int) -> Any:
+def _numbered(annotation: Any, name: str, number: int, size: tuple[int, str]) -> Any:
     """The entry of a list; lists by type have a different type in each."""
-    found = _value(annotation, name, entries, entries)
+    found = _value(annotation, name, size, 1)
     return found.model_copy(update={"type": f"Type{number}"}) if name == "conditions" else found
 
 
@@ -141,3 +155,36 @@ def test_a_full_status_gives_way_to_an_empty_one_and_to_other_keys_and_lengths(
     empty, one, two = STATUSES[kind](), filled(STATUSES[kind]), filled(STATUSES[kind], 2)
     for status in (one, two, one, empty, two, empty):
         write(cluster, kind, objects[kind], status)
+
+
+@pytest.mark.parametrize("kind", [SWEEP, PREDICTION], ids=lambda kind: kind.kind)
+def test_a_status_with_every_text_and_list_at_its_bound_is_taken(
+    kind: Kind, cluster: Cluster, objects: dict[Kind, dict[str, Any]]
+) -> None:
+    """Longer texts are cut and say so."""
+    full = filled(STATUSES[kind], entries=100, text="ü" * 5000)
+    assert full.model_dump()["laws_sha256"] == "ü" * 1023 + "…"
+    write(cluster, kind, objects[kind], full)
+
+
+def test_why_a_status_is_refused_is_written_in_its_place(
+    cluster: Cluster, objects: dict[Kind, dict[str, Any]]
+) -> None:
+    """A status that only a former schema took would be refused again with every report about it."""
+    write(cluster, SWEEP, objects[SWEEP], filled(ScalingSweepStatus))
+    metadata = objects[SWEEP]["metadata"]
+    body = cluster.get(SWEEP, metadata["namespace"], metadata["name"])
+    assert body is not None
+    status = {**body["status"], "progress": "x" * 2000}
+    services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
+    owner = Owner(SWEEP, metadata["namespace"], metadata["name"], metadata["uid"])
+    with (
+        pytest.raises(Refused, match="progress"),
+        reporting_failures(services, owner, Memory("uid"), {**body, "status": status}),
+    ):
+        cluster.apply_status(SWEEP, body["metadata"], status)
+    stored = cluster.get(SWEEP, metadata["namespace"], metadata["name"])
+    assert stored is not None
+    ready = conditions(stored)["Ready"]
+    assert (ready["status"], ready["reason"]) == ("False", "RequestRefused")
+    assert "progress" in ready["message"]

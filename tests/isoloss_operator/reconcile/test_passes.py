@@ -116,10 +116,13 @@ class RecordingCluster:
 
 
 def fail_a_pass(
-    cluster: RecordingCluster, error: Exception | None, memory: Memory | None = None
+    cluster: RecordingCluster,
+    error: Exception | None,
+    memory: Memory | None = None,
+    body: dict[str, Any] = BODY,
 ) -> None:
     services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
-    with reporting_failures(services, OWNER, memory or Memory("uid"), BODY):
+    with reporting_failures(services, OWNER, memory or Memory("uid"), body):
         if error is not None:
             raise error
 
@@ -146,6 +149,36 @@ def test_a_read_that_the_api_server_refuses_is_a_condition_too() -> None:
         "RequestRefused",
         "GET jobs: 403 forbidden; tried again.",
     )
+
+
+class CautiousCluster(RecordingCluster):
+    """Refuses every status that says more than conditions."""
+
+    def apply_status(self, kind: object, metadata: object, status: dict[str, Any]) -> None:
+        if status.keys() - {"observedGeneration", "conditions"}:
+            raise Refused("PATCH status: 422 progress: Too long", 422)
+        super().apply_status(kind, metadata, status)
+
+
+def test_conditions_are_written_where_the_rest_of_the_status_is_refused() -> None:
+    """Ready does not stand over values that are not there any more."""
+    cluster = CautiousCluster()
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Predicted",
+        "message": "",
+        "observedGeneration": 3,
+        "lastTransitionTime": "2026-11-24T12:00:00Z",
+    }
+    body = {**BODY, "status": {"progress": "x" * 2000, "conditions": [ready]}}
+    error = Refused("PATCH status: 422 progress: Too long", 422)
+    with pytest.raises(Refused):
+        fail_a_pass(cluster, error, body=body)
+    (status,) = cluster.statuses
+    found = {each["type"]: each for each in status["conditions"]}
+    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("False", "RequestRefused")
+    assert "422 progress: Too long" in found["Ready"]["message"]
 
 
 def test_an_expected_error_is_no_bug() -> None:
