@@ -25,7 +25,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     "`sweeps/` and `validations/`. It is tried again by itself.",
     Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
     Reason.REQUEST_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
-    "the namespace. It is tried again by itself.",
+    "the namespace. Where it is a status (422), apply the CRDs of the "
+    "operator's own version. It is tried again by itself.",
     Reason.API_SERVER_UNAVAILABLE: "Look at the health and the load of the API server: it answers other requests, but not "
     "the one in the message. It is tried again every half a minute.",
     Reason.INTERNAL_ERROR: "Read the operator's log for the trace and report it. Other resources are not "
