@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import kopf
 
 from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
+from isoloss_operator.cluster.shallow import shallow
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
@@ -115,12 +117,64 @@ def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    def login(**kwargs: Any) -> Any:
-        return kopf.login_via_client(**kwargs)
+    async def login(**kwargs: Any) -> Any:
+        return _session(kopf.login_via_client(**kwargs))
 
     for kind in (SWEEP, PREDICTION):
         _watch(registry, kind, router.resource)
     return registry
+
+
+def _session(found: kopf.ConnectionInfo | None) -> kopf.AiohttpSession | None:
+    """kopf's own session, but for objects that no parser takes: one of them would end all watches."""
+    if found is None:
+        return None
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
+        headers=found.as_http_headers(),
+        proxy=found.proxy_url,
+        trust_env=found.trust_env,
+        middlewares=(_cut_down,),
+    )
+    return kopf.AiohttpSession(
+        server=found.server,
+        default_namespace=found.default_namespace,
+        priority=found.priority,
+        expiration=found.expiration,
+        aiohttp_session=session,
+    )
+
+
+async def _cut_down(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    response = await handler(request)
+    response.content = _ShallowContent(response.content)  # type: ignore[assignment]
+    return response
+
+
+class _ShallowContent:
+    """The body of an answer, each line or all of it cut down to what can be parsed."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def read(self, n: int = -1) -> bytes:
+        """All of it: nobody reads parts of a list."""
+        return shallow(await self._content.read(n))
+
+    async def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
+        """Whole lines, as they come."""
+        rest = b""
+        async for part in self._content.iter_chunked(n):
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                yield shallow(line) + b"\n"
+        if rest:
+            yield shallow(rest)
 
 
 def _watch(registry: kopf.OperatorRegistry, kind: Kind, route: Any) -> None:

@@ -33,9 +33,9 @@ from tests.support.operator_process import (
     User,
     apply_account,
     conditions,
+    grant_in,
     prediction_manifest,
     sweep_manifest,
-    wait_for_right,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
@@ -521,18 +521,6 @@ def test_two_namespaces_do_not_disturb_each_other(
         user.wait_for(lambda: user.sweep("stolen"), "Accepted", "False", "StorageNotAllowed")
     finally:
         operator.end()
-
-
-def grant_in(user: User, home: str) -> None:
-    """Let the operator that lives in `home` serve the user's namespace, too."""
-    body = {
-        "metadata": {"name": "operator-of-the-other-namespace"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
-        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": home}],
-    }
-    rbac = client.RbacAuthorizationV1Api(user.api_client)
-    rbac.create_namespaced_role_binding(user.namespace, body)
-    wait_for_right(user.api_client, (home, NAME), user.namespace, ("batch", "jobs"))
 
 
 def test_a_prediction_waits_for_its_sweep_and_says_so(

@@ -328,6 +328,18 @@ class User:
             time.sleep(0.1)
 
 
+def grant_in(user: User, home: str) -> None:
+    """Let the operator that lives in `home` serve the user's namespace, too."""
+    body: Any = {
+        "metadata": {"name": "operator-of-the-other-namespace"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": home}],
+    }
+    rbac = client.RbacAuthorizationV1Api(user.api_client)
+    rbac.create_namespaced_role_binding(user.namespace, body)
+    wait_for_right(user.api_client, (home, NAME), user.namespace, ("batch", "jobs"))
+
+
 def conditions(body: Json) -> dict[str, Json]:
     """Current conditions by type: those of an older generation do not count."""
     generation = body["metadata"]["generation"]

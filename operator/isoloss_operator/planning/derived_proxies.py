@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from isoloss_operator.planning.architectures import UnsupportedModel, model_type
@@ -22,6 +24,8 @@ MAX_STRETCH = 2.0
 """Maximum factor by which the aspect ratio and the heads per key-value head may change."""
 SIZE_WEIGHT = 4.0
 """Weight of a wrong size against a wrong aspect ratio, both as squared logarithms."""
+MAX_LAYERS, MAX_HEADS = 512, 512
+"""Of a checkpoint: its shapes are tried one by one. No published model has half as many."""
 MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
 """Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
@@ -66,6 +70,13 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     `config` is the checkpoint's config.json. Chosen is the shape that changes size and proportions least,
     of those within 10 % of the size and half to twice the aspect ratio. Raises NoDerivedProxy.
     """
+    return dict(_derived(json.dumps(config, sort_keys=True), parameters))
+
+
+@lru_cache(maxsize=256)
+def _derived(text: str, parameters: int) -> Mapping[str, Any]:
+    """By the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
+    config = json.loads(text)
     try:
         checkpoint = _checkpoint(config)
     except UnsupportedModel as error:
@@ -110,6 +121,9 @@ def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
     kind = model_type(config)
     counts = parameter_counts(config)  # from here on the sizes are known to be sound
     _refuse_layers_by_number(config)
+    for key, most in (("num_hidden_layers", MAX_LAYERS), ("num_attention_heads", MAX_HEADS)):
+        if config[key] > most:
+            raise UnsupportedModel(key, f"{config[key]:,} is more than {most}")
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     is_latent = kind == "deepseek_v3"
     default_dim = 128 if kind == "qwen3" else hidden // heads
@@ -170,14 +184,29 @@ def _shapes(checkpoint: _Checkpoint, parameters: int) -> Iterator[_Shape]:
         width = _rounded(checkpoint.hidden * heads / checkpoint.heads)
         if not 1 / MAX_STRETCH <= group <= MAX_STRETCH:
             continue
-        for layers in _depths(checkpoint, width):
+
+        def of_depth(
+            layers: int,
+            heads: int = heads,
+            kv_heads: int = kv_heads,
+            width: int = width,
+            group: float = group,
+        ) -> _Shape:
             config = {**kept, **_sizes(checkpoint, heads, kv_heads, width, layers)}
-            shape = _Shape(
+            return _Shape(
                 config=config,
                 active=parameter_counts(config).active,
                 aspect=(width / layers) / (checkpoint.hidden / checkpoint.layers),
                 group=group,
             )
+
+        depths = list(_depths(checkpoint, width))
+        # Deeper ones are larger: those far too small are left out but for the largest of them.
+        enough = bisect_left(
+            depths, (1 - TOLERANCE) * parameters, key=lambda n: of_depth(n).active
+        )
+        for layers in depths[max(0, enough - 1) :]:
+            shape = of_depth(layers)
             yield shape
             if shape.active > too_many:
                 break

@@ -28,13 +28,13 @@ def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
     feed_forwards = _FEED_FORWARDS[kind](shape, layers)
     tied = shape.flag("tie_word_embeddings", default=False)
     return ParameterCounts(
-        body_active=layers * attention.matrices + sum(f.active for f in feed_forwards),
-        body_total=layers * attention.matrices + sum(f.total for f in feed_forwards),
+        body_active=layers * attention.matrices + sum(n * f.active for n, f in feed_forwards),
+        body_total=layers * attention.matrices + sum(n * f.total for n, f in feed_forwards),
         head=hidden * vocabulary,
         embedding=0 if tied else hidden * vocabulary,
         other=layers * (attention.other + 2 * hidden)
         + hidden
-        + sum(f.other for f in feed_forwards),
+        + sum(n * f.other for n, f in feed_forwards),
     )
 
 
@@ -124,11 +124,15 @@ def _gated(hidden: int, width: int) -> int:
     return 3 * hidden * width
 
 
-def _dense_layers(shape: ConfigReader, layers: int) -> list[_FeedForwardCounts]:
+Layers = list[tuple[int, _FeedForwardCounts]]
+"""So many layers of each kind: multiplied, as a config may ask for hundreds of millions."""
+
+
+def _dense_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, width = shape.count("hidden_size"), shape.count("intermediate_size")
     matrices = _gated(hidden, width)
     biases = 2 * width + hidden if shape.flag("mlp_bias", default=False) else 0
-    return [_FeedForwardCounts(matrices, matrices, biases)] * layers
+    return [(layers, _FeedForwardCounts(matrices, matrices, biases))]
 
 
 def _experts(
@@ -143,12 +147,12 @@ def _experts(
     )
 
 
-def _mixtral_layers(shape: ConfigReader, layers: int) -> list[_FeedForwardCounts]:
+def _mixtral_layers(shape: ConfigReader, layers: int) -> Layers:
     experts = shape.either("num_local_experts", "num_experts")
-    return [_experts(shape, width=shape.count("intermediate_size"), experts=experts)] * layers
+    return [(layers, _experts(shape, width=shape.count("intermediate_size"), experts=experts))]
 
 
-def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> list[_FeedForwardCounts]:
+def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
     sparse = _experts(
@@ -157,12 +161,12 @@ def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> list[_FeedForwardCoun
         experts=shape.either("num_experts", "num_local_experts"),
     )
     dense_layers, step = shape.indices("mlp_only_layers"), shape.count("decoder_sparse_step", 1)
-    return [
-        dense if layer in dense_layers or (layer + 1) % step else sparse for layer in range(layers)
-    ]
+    excepted = sum(0 <= layer < layers and (layer + 1) % step == 0 for layer in dense_layers)
+    mixtures = layers // step - excepted
+    return [(layers - mixtures, dense), (mixtures, sparse)]
 
 
-def _deepseek_v3_layers(shape: ConfigReader, layers: int) -> list[_FeedForwardCounts]:
+def _deepseek_v3_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense_layers = min(layers, shape.count_or_zero("first_k_dense_replace"))
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
@@ -173,10 +177,10 @@ def _deepseek_v3_layers(shape: ConfigReader, layers: int) -> list[_FeedForwardCo
         experts=shape.count("n_routed_experts"),
         shared_width=width * shape.count("n_shared_experts", 1),
     )
-    return [dense] * dense_layers + [sparse] * (layers - dense_layers)
+    return [(dense_layers, dense), (layers - dense_layers, sparse)]
 
 
-_FEED_FORWARDS: Mapping[str, Callable[[ConfigReader, int], list[_FeedForwardCounts]]] = {
+_FEED_FORWARDS: Mapping[str, Callable[[ConfigReader, int], Layers]] = {
     "llama": _dense_layers,
     "mistral": _dense_layers,
     "qwen3": _dense_layers,

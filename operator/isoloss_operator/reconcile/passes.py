@@ -17,6 +17,7 @@ from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import (
     JOB,
+    UNREADABLE,
     ClusterError,
     Conflict,
     NotFound,
@@ -39,7 +40,8 @@ from isoloss_operator.decide.failed_pass import (
 from isoloss_operator.decide.jobs.progress import Mark
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Event
-from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.planning.nesting import too_deep
+from isoloss_operator.planning.specs import InvalidSpec, SpecError
 from isoloss_operator.reconcile.intervals import status_pause
 from isoloss_operator.reconcile.services import Services
 
@@ -117,6 +119,9 @@ class Memories:
 def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
     """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
     spec = body.get("spec") or {}
+    problem = body.get(UNREADABLE) or too_deep(spec)
+    if problem:
+        return InvalidSpec([SpecError("spec", problem)])
     try:
         return parse(spec)
     except InvalidSpec as error:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
+from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.presets import PRESETS, preset_config
+from tests.support.published_configs import PUBLISHED, QWEN3_30B_A3B
 
 LLAMA = {
     "model_type": "llama",
@@ -223,3 +225,45 @@ def test_latent_attention_has_its_own_widths() -> None:
     """Queries of nope + rope, values of v_head_dim."""
     shape = attention_shape({**preset_config("moe-tiny"), "v_head_dim": 40})
     assert (shape.query_width, shape.value_width) == (2 * 48, 2 * 40)
+
+
+# ------------------------------------------------------------------------------ hostile sizes
+
+
+@pytest.mark.parametrize("published", [LLAMA, *PUBLISHED.values()])
+def test_hundreds_of_millions_of_layers_are_multiplied_not_listed(
+    published: dict[str, Any],
+) -> None:
+    """A list of them takes 3 GB, and with it every other tenant's operator."""
+    layers = 400_000_000
+    one, two, many = (
+        parameter_counts({**published, "num_hidden_layers": count})
+        for count in (1000, 2000, layers)
+    )
+    per_layer = (two.body_active - one.body_active) // 1000
+    assert many.body_active == one.body_active + (layers - 1000) * per_layer
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("dense", [[], [0], [1, 2, 5, 99, -1]])
+def test_dense_layers_among_mixtures_are_counted_as_if_one_by_one(
+    step: int, dense: list[int]
+) -> None:
+    config = {**QWEN3_30B_A3B, "decoder_sparse_step": step, "mlp_only_layers": dense}
+
+    def total(layers: int) -> int:
+        return parameter_counts({**config, "num_hidden_layers": layers}).body_total
+
+    added = [total(n + 1) - total(n) for n in range(1, 12)]
+    is_dense = [n in dense or (n + 1) % step != 0 for n in range(1, 12)]
+    mixture, plain = max(added), min(added)
+    assert [mixture if not flag else plain for flag in is_dense] == added
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_attention_heads"])
+def test_a_checkpoint_of_more_layers_or_heads_than_any_is_refused_before_its_shapes_are_tried(
+    key: str,
+) -> None:
+    config = {**LLAMA, "hidden_size": 65_536, "num_key_value_heads": 4, key: 16_384}
+    with pytest.raises(NoDerivedProxy, match=f"config.json: {key}: 16,384 is more than 512"):
+        derive_proxy(config, 1_000_000)

@@ -252,7 +252,7 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
         (
             sweep_spec(storage={"uri": "s3://bucket/" + "x" * 629}),
             "spec.storage.uri",
-            "has 641 characters, more than 640",
+            "must have at most 512 bytes in UTF-8",
         ),
         (
             sweep_spec(optimizer={"warmupTokens": 500_000}),
