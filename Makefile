@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-whole test-all test-fast test-oldest test-versions test-gs test-bare test-alerts draw-dashboard images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-whole test-all test-fast test-oldest test-versions test-gs test-bare test-controllers test-alerts draw-dashboard images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
@@ -48,6 +48,10 @@ test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machi
 
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
+
+test-controllers: setup ## Run sweeps and predictions under Flux's kustomize-controller and Kueue, built from source
+	@$(PY) -m devcluster build $(TEST_TOOLS) kustomize-controller kueue
+	ISOLOSS_TEST_CONTROLLERS=1 $(PY) -m pytest -v tests/controllers
 
 test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what alerts and dashboard say
 	@$(PY) -m devcluster build $(TEST_TOOLS)

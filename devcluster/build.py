@@ -72,6 +72,15 @@ class Tool:
         flags = self.version_flags.format(version=version, major=major, minor=minor)
         return f"{STRIP} {flags}".strip()
 
+    def module_folder(self) -> Path:
+        """Folder of the program's module, whose manifests its installation needs; downloaded if it is not there."""
+        module = self.package.split("/cmd/")[0]
+        command = [str(find_go(print_line)), "mod", "download", "-json", module]
+        found = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        return Path(json.loads(found.stdout)["Dir"])
+
     @property
     def executable(self) -> str:
         """The file name that `go build` chooses: the package's last element that is no version."""
@@ -132,6 +141,19 @@ TOOLS = {
             "kubeconform",
             "github.com/yannh/kubeconform/cmd/kubeconform",
             "-X main.version={version}",
+        ),
+        # For `make test-controllers` only.
+        Tool(
+            "kustomize-controller",
+            "kustomize-controller",
+            "github.com/fluxcd/kustomize-controller",
+            "",
+        ),
+        Tool(
+            "kueue",
+            "kueue",
+            "sigs.k8s.io/kueue/cmd/kueue",
+            "-X sigs.k8s.io/kueue/pkg/version.GitVersion={version}",
         ),
         # For `make test-gs` only.
         Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", ""),

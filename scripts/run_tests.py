@@ -18,6 +18,8 @@ WAITING = (
     "tests/e2e",
     "tests/isoloss_operator/test_*.py",
     "tests/gitops",
+    "tests/hostile",
+    "tests/controllers",
     "tests/monitoring",
     "tests/docs/test_demo_page.py",
     "tests/devcluster",

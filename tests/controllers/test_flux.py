@@ -1,0 +1,239 @@
+"""Sweeps and predictions under Flux's own kustomize-controller, with the sample's Kustomizations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+
+from devcluster.control_plane import ControlPlane
+from devcluster.process_node import ProcessNode
+from isoloss_operator.api.yaml_text import to_yaml
+from tests.controllers.controller import Controller, Json, apply, install, manifests_of
+from tests.controllers.repository import Repository
+from tests.gitops.health import GITOPS
+from tests.isoloss_operator.conftest import Place, sweep
+from tests.support.cluster import wait_until
+from tests.support.operator_process import (
+    OperatorProcess,
+    User,
+    prediction_manifest,
+    sweep_manifest,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3]
+
+FLUX = "kustomize-controller"
+GROUP, VERSION, PLURAL = "kustomize.toolkit.fluxcd.io", "v1", "kustomizations"
+FILES = {part: f"research/{part}/{part}.yaml" for part in ("sweep", "prediction", "training")}
+SWEEP, PREDICTION, TRAINING = (f"research-{part}" for part in FILES)
+
+
+class Flux:
+    """kustomize-controller, the repository it applies, and the sample's Kustomizations."""
+
+    def __init__(self, plane: ControlPlane, user: User, folder: Path) -> None:
+        self.user = user
+        install(user.api_client, manifests_of(FLUX, "config/crd/bases"))
+        self.repository = Repository(user.api_client, user.namespace, "pretraining")
+        self.controller = Controller(
+            FLUX,
+            plane,
+            folder,
+            [
+                "--metrics-addr=127.0.0.1:0",
+                "--health-addr=127.0.0.1:0",
+                "--enable-leader-election=false",
+                "--requeue-dependency=2s",
+                f"--watch-label-selector=isoloss-test={user.namespace}",
+            ],
+            {"RUNTIME_NAMESPACE": user.namespace},
+        )
+
+    def apply_kustomizations(self) -> None:
+        """The sample's, for this test's namespace and in a hurry."""
+        text = (GITOPS / "flux" / "kustomizations.yaml").read_text()
+        for body in yaml.safe_load_all(text):
+            body["metadata"] |= {
+                "namespace": self.user.namespace,
+                "labels": {"isoloss-test": self.user.namespace},
+            }
+            body["spec"] |= {"retryInterval": "3s"}
+            apply(self.user.api_client, PLURAL, body)
+
+    def kustomization(self, name: str) -> Json:
+        """GET one."""
+        api = client.CustomObjectsApi(self.user.api_client)
+        found: Any = api.get_namespaced_custom_object(
+            GROUP, VERSION, self.user.namespace, PLURAL, name
+        )
+        return dict(found)
+
+    def wait_for(self, name: str, status: str, words: str = "", seconds: float = 240) -> None:
+        """Wait until its Ready has that status, and these words in its message."""
+
+        def holds() -> bool:
+            found = self.ready(name)
+            return found.get("status") == status and words in found.get("message", "")
+
+        try:
+            wait_until(holds, f"{name} to be Ready={status} {words}", seconds)
+        except pytest.fail.Exception:
+            print(self.kustomization(name).get("status"), self.user.sweep("dense").get("status"))
+            raise
+
+    def ready(self, name: str) -> Json:
+        """Its condition Ready."""
+        conditions = self.kustomization(name).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == "Ready"), {})
+
+    def reconcile(self, name: str) -> None:
+        """As `flux reconcile`: ask for a pass, and wait for its end."""
+        asked = str(time.monotonic_ns())
+        body = {"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": asked}}}
+        client.CustomObjectsApi(self.user.api_client).patch_namespaced_custom_object(
+            GROUP, VERSION, self.user.namespace, PLURAL, name, body
+        )
+        wait_until(
+            lambda: (
+                self.kustomization(name).get("status", {}).get("lastHandledReconcileAt") == asked
+            ),
+            f"Flux to reconcile {name}",
+            120,
+        )
+
+
+@pytest.fixture
+def flux(control_plane: ControlPlane, user: User, tmp_path: Path) -> Iterator[Flux]:
+    running = Flux(control_plane, user, tmp_path / "flux")
+    yield running
+    running.controller.end()
+    running.repository.close()
+
+
+def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
+    """The sample repository with a sweep that this machine can train."""
+    files = {
+        path.relative_to(GITOPS / "repository").as_posix(): path.read_text()
+        for path in (GITOPS / "repository").rglob("*.yaml")
+    }
+    files = {
+        path: text.replace("namespace: research", f"namespace: {user.namespace}")
+        for path, text in files.items()
+    }
+    answer = {"publish": {"configMapName": "dense-8b-hyperparams"}}
+    grid = sweep_manifest("dense", place.uri)["spec"]["grid"]  # enough points for laws
+    files[FILES["sweep"]] = to_yaml(sweep(place, grid=grid, **spec))
+    files[FILES["prediction"]] = to_yaml(prediction_manifest("dense-8b", "dense", **answer))
+    training = yaml.safe_load(files[FILES["training"]])
+    container = training["spec"]["template"]["spec"]["containers"][0]
+    container |= {"command": ["sh", "-c", 'test -n "$LEARNING_RATE" -a -n "$BATCH_SIZE"']}
+    del container["resources"]
+    files[FILES["training"]] = to_yaml(training)
+    return files
+
+
+def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
+    flux: Flux, operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """In the sample's order; ten further passes of Flux change neither object nor manager."""
+    operator.start()
+    flux.repository.commit(research(user, place))
+    flux.apply_kustomizations()
+    flux.wait_for(SWEEP, "True")
+    assert not user.events("dense-8b-continued-1")
+    flux.wait_for(PREDICTION, "True")
+    flux.wait_for(TRAINING, "True")
+    job = client.BatchV1Api(user.api_client).read_namespaced_job(
+        "dense-8b-continued-1", user.namespace
+    )
+    assert job.spec is not None
+    wait_until(lambda: _succeeded(user, "dense-8b-continued-1"), "the training Job's end")
+    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
+
+    before = [_without_time(user.sweep("dense")), _without_time(user.prediction("dense-8b"))]
+    for _ in range(10):
+        flux.reconcile(SWEEP)
+        flux.reconcile(PREDICTION)
+    after = [_without_time(user.sweep("dense")), _without_time(user.prediction("dense-8b"))]
+    assert after == before
+
+
+def _succeeded(user: User, name: str) -> bool:
+    job = client.BatchV1Api(user.api_client).read_namespaced_job_status(name, user.namespace)
+    return bool(job.status and job.status.succeeded)
+
+
+def _without_time(body: Json) -> Json:
+    """All but the times at which managers last applied the same."""
+    managers = [
+        {key: value for key, value in each.items() if key != "time"}
+        for each in body["metadata"]["managedFields"]
+    ]
+    metadata = {**body["metadata"], "managedFields": managers}
+    return {**body, "metadata": metadata}
+
+
+def test_a_commit_that_is_refused_is_mended_by_the_next(
+    flux: Flux, operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """What the API server refuses never replaces what was there; what only the operator can refuse stalls."""
+    operator.start()
+    good = research(user, place)
+    unquoted = good[FILES["sweep"]].replace('"2e-3"', "0.002").replace("'2e-3'", "0.002")
+    assert unquoted != good[FILES["sweep"]]
+    flux.repository.commit({**good, FILES["sweep"]: unquoted})
+    flux.apply_kustomizations()
+    flux.wait_for(SWEEP, "False", "learningRates")
+    forbidden = good[FILES["prediction"]].replace("s3://models/", "s3://others/")
+    assert forbidden != good[FILES["prediction"]]
+    flux.repository.commit({**good, FILES["prediction"]: forbidden})
+    flux.wait_for(SWEEP, "True")
+    flux.wait_for(PREDICTION, "False", "Failed")
+    assert "StorageNotAllowed" in str(user.prediction("dense-8b")["status"]["conditions"])
+    flux.repository.commit(good)
+    flux.wait_for(PREDICTION, "True")
+
+
+def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
+    flux: Flux, operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    operator.start()
+    flux.repository.commit(research(user, place, suspend=True))
+    flux.apply_kustomizations()
+    wait_until(lambda: _sweeps(user), "Flux to apply the sweep", 120)
+    user.wait_for(lambda: user.sweep("dense"), "Suspended", "True")
+    flux.repository.commit(research(user, place, parallelism=2))
+    flux.wait_for(SWEEP, "True")
+
+    body = {"spec": {"parallelism": 5}}
+    user.custom.patch_namespaced_custom_object(
+        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps", "dense", body
+    )
+    assert user.sweep("dense")["spec"]["parallelism"] == 5
+    flux.reconcile(SWEEP)
+    assert user.sweep("dense")["spec"]["parallelism"] == 2
+
+    files = research(user, place, parallelism=2)
+    empty = to_yaml({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"})
+    files["research/sweep/kustomization.yaml"] = empty
+    del files[FILES["sweep"]]
+    flux.repository.commit(files)
+    wait_until(lambda: not _sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: not [j for j in user.jobs() if _of_sweep(j)], "its Jobs to go", 120)
+
+
+def _sweeps(user: User) -> list[Any]:
+    listed: Any = user.custom.list_namespaced_custom_object(
+        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps"
+    )
+    return list(listed["items"])
+
+
+def _of_sweep(job: Any) -> bool:
+    return any(each.kind == "ScalingSweep" for each in job.metadata.owner_references or ())
