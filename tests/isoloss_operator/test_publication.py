@@ -44,6 +44,27 @@ def test_an_answer_published_under_another_name_leaves_the_former_one(
     wait_until(lambda: names() == {"foreign"}, "the second to go")
 
 
+def test_other_weights_under_a_checkpoints_address_are_measured_again(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """The planted trainer reads the loss off the address, so that a second evaluate Job is all that can be seen."""
+    folder = place.folder / "models" / "loss-2.6"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text("weights")
+    operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
+    operator.start()
+    user.apply_sweep(sweep_manifest("dense", place.uri))
+    uri = f"{place.uri}/models/loss-2.6"
+    user.apply_prediction(prediction_manifest("target", "dense", checkpoint={"uri": uri}))
+
+    def evaluations() -> set[str]:
+        return {p.parent.name for p in (place.folder / "evaluations").glob("*/result.json")}
+
+    wait_until(lambda: len(evaluations()) == 1, "the first evaluation", 120)
+    (folder / "model.safetensors").write_text("other weights")
+    wait_until(lambda: len(evaluations()) == 2, "the second", 150)
+
+
 def test_status_and_config_map_follow_every_edit_of_an_answered_prediction(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

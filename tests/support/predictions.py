@@ -27,7 +27,10 @@ from tests.support.planted_laws import fitted_laws
 
 SWEEP_UID = "5bd5f7a2-0000-4000-8000-000000000002"
 CHECKPOINT = "s3://models/dense-8b"
-CONFIG = evaluate_config(parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT))
+STAMP = "5" * 64
+CONFIG = evaluate_config(
+    parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), STAMP
+)
 LAWS_SHA = "f" * 64
 
 
@@ -117,6 +120,7 @@ def observed(spec: Mapping[str, Any] | None = None, **changes: Any) -> ObservedP
         "sweep": sweep(),
         "manifest": manifest(),
         "fit": fit(),
+        "checkpoint_stamp": STAMP,
         "evaluation": evaluation(),
     }
     return ObservedPrediction(**{**fields, **changes})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -31,8 +31,9 @@ class EvaluateConfig(Record):
     sequence_length: int = Field(ge=8)
     sequences_per_domain: int = Field(ge=1)
     precision: Literal["bf16", "float32"] = "bf16"
-    generation: int = Field(default=0, ge=0)
-    """Incremented to measure a checkpoint again that was replaced under the same URI."""
+    checkpoint_stamp: Annotated[str, Field(max_length=64)] = ""
+    """Digest of the names and versions of the checkpoint's files: other weights under the same URI are another
+    checkpoint. Empty where nobody could list them."""
 
     @property
     def key(self) -> str:

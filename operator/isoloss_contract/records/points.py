@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -125,6 +125,8 @@ class PointConfig(Record):
     sqrt(2 * layers)."""
     initial_weights: Uri | None = None
     """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
+    initial_weights_stamp: Annotated[str, Field(max_length=64)] = ""
+    """Digest of the names and versions of its files, see EvaluateConfig.checkpoint_stamp."""
 
     @property
     def key(self) -> str:
@@ -133,6 +135,8 @@ class PointConfig(Record):
         # What is at its default keeps the keys of points made before the field existed.
         if self.initial_weights is None:
             del content["initial_weights"]
+        if not self.initial_weights_stamp:
+            del content["initial_weights_stamp"]
         if self.initialization == "Default":
             del content["initialization"]
         if self.evaluation.cooldown is None:

@@ -66,13 +66,17 @@ class EvaluationStep:
 
 
 def evaluate_config(
-    sweep: ScalingSweepSpec, manifest: DataManifest, checkpoint: Checkpoint
+    sweep: ScalingSweepSpec, manifest: DataManifest, checkpoint: Checkpoint, stamp: Read[str]
 ) -> EvaluateConfig:
-    """What determines the initial loss: the sweep's own validation sequences, weighted as there."""
+    """What determines the initial loss: the sweep's own validation sequences, weighted as there.
+
+    `stamp` is of the checkpoint's files; without it their URI stands for them.
+    """
     return EvaluateConfig(
         data_digest=manifest.digest,
         mixture=mixture(sweep),
         checkpoint=checkpoint.uri.rstrip("/"),
+        checkpoint_stamp=value_of(stamp) or "",
         sequence_length=sweep.data.sequence_length,
         sequences_per_domain=sweep.data.validation.sequences_per_domain,
         precision=PRECISIONS[sweep.training.precision],
@@ -100,7 +104,7 @@ def evaluation_step(
     suspended: bool = False,
 ) -> EvaluationStep:
     """Measure, wait or explain."""
-    config = evaluate_config(sweep, manifest, checkpoint)
+    config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
     evaluation = _Evaluation(observed, sweep, config, suspended)
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
     delete = deletions(others, "the spec names another checkpoint or corpus")

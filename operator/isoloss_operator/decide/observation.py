@@ -335,6 +335,8 @@ class ObservedPrediction:
     """Of the sweep's corpus."""
     fit: Read[FitOutcome] = ABSENT
     """The sweep's laws as stored; `laws_sha256` names them."""
+    checkpoint_stamp: Read[str] = ABSENT
+    """Of the files of spec.checkpoint; absent where they may not be listed, or there is none."""
     evaluation: Read[EvaluationResult] = ABSENT
     config_map_foreign: bool = False
     """A ConfigMap of the wanted name exists and belongs to another owner."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_contract import layout
-from isoloss_contract.reading import value_of
+from isoloss_contract.reading import is_unknown, value_of
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
@@ -65,4 +65,17 @@ def evaluation_path(observed: ObservedPrediction) -> str | None:
         return None
     if reference is None or isinstance(reference.spec, InvalidSpec):
         return None
-    return layout.evaluation_result(evaluate_config(reference.spec, manifest, spec.checkpoint).key)
+    if is_unknown(observed.checkpoint_stamp):
+        return None
+    stamp = observed.checkpoint_stamp
+    return layout.evaluation_result(
+        evaluate_config(reference.spec, manifest, spec.checkpoint, stamp).key
+    )
+
+
+def checkpoint_of_evaluation(observed: ObservedPrediction) -> str | None:
+    """URI of the checkpoint whose files are looked at before its initial loss; None: nothing is measured."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
+        return None
+    return spec.checkpoint.uri.rstrip("/")

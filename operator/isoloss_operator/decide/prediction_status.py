@@ -124,6 +124,7 @@ def answered(
     reference: ObservedReference,
     fit: FitOutcome,
     result: EvaluationResult | None,
+    unnoticed: tuple[str, ...] = (),
 ) -> Answer:
     """The answer as the status shows it."""
     distance = prediction.extrapolation
@@ -148,7 +149,7 @@ def answered(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
         ),
         second_opinions=second_opinions(prediction, params, length),
-        warnings=texts([*_warnings(result), *prediction.warnings]),
+        warnings=texts([*_warnings(result), *unnoticed, *prediction.warnings]),
         sweep_generation=reference.generation,
         sweep_uid=reference.uid,
         laws_sha256=fit.laws_sha256,

@@ -118,7 +118,20 @@ class PredictionView:
 
     def _answered(self, prediction: Prediction, fit: FitOutcome) -> Answer:
         """The answer as the status shows it."""
-        return answered(prediction, self.spec, self.sweep, self.reference, fit, self.result)
+        unnoticed = self._unnoticed
+        return answered(
+            prediction, self.spec, self.sweep, self.reference, fit, self.result, unnoticed
+        )
+
+    @property
+    def _unnoticed(self) -> tuple[str, ...]:
+        """What may change without anybody being told."""
+        checkpoint = self.spec.checkpoint
+        if checkpoint is None or value_of(self.observed.checkpoint_stamp) is not None:
+            return ()
+        return (
+            f"The operator may not list {checkpoint.uri}: other weights under this address would not be noticed.",
+        )
 
 
 def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
@@ -134,6 +147,7 @@ def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
 
 def unanswered(observed: ObservedPrediction) -> str:
     """What the store said instead of an answer; empty: it answered."""
-    reads: tuple[Read[object], ...] = (observed.manifest, observed.evaluation, observed.fit)
+    stamp: Read[object] = observed.checkpoint_stamp
+    reads: tuple[Read[object], ...] = (observed.manifest, stamp, observed.evaluation, observed.fit)
     said = next((read.message for read in reads if is_unknown(read)), "")
     return observed.store_error or said

@@ -19,6 +19,7 @@ from isoloss_contract.reading import (
     Unanswered,
     Unreadable,
     is_unknown,
+    value_of,
 )
 from isoloss_operator.api import (
     AnswerValidation,
@@ -237,7 +238,8 @@ def _planned(
     constant = tokens_before_cooldown(view.sweep, tokens, largest_batch)
     model = probe_model(_config(view, checkpoint), result.parameters)
     spec = probe_sweep(view.sweep, validation, model, constant, suspend=view.spec.suspend)
-    points = plan_probes(spec, view.manifest, places, checkpoint)
+    stamp = value_of(view.observed.checkpoint_stamp) or ""
+    points = plan_probes(spec, view.manifest, places, checkpoint, stamp)
     return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
 
 

@@ -187,8 +187,9 @@ def plan_probes(
     manifest: DataManifest,
     places: Sequence[Place],
     checkpoint: Checkpoint,
+    stamp: str = "",
 ) -> tuple[PlannedPoint, ...]:
-    """The runs of `spec`, made by `probe_sweep`, in order of places and seeds.
+    """The runs of `spec`, made by `probe_sweep`, in order of places and seeds. `stamp` is of the checkpoint's files.
 
     Raises NoProbes where the checkpoint does not fit the corpus, or the runs are too short to be compared.
     """
@@ -203,7 +204,12 @@ def plan_probes(
     secret = checkpoint.secret_name
     proxy = replace(
         proxy,
-        base=proxy.base.model_copy(update={"initial_weights": checkpoint.uri.rstrip("/")}),
+        base=proxy.base.model_copy(
+            update={
+                "initial_weights": checkpoint.uri.rstrip("/"),
+                "initial_weights_stamp": stamp,
+            }
+        ),
         secret_name=secret,
         template_digest=content_key([proxy.template_digest, secret])[:16],
     )

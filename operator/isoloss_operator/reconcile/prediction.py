@@ -25,6 +25,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import (
+    checkpoint_of_evaluation,
     checkpoint_of_probes,
     evaluation_path,
     prediction_reads,
@@ -174,7 +175,12 @@ class PredictionReconciler:
         self, observed: ObservedPrediction, memory: Memory, reads: PredictionReads
     ) -> ObservedPrediction:
         storage, uri = self._services.storage, reads.store_uri
-        observed = replace(observed, manifest=storage.manifest(uri, reads.manifest))
+        checkpoint = checkpoint_of_evaluation(observed)
+        observed = replace(
+            observed,
+            manifest=storage.manifest(uri, reads.manifest),
+            checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
+        )
         path = evaluation_path(observed)
         observed = replace(
             observed,

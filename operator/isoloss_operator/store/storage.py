@@ -6,6 +6,8 @@ a module of their own, ledgers.py.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +28,7 @@ from isoloss_contract.store import (
     NotFound,
     Patience,
     Store,
+    StoreRefused,
     StoreUnavailable,
     WriteConflict,
     limits,
@@ -44,7 +47,10 @@ from isoloss_operator.store.shared import Shared
 
 MODEL_CONFIG = "config.json"
 MODEL_CONFIG_SECONDS = 60.0
-"""How long a checkpoint's config.json is kept: it hardly ever changes."""
+"""How long a checkpoint's config.json, and what tells its versions apart, is kept: they hardly ever change."""
+CHECKPOINT_FILES = (".safetensors", ".json", ".model")
+"""Endings of the files that an initial loss depends on: weights, configuration, tokenizer."""
+MAX_CHECKPOINT_FILES = 1000
 PROGRESS_SECONDS = 5.0
 """How long progress is kept: trainers write it no more often."""
 
@@ -96,6 +102,7 @@ class Storage:
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
+        self._checkpoint_stamps: Recent[str, tuple[float, Read[str]]] = Recent(256)
         self._model_configs: Recent[str, tuple[float, dict[str, Any]]] = Recent(256)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
 
@@ -121,6 +128,34 @@ class Storage:
         if isinstance(found, dict):
             self._model_configs.put(checkpoint, (self._clock(), found))
         return found
+
+    def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
+        """What changes whenever a file of the checkpoint is replaced, a minute old at most.
+
+        Absent where the store does not let the operator list them.
+        """
+        kept = self._checkpoint_stamps.get(checkpoint)
+        if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
+            return kept[1]
+        found = read_of(lambda: self._stamp_of_files(checkpoint))
+        if not isinstance(found, Unanswered):
+            self._checkpoint_stamps.put(checkpoint, (self._clock(), found))
+        return found
+
+    def _stamp_of_files(self, checkpoint: str) -> str:
+        """Raises StoreError; NotFound where the files may not be listed."""
+        store = self.store(checkpoint)
+
+        def stamp(name: str) -> str:
+            return self.timed("checkpoint", lambda: store.stamp(name))
+
+        try:
+            names = self.timed("checkpoint", lambda: store.names(""))
+            files = sorted(name for name in names if name.endswith(CHECKPOINT_FILES))
+            stamps = self._each(files[:MAX_CHECKPOINT_FILES], stamp, RESULTS_SECONDS)
+        except StoreRefused as error:
+            raise NotFound(str(error)) from error
+        return hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()
 
     def point_names(self, uri: str, max_age_seconds: float = 0.0) -> frozenset[str]:
         """Keys of the points that any sweep has started in this store, read once for all sweeps in it.

@@ -27,7 +27,13 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, Store, StoreError, StoreUnavailable
+from isoloss_contract.store import (
+    BadRecord,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.fitting import fit_process
@@ -54,6 +60,39 @@ def storage() -> Storage:
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     return f"file://{tmp_path}"
+
+
+def test_a_checkpoints_stamp_changes_with_its_files_and_with_nothing_else(
+    uri: str, tmp_path: Path
+) -> None:
+    now = 0.0
+    storage = Storage(readers=4, clock=lambda: now)
+    for name in ("config.json", "model-1.safetensors", "model-2.safetensors"):
+        (tmp_path / name).write_text(name)
+    first = storage.checkpoint_stamp(uri)
+    assert isinstance(first, str)
+    (tmp_path / "README.md").write_text("not read")
+    now = 61.0
+    assert storage.checkpoint_stamp(uri) == first
+    (tmp_path / "new").write_text("other weights")
+    (tmp_path / "new").rename(tmp_path / "model-2.safetensors")
+    assert storage.checkpoint_stamp(uri) == first, "a minute old at most"
+    now = 122.0
+    second = storage.checkpoint_stamp(uri)
+    assert second != first
+    (tmp_path / "model-3.safetensors").write_text("one more")
+    now = 183.0
+    assert storage.checkpoint_stamp(uri) not in (first, second)
+
+
+def test_a_checkpoint_whose_files_may_not_be_listed_has_no_stamp(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Store, __: str) -> list[str]:
+        raise StoreRefused("s3://models/a: AccessDenied: s3:ListBucket")
+
+    monkeypatch.setattr(Store, "names", refuse)
+    assert Storage(readers=1).checkpoint_stamp(uri) == ABSENT
 
 
 def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
