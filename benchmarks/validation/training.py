@@ -13,6 +13,7 @@ from benchmarks.validation.courses import Course, Courses
 from demo.inputs import provide_checkpoint, provide_corpus
 from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, fit_laws, predict
 from isoloss.validation import Place
+from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import AnswerValidation, Checkpoint
 from isoloss_operator.decide.answers import question
@@ -97,7 +98,7 @@ class Workshop:
 
     def initial_loss(self) -> EvaluationResult:
         """Of the checkpoint, on the sweep's validation text."""
-        config = evaluate_config(self.sweep, self._trainer.manifest, self._checkpoint)
+        config = evaluate_config(self.sweep, self._trainer.manifest, self._checkpoint, ABSENT)
         return self._trainer.evaluated(config)
 
     @property
