@@ -146,6 +146,8 @@ def point_key(point: Json) -> str:
     content = dict(point)
     if content.get("initial_weights") is None:
         content.pop("initial_weights", None)
+    if not content.get("initial_weights_stamp"):
+        content.pop("initial_weights_stamp", None)
     if content.get("initialization") == "Default":
         content.pop("initialization")
     content["evaluation"] = dict(point["evaluation"])
