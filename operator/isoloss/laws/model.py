@@ -79,6 +79,7 @@ class RefusalReason(StrEnum):
     INITIAL_LOSS_BELOW_IRREDUCIBLE = "InitialLossBelowIrreducible"
     INITIAL_LOSS_ABOVE_ALL_SEEN = "InitialLossAboveAllSeen"
     EXTRAPOLATION_TOO_FAR = "ExtrapolationTooFar"
+    BUDGET_TOO_SMALL = "BudgetTooSmall"
     MIXED_TOKENIZERS = "MixedTokenizers"
     MIXED_SEQUENCE_LENGTHS = "MixedSequenceLengths"
     MIXED_LOSS_KINDS = "MixedLossKinds"

@@ -159,6 +159,10 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "The target is too far outside the data.",
         "Train larger proxies, or for more tokens.",
     ),
+    Refused.BUDGET_TOO_SMALL: (
+        "The budget is a few steps of its own answer.",
+        "Check the budget's unit: 60 billion tokens are 60e9.",
+    ),
     Refused.MIXED_TOKENIZERS: (
         "Runs of several tokenizers cannot be compared.",
         "Fit one tokenizer at a time.",

@@ -47,6 +47,10 @@ def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> 
         (("--initial-loss", "0.4", "--cpt-flops", "3e19"), "InitialLossBelowIrreducible"),
         (("--initial-loss", "9", "--cpt-flops", "3e19"), "InitialLossAboveAllSeen"),
         (("--total-flops", "1e27"), "ExtrapolationTooFar"),
+        (
+            ("--initial-loss", "2.75", "--cpt-tokens", "60", "--params", "1e9"),
+            "BudgetTooSmall",
+        ),
     ],
 )
 def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(

@@ -281,6 +281,22 @@ def test_a_question_too_far_from_the_data_on_either_side(laws, query, words):
     assert words in found.refusals[0].message
 
 
+def test_a_budget_of_fewer_than_30_steps_of_its_own_answer_is_refused(laws):
+    """The batch size is settled by the checkpoint's compute, which a budget this small hardly moves."""
+    params = 3e8
+    step = predict(laws, PredictionQuery(initial_loss=2.75, cpt_tokens=1e9, params=params))
+    assert isinstance(step, Prediction)
+    tiny = PredictionQuery(initial_loss=2.75, cpt_tokens=60, params=params)
+    found = predict(laws, tiny)
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.BUDGET_TOO_SMALL
+    assert "60e9" in found.refusals[0].message
+    batch_tokens = found.refusals[0].figures["tokens"] / found.refusals[0].figures["steps"]
+    for steps, kind in ((29, Refused), (32, Prediction)):
+        asked = PredictionQuery(initial_loss=2.75, cpt_tokens=steps * batch_tokens, params=params)
+        assert isinstance(predict(laws, asked), kind)
+
+
 def test_targets_of_ordinary_reach_are_answered(laws):
     """From 1e8 and 3e8 parameters: a tenth of the smallest, and 25 times the largest."""
     for params in (1e7, 7.5e9):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.answer.routes import flops_per_token
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import Laws
 
@@ -24,6 +25,8 @@ SMALLEST_BATCH = 0.5
 """Sequences."""
 FEWEST_PARAMS = 1e4
 """Smaller counts are probably in millions or billions."""
+FEWEST_STEPS = 30
+"""Optimizer steps of a continued run; a budget of fewer is probably in another unit, as in a table of runs."""
 
 
 @dataclass(frozen=True)
@@ -110,4 +113,26 @@ def implausible(laws: Laws, answer: Point) -> Refusal | None:
         RefusalReason.EXTRAPOLATION_TOO_FAR,
         f"The laws give a {found}, which is not plausible ({limit}): the target is too far from the sweep.",
         {"learning_rate": rate, "batch_size": batch},
+    )
+
+
+def too_few_steps(
+    laws: Laws, query: PredictionQuery, cpt_flops: float | None, answer: Point
+) -> Refusal | None:
+    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer; None where steps cannot be counted."""
+    if cpt_flops is None or laws.sequence_length is None:
+        return None
+    if query.params is None and query.flops_per_token is None:
+        return None
+    tokens = cpt_flops / flops_per_token(laws, query)
+    # The laws' batch size counts sequences of the sweep's own length.
+    batch_tokens = answer.batch_size.value * laws.sequence_length
+    steps = tokens / batch_tokens
+    if steps >= FEWEST_STEPS:
+        return None
+    return Refusal(
+        RefusalReason.BUDGET_TOO_SMALL,
+        f"The budget of {tokens:.3g} tokens is {steps:.2g} steps of the answer's batch size, {batch_tokens:.3g} tokens; "
+        f"at least {FEWEST_STEPS} are needed. Check its unit: write 60 billion tokens as 60e9.",
+        {"tokens": tokens, "steps": steps, "fewest_steps": FEWEST_STEPS},
     )

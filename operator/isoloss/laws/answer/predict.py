@@ -13,7 +13,7 @@ from isoloss.laws.answer.composition import (
 )
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
-from isoloss.laws.answer.limits import implausible, refuse_distance
+from isoloss.laws.answer.limits import implausible, refuse_distance, too_few_steps
 from isoloss.laws.answer.prediction import (
     Extrapolation,
     Point,
@@ -125,7 +125,8 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     route = _route(laws, query, routes)
     chosen = routes[route]
     vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
-    doubt = implausible(laws, chosen) or vague
+    few = too_few_steps(laws, query, compute.cpt_flops, chosen)
+    doubt = implausible(laws, chosen) or few or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
     error, level = composition_error(query), laws.options.interval
