@@ -28,6 +28,7 @@ from tests.isoloss_operator.conftest import (
     sweep,
 )
 from tests.support.cluster import wait_until
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.operator_process import (
     OperatorProcess,
     User,
@@ -335,38 +336,28 @@ def test_a_suspended_sweep_stops_its_pods_and_resumes_from_their_checkpoints(
     assert set(place.traces.ends().values()) == {1}
 
 
-def test_a_sweep_whose_store_is_away_is_suspended_at_once_and_recorded_when_it_is_back(
-    control_plane: ControlPlane,
-    user: User,
-    node: ProcessNode,
-    own_storage: ObjectStorage,
-    tmp_path: Path,
+def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_it_is_back(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
-    place = new_place(own_storage)
-    environment = {
-        **own_storage.environment(),
-        "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [place.uri]}),
-    }
-    operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
-    user.create_secret("own", own_storage.environment())
-    storage = {"uri": place.uri, "secretName": "own"}
-    try:
-        operator.start()
-        user.apply_sweep(sweep(place, seconds=20, storage=storage))
-        wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
-        own_storage.stop()
-        user.apply_sweep(sweep(place, seconds=20, storage=storage, suspend=True))
-        said = user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
-        assert conditions(said)["Ready"]["reason"] == "StorageUnreachable"
-        assert not [pod for pod in user.pods() if pod.status.phase in ("Running", "Pending")]
-        own_storage.start()
-        user.apply_sweep(sweep(place, seconds=0.1, storage=storage))
-        ended = finished(user)
-    finally:
-        operator.end()
+    """The pods have the store, and the operator is denied everything."""
+    address = operator.environment["AWS_ENDPOINT_URL"]
+    relay = FaultyProxy(address)
+    operator.environment["AWS_ENDPOINT_URL"] = relay.url  # type: ignore[index]
+    operator.start()
+    user.apply_sweep(sweep(place, seconds=20))
+    wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
+    relay.forbids = lambda _: True
+    user.apply_sweep(sweep(place, seconds=20, suspend=True))
+    said = user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
+    assert conditions(said)["Accepted"]["status"] == "False"
+    assert not [pod for pod in user.pods() if pod.status.phase in ("Running", "Pending")]
+    relay.forbids = lambda _: False
+    user.apply_sweep(sweep(place, seconds=0.1))
+    ended = finished(user)
     attempts = [record.attempts for record in place.ledger(ended).points]
     assert not any(each.charged for each in attempts)
     assert sum(each.interruptions for each in attempts) >= 3, "each is in the ledger"
+    relay.close()
 
 
 def test_a_preempted_pod_resumes_and_is_not_charged(

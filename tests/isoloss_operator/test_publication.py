@@ -52,6 +52,7 @@ def test_other_weights_under_a_checkpoints_address_are_measured_again(
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_text("weights")
     operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
+    operator.environment["ISOLOSS_IDLE_SECONDS"] = "2"  # type: ignore[index]
     operator.start()
     user.apply_sweep(sweep_manifest("dense", place.uri))
     uri = f"{place.uri}/models/loss-2.6"
