@@ -1,5 +1,11 @@
 """Fixtures that every test may ask for: the shared development cluster."""
 
+import os
+
+# Read when torch or numpy is first imported, by whichever test comes first. Tests compare losses bit by bit, and with
+# several threads the kernel library chooses by the machine's load how many of them to use.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from hypothesis import settings
 
 from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)

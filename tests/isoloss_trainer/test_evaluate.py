@@ -226,7 +226,7 @@ def test_code_that_transformers_has_by_now_is_passed_over(
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
     plain = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
     _edit_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Model"})
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), generation=1)
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), checkpoint_stamp="later")
     assert run(task, tmp_path).loss == plain.loss
 
 

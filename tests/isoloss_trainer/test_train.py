@@ -273,10 +273,11 @@ def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path
 def test_the_key_follows_the_weights_and_is_the_old_one_without(prepared: Prepared) -> None:
     plain = train_task(prepared.manifest, prepared.uri).point
     given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point
-    added = {"initial_weights": True, "initialization": True, "evaluation": {"cooldown"}}
-    old = plain.model_dump(mode="json", exclude={**added, "optimizer": {*OptimizerConfig.ADDED}})
-    assert plain.key == content_key(old)
-    assert given.key != plain.key
+    stamped = given.model_copy(update={"initial_weights_stamp": "other files"})
+    added = {"initial_weights": True, "initial_weights_stamp": True, "initialization": True}
+    left_out = {**added, "evaluation": {"cooldown"}, "optimizer": {*OptimizerConfig.ADDED}}
+    assert plain.key == content_key(plain.model_dump(mode="json", exclude=left_out))
+    assert len({plain.key, given.key, stamped.key}) == 3
 
 
 # --------------------------------------------------------------------------------- stop and go
