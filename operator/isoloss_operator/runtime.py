@@ -41,9 +41,10 @@ from isoloss_operator.process.leader import Elector, Terms, Unelected
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import Workers, WorkQueue
-from isoloss_operator.reconcile.prediction import PredictionReconciler
+from isoloss_operator.reconcile.prediction import PredictionSteps
+from isoloss_operator.reconcile.reconciler import Reconciler
 from isoloss_operator.reconcile.services import Services
-from isoloss_operator.reconcile.sweep import SweepReconciler
+from isoloss_operator.reconcile.sweep import SweepSteps
 from isoloss_operator.settings import Settings
 from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
@@ -223,8 +224,8 @@ class Operator:
 
     def _workers(self) -> Workers[ResourceKey]:
         reconcile: dict[str, Callable[[ResourceKey], float | None]] = {
-            SWEEP.kind: SweepReconciler(self.services),
-            PREDICTION.kind: PredictionReconciler(self.services),
+            SWEEP.kind: Reconciler(self.services, SweepSteps(self.services)),
+            PREDICTION.kind: Reconciler(self.services, PredictionSteps(self.services)),
         }
 
         def done(key: ResourceKey, seconds: float, error: BaseException | None) -> None:

@@ -172,12 +172,12 @@ class ObservedJob:
         return self.suspended and not self.is_finished and self.unfinished_pods == 0
 
 
-# --------------------------------------------------------------------------------------- sweeps
+# --------------------------------------------------------------------------------- either kind
 
 
-@dataclass(frozen=True)
-class ObservedSweep:
-    """A ScalingSweep and everything it depends on, at one moment."""
+@dataclass(frozen=True, kw_only=True)
+class ObservedResource:
+    """What a pass knows of a resource of either kind before it asks the store, at one moment."""
 
     name: str
     namespace: str
@@ -185,21 +185,42 @@ class ObservedSweep:
     generation: int
     now: datetime
     """UTC, aware."""
-    spec: ScalingSweepSpec | InvalidSpec
+    spec: ScalingSweepSpec | HyperparamPredictionSpec | InvalidSpec
     """Parsed once per pass."""
-    kept_in: str = layout.SWEEPS
-    """Folder of the store that holds its own: of all sweeps, or of all validations for the probes of a
-    prediction, which are trained as the points of a sweep."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
+    stopped: tuple[ObservedJob, ...] = ()
+    """Jobs that a suspension stopped and that the ledger may not know of yet, as they were then; see suspension.py."""
     orphaned_pods: tuple[str, ...] = ()
     """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
     work on its key."""
     storage_refusal: str = ""
-    """Why this namespace may not use spec.storage.uri; empty: it may."""
+    """Why this namespace may not use what the spec names; empty: it may."""
+    create_error: str = ""
+    """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
+    a Job was created or the generation changed."""
+    refusal_may_pass: bool = False
+    """Whether that refusal may end by itself, as that of a quota does."""
+    store_write_error: str = ""
+    """Why the store did not take what the last pass wrote, the ledger first; empty: it did."""
+    write_error: str = ""
+    """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
     store_error: str = ""
-    """Why the store could not be listed or written to; the fields below are then unset."""
+    """Why the store could not be listed or written to; what is read of it is then unset."""
+
+
+# --------------------------------------------------------------------------------------- sweeps
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedSweep(ObservedResource):
+    """A ScalingSweep and everything it depends on, at one moment."""
+
+    spec: ScalingSweepSpec | InvalidSpec
+    kept_in: str = layout.SWEEPS
+    """Folder of the store that holds its own: of all sweeps, or of all validations for the probes of a
+    prediction, which are trained as the points of a sweep."""
     manifest: Read[DataManifest] = ABSENT
     ledger: Read[Ledger] = ABSENT
     results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
@@ -220,17 +241,6 @@ class ObservedSweep:
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
     """By Job uid: since when a running train Job has reported no progress."""
-    stopped: tuple[ObservedJob, ...] = ()
-    """Jobs that a suspension stopped and that the ledger may not know of yet, as they were then; see suspension.py."""
-    create_error: str = ""
-    """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
-    a Job was created or the generation changed."""
-    refusal_may_pass: bool = False
-    """Whether that refusal may end by itself, as that of a quota does."""
-    store_write_error: str = ""
-    """Why the store did not take what the last pass wrote, the ledger first; empty: it did."""
-    write_error: str = ""
-    """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
 
     @property
     def folder(self) -> str:
@@ -309,28 +319,13 @@ class ObservedProbes:
     """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 
 
-@dataclass(frozen=True)
-class ObservedPrediction:
-    """A HyperparamPrediction and everything it depends on, at one moment."""
+@dataclass(frozen=True, kw_only=True)
+class ObservedPrediction(ObservedResource):
+    """A HyperparamPrediction and everything it depends on, at one moment; `jobs` are those of the evaluation and of
+    the probes."""
 
-    name: str
-    namespace: str
-    uid: str
-    generation: int
-    now: datetime
     spec: HyperparamPredictionSpec | InvalidSpec
-    status: Mapping[str, Any] = field(default_factory=dict)
-    jobs: tuple[ObservedJob, ...] = ()
-    """Of the evaluation and of the probes."""
-    stopped: tuple[ObservedJob, ...] = ()
-    """See ObservedSweep."""
-    orphaned_pods: tuple[str, ...] = ()
-    """See ObservedSweep."""
     sweep: ObservedReference | None = None
-    storage_refusal: str = ""
-    """Why this namespace may not read the checkpoint or the sweep's storage; empty: it may."""
-    store_error: str = ""
-    """Why the store could not be written to; the fields below are then unset."""
     manifest: Read[DataManifest] = ABSENT
     """Of the sweep's corpus."""
     fit: Read[FitOutcome] = ABSENT
@@ -338,15 +333,12 @@ class ObservedPrediction:
     checkpoint_stamp: Read[str] = ABSENT
     """Of the files of spec.checkpoint; absent where they may not be listed, or there is none."""
     evaluation: Read[EvaluationResult] = ABSENT
+    config_map: Mapping[str, Any] | None = None
+    """What has the name that the spec publishes under, with any owner; the change to it is made from this."""
     config_map_foreign: bool = False
-    """A ConfigMap of the wanted name exists and belongs to another owner."""
+    """Whether that belongs to another owner."""
     published: Mapping[str, str] = field(default_factory=dict)
     """Name and uid of every ConfigMap that this prediction owns."""
-    create_error: str = ""
-    refusal_may_pass: bool = False
-    store_write_error: str = ""
-    write_error: str = ""
-    """See ObservedSweep."""
     publish_error: str = ""
     """Why the API server refused the ConfigMap in the last pass; empty: it did not."""
     publish_error_may_pass: bool = False

@@ -24,7 +24,7 @@ from isoloss_operator.decide.conditions import (
     turned,
 )
 from isoloss_operator.decide.events import condition_events
-from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep
+from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import Numbers, previous_status, sweep_status
@@ -86,7 +86,7 @@ def standing(observed: ObservedSweep) -> Findings | None:
     )
 
 
-def suspension(observed: ObservedSweep | ObservedPrediction) -> Finding:
+def suspension(observed: ObservedResource) -> Finding:
     """The condition Suspended."""
     if not observed.spec.suspend:
         return NOT_SUSPENDED

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import Read, value_of
+from isoloss_contract.reading import Read, Unanswered, value_of
 from isoloss_contract.records import PointProgress, PointResult
-from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.jobs.progress import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, SweepReads
 from isoloss_operator.decide.plans import JobWrites, PointWrites
+from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.process.sweep_load import attempts_ended
-from isoloss_operator.reconcile.passes import Memory, results_of_failed, tolerated
+from isoloss_operator.reconcile.memory import Memory, tolerated
+from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
 
 
@@ -55,7 +56,27 @@ def read_points(
     )
 
 
-def store_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -> None:
+def store_points(
+    services: Services,
+    resource: Resource,
+    uri: str,
+    folder: str,
+    before: Read[Ledger],
+    plan: PointWrites,
+) -> None:
+    """Write the ledger and set aside what is unusable; then count what ended, and forget what is recorded.
+
+    `before`: the ledger as it was read.
+    """
+    _write_ledger(services, uri, folder, plan)
+    memory, stored = resource.memory, plan.ledger or value_of(before)
+    memory.stopped = unrecorded(memory.stopped, stored)
+    if plan.ledger is not None:
+        for kind, count in attempts_ended(value_of(before), plan.ledger).items():
+            services.metrics.attempts.labels(resource.namespace, kind).inc(count)
+
+
+def _write_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -> None:
     """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
     head = layout.ledger_in(folder)
     for request in plan.set_aside:
@@ -68,8 +89,9 @@ def store_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -
             services.storage.set_aside(uri, request)
 
 
-def change_jobs(services: Services, owner: Owner, memory: Memory, plan: JobWrites) -> None:
+def change_jobs(services: Services, resource: Resource, plan: JobWrites) -> None:
     """Delete Jobs, let others expire, create the next. Raises CreateRefused."""
+    owner, memory = resource.owner, resource.memory
     tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))
     tolerated(memory, lambda: services.jobs.expire(owner, plan.expire))
     services.jobs.create(owner, plan.create)
@@ -77,10 +99,20 @@ def change_jobs(services: Services, owner: Owner, memory: Memory, plan: JobWrite
         memory.create_error = ""
 
 
-def count_attempts(
-    services: Services, key: ResourceKey, before: Read[Ledger], plan: PointWrites
-) -> None:
-    """Once the ledger that has them is stored: otherwise the next pass would count them again."""
-    if plan.ledger is not None:
-        for kind, count in attempts_ended(value_of(before), plan.ledger).items():
-            services.metrics.attempts.labels(key.namespace, kind).inc(count)
+def results_of_failed(
+    memory: Memory,
+    read: Callable[[], Mapping[str, Read[PointResult]]],
+    interval: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Mapping[str, Read[PointResult]]:
+    """What `read` finds, once in so many seconds: a thousand failed points are a thousand reads.
+
+    Where the store did not answer for all of them, the next pass reads again.
+    """
+    now = clock()
+    if now - memory.failed_read_at < interval:
+        return {}
+    found = read()
+    if not any(isinstance(each, Unanswered) for each in found.values()):
+        memory.failed_read_at = now
+    return found

@@ -9,7 +9,7 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import ObservedPrior, ObservedReference
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
-from isoloss_operator.reconcile.passes import parsed
+from isoloss_operator.reconcile.resource import parsed
 from isoloss_operator.reconcile.services import Services
 
 

@@ -21,7 +21,8 @@ from isoloss_operator.api.statuses import (
 )
 from isoloss_operator.cluster.client import PREDICTION, SWEEP, Cluster, Kind, Refused
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.reconcile.passes import Memory, reporting_failures
+from isoloss_operator.reconcile.memory import Memory
+from isoloss_operator.reconcile.status_writes import reporting_failures
 from isoloss_operator.settings import Settings
 from tests.support.operator_process import (
     User,

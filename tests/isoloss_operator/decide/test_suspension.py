@@ -12,7 +12,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
-from isoloss_operator.reconcile.passes import parsed as parsed_body
+from isoloss_operator.reconcile.resource import parsed as parsed_body
 from tests.support.builders import NOW, after, job, names, parsed, progress, sweep_spec
 from tests.support.sweep_worlds import FIRST, POINTS, training
 

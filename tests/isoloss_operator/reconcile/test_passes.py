@@ -16,16 +16,15 @@ from isoloss_operator.cluster.client import SWEEP, Refused, Unavailable
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.server_clock import ServerClock
-from isoloss_operator.reconcile.passes import (
-    UNANSWERED_PASSES,
+from isoloss_operator.reconcile.memory import (
     Memory,
     after_trouble,
     carry_out,
     had_trouble,
-    reporting_failures,
-    results_of_failed,
     tolerated,
 )
+from isoloss_operator.reconcile.points import results_of_failed
+from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
 from isoloss_operator.settings import Settings
 
 OWNER = Owner(SWEEP, "research", "dense", "uid")

@@ -26,7 +26,7 @@ from isoloss_operator.decide.labels import (
     LABEL_STORE,
     LABEL_SWEEP,
 )
-from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep
+from isoloss_operator.decide.observation import ObservedPrediction, ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.planning.points import PlannedPoint, job_name
 from isoloss_operator.planning.specs import prepare_config
@@ -98,7 +98,7 @@ def _data_uri(spec: ScalingSweepSpec) -> str:
 
 
 def _request(
-    owner: ObservedSweep | ObservedPrediction,
+    owner: ObservedResource,
     spec: ScalingSweepSpec,
     task: PrepareTask | TrainTask | EvaluateTask,
     what: str,

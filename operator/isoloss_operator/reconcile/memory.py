@@ -1,0 +1,133 @@
+"""What passes over a resource remember of one another, and writes whose failure the next pass must know of."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from isoloss_contract.store import StoreError, WriteConflict, time_limit
+from isoloss_operator.cluster.client import Refused
+from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.jobs.progress import Mark
+from isoloss_operator.decide.observation import ObservedJob
+
+SOON_SECONDS = 1.0
+STORE_SECONDS = 60.0
+"""For all that a pass reads from the store, and for all that it writes there."""
+
+
+@dataclass
+class Memory:
+    """What one pass leaves for the next. Losing it costs a pass, never a result.
+
+    One worker at a time has a resource's key, so nothing here needs a lock.
+    """
+
+    uid: str
+    create_error: str = ""
+    """Why a Job was refused, until one is created or the spec changes."""
+    refusal_may_pass: bool = False
+    """Whether that refusal may end by itself."""
+    generation: int = 0
+    """Of the spec that `create_error` speaks of."""
+    store_write_error: str = ""
+    """Why the store did not take what the last pass wrote."""
+    write_error: str = ""
+    """Which write other than a Job's creation the API server refused in the last pass."""
+    publish_error: str = ""
+    """Why the API server refused a prediction's ConfigMap in the last pass."""
+    publish_error_may_pass: bool = False
+    """Whether that refusal may end by itself."""
+    laws_looked_for: bool = False
+    """laws.json of an earlier process was read, or is not there."""
+    report_missing: bool = False
+    """It was read, its report was never drawn, and no fit was started since."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Since when each training Job has reported no progress."""
+    failed_read_at: float = field(default_factory=time.monotonic)
+    """When the results of points that have failed were last looked for; the first pass is in a hurry."""
+    written_at: float = -math.inf
+    """When the status was last written."""
+    stopped: tuple[ObservedJob, ...] = ()
+    """Jobs that a suspension stopped and that the ledger does not have yet."""
+    unanswered: int = 0
+    """Passes in a row that failed for want of an answer of the API server."""
+
+
+class Memories:
+    """The memory of each resource; a namesake with another uid starts with none."""
+
+    def __init__(self) -> None:
+        self._memories: dict[ResourceKey, Memory] = {}
+
+    def of(self, key: ResourceKey, uid: str) -> Memory:
+        """The memory of the resource with that uid."""
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            memory = self._memories[key] = Memory(uid)
+        return memory
+
+    def forget_other(self, key: ResourceKey, uid: str) -> Memory | None:
+        """The memory of a namesake with another uid, which is gone; None: there was none."""
+        memory = self._memories.get(key)
+        return self.forget(key) if memory is not None and memory.uid != uid else None
+
+    def forget(self, key: ResourceKey) -> Memory | None:
+        """Drop and return the memory of a resource that is gone."""
+        return self._memories.pop(key, None)
+
+
+def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
+    """Do the writes of a plan; False where one failed in a way that the next pass must know of.
+
+    Raises ClusterError where the API server did not answer: the queue then tries again.
+    """
+    memory.write_error = memory.publish_error = ""
+    try:
+        with time_limit(STORE_SECONDS):
+            writes()
+    except CreateRefused as error:
+        memory.create_error, memory.generation = str(error), generation
+        memory.refusal_may_pass = error.may_pass
+        return False
+    except WriteConflict:
+        return False  # another has written the ledger: the next pass reads it
+    except StoreError as error:
+        memory.store_write_error = str(error)
+        return False
+    memory.store_write_error = ""
+    return not (memory.write_error or memory.publish_error)
+
+
+def tolerated(memory: Memory, write: Callable[[], None]) -> None:
+    """Do a write without which the others make sense; a refusal is remembered for the conditions."""
+    try:
+        write()
+    except Refused as error:
+        memory.write_error = memory.write_error or str(error)
+
+
+def had_trouble(memory: Memory) -> bool:
+    """Whether the last pass was refused something: the conditions say so already."""
+    return bool(
+        memory.create_error
+        or memory.store_write_error
+        or memory.write_error
+        or memory.publish_error
+    )
+
+
+def after_trouble(memory: Memory) -> float:
+    """Seconds until the next look at a resource that was in trouble before this pass.
+
+    Once nothing is refused any more the conditions, which were decided before, should soon say so.
+    """
+    return math.inf if had_trouble(memory) else SOON_SECONDS
+
+
+def create_error(memory: Memory, generation: int) -> str:
+    """Why the last Job of this generation was refused; empty where none was."""
+    return memory.create_error if memory.generation == generation else ""

@@ -1,0 +1,96 @@
+"""A resource of either kind as a pass meets it: what is known before anything is asked of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.cluster.client import JOB, UNREADABLE
+from isoloss_operator.cluster.live_jobs import LiveJobs
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide import suspension
+from isoloss_operator.decide.observation import ObservedJob, ObservedResource
+from isoloss_operator.planning.nesting import too_deep
+from isoloss_operator.planning.specs import InvalidSpec, SpecError
+from isoloss_operator.reconcile.memory import Memory, create_error, tolerated
+from isoloss_operator.reconcile.services import Services
+
+Object = Mapping[str, Any]
+Spec = TypeVar("Spec")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource as it was read, and what former passes remember of it."""
+
+    key: ResourceKey
+    owner: Owner
+    body: Object
+    memory: Memory
+
+    @property
+    def namespace(self) -> str:
+        """Where it is."""
+        return self.owner.namespace
+
+    @property
+    def generation(self) -> int:
+        """Of its spec."""
+        return int(self.body["metadata"]["generation"])
+
+
+def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
+    """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
+    spec = body.get("spec") or {}
+    problem = body.get(UNREADABLE) or too_deep(spec)
+    if problem:
+        return InvalidSpec([SpecError("spec", problem)])
+    try:
+        return parse(spec)
+    except InvalidSpec as error:
+        error.suspend = spec.get("suspend") is True
+        return error
+
+
+def first_look(
+    services: Services,
+    resource: Resource,
+    parse: Callable[[Object], ScalingSweepSpec | HyperparamPredictionSpec],
+) -> ObservedResource:
+    """Read its Jobs, and stop them where it is suspended, before anything else is read."""
+    owner, body, memory = resource.owner, resource.body, resource.memory
+    live, spec = _live_jobs(services, resource), parsed(parse, body)
+    return ObservedResource(
+        name=owner.name,
+        namespace=owner.namespace,
+        uid=owner.uid,
+        generation=resource.generation,
+        now=services.cluster.clock.now(),
+        spec=spec,
+        status=body.get("status") or {},
+        jobs=live.jobs,
+        stopped=_stopped(services, resource, live) if spec.suspend else memory.stopped,
+        orphaned_pods=live.orphaned_pods,
+        create_error=create_error(memory, resource.generation),
+        refusal_may_pass=memory.refusal_may_pass,
+        store_write_error=memory.store_write_error,
+        write_error=memory.write_error,
+    )
+
+
+def _live_jobs(services: Services, resource: Resource) -> LiveJobs:
+    """The Jobs and pods as they are now; the watch must deliver them, too."""
+    live = services.job_reader.read(resource.owner)
+    services.watchdog.read((resource.key, JOB.kind), live.versions)
+    return live
+
+
+def _stopped(services: Services, resource: Resource, live: LiveJobs) -> tuple[ObservedJob, ...]:
+    """Stop all Jobs; those that no ledger is known to have."""
+    memory, now = resource.memory, services.cluster.clock.now()
+    delete, memory.stopped = suspension.stop(live.jobs, memory.stopped, now)
+    tolerated(memory, lambda: services.jobs.delete(resource.owner, delete))
+    return memory.stopped
