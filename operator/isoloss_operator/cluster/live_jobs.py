@@ -3,6 +3,16 @@
 Pages are reduced as they come: of 10,000 Jobs as the API server returns them nothing is kept but what
 decisions need. Jobs whose outcome is recorded, most of a large sweep's, change no more until their time to
 live is over: they are listed once in FULL_SECONDS and remembered in between.
+
+So in between a Job is believed in that was not listed, and it may be gone. That is safe because of what is asked:
+
+    listed without the label "recorded"     as it is now
+    not listed, had not ended before        gone: nobody labels a Job that goes on
+    not listed, had ended before            taken for recorded: labelled by this operator, or collected since
+
+A recorded Job holds no slot and its attempt is in the stored ledger, so that believing in one too many starts and
+stops nothing. The next full LIST forgets it. Where another process has labelled a Job that this one has not recorded,
+the ledger's epoch ends one of the two.
 """
 
 from __future__ import annotations

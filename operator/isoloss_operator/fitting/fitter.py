@@ -2,6 +2,16 @@
 
 A fit is seconds to minutes of pure computation. Its inputs and outputs are in the store; only the outcome
 is returned. Its process ends when the fit is superseded, and with the operator, even if that is killed.
+
+Threads: reconcilers call `start`, `outcome` and the rest; `_work` runs in the pool, a thread for each process that
+may fit; a timer ends a rest. All of them change the four dicts under one lock, which is never held while a fit runs
+or a callback is called. What keeps a request from being lost:
+
+- whatever is in `_waiting` has a `_work` submitted that will look at it, or a fit of its uid is running, whose `_work`
+  submits another at its end, or it is provisional and the timer that ends the rest is set;
+- a uid is in `_running` from being taken out of `_waiting` until its process has ended, so that a resource has one
+  fit at a time, and a request that comes meanwhile waits behind it;
+- `superseded` is set once, under the lock; from then on that fit stores no outcome and calls nobody.
 """
 
 from __future__ import annotations

@@ -1,4 +1,20 @@
-"""How well the joint surface is known: its noise, the scatter of cells and sizes, the shape of its valley."""
+"""How well the joint surface is known: its noise, the scatter of cells and sizes, the shape of its valley.
+
+The model of a point i of run r, in cell c (size s, tokens d), with x = (ln LR, ln B) and n = ln N, all centred:
+
+    z_i = level_c + x'Hx/2 + x'(p + n P_n + d P_d  +  u_s + v_c + (d - end_n) w_s)  +  e_r + e_i
+
+    u_s, v_c   slopes of a size and of a cell about the law      form_error.scatter
+    w_s        exponents of D that differ from size to size      form_error.exponent_scatter
+    e_r, e_i   noise of a run, and of a point                    Uncertainty._noise
+    cubic terms of x that were not fitted                        skew.py, SurfaceFit.unseen_asymmetry
+
+The coefficients b are solver @ z, so an effect with spread t on the points that share it adds
+(solver @ x) t^2 (solver @ x)' to their covariance. How large t is, where few groups show it: scale.py. A target adds
+effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), and what a narrower
+window over the valley would have answered (`window_error`). `draw` has all that concerns b; `target_covariance` what
+one optimum deviates by.
+"""
 
 from __future__ import annotations
 
