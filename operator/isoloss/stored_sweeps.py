@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from isoloss.errors import BadInput
 from isoloss.laws import FlopsConvention, Run
+from isoloss.progress.stages import stopped_in_words
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
@@ -185,6 +186,7 @@ def _point_run(
             bytes_per_token=same_size.bytes_per_token,
             diverged=point.state is PointState.DIVERGED,
             finished=result is not None and not _is_stopped(point),
+            stopped=stopped_in_words(point),
             attention=same_size.attention,
             flops=flops,
             tokenizer=tokenizer,

@@ -48,7 +48,10 @@ class Run:
     bytes_per_token: float | None = None
     diverged: bool = False
     finished: bool = True
-    """False: still training. What it has reached so far is a bound, not a result."""
+    """False: it has not trained for all its tokens. What it has reached so far is a bound, not a result."""
+    stopped: str = ""
+    """Why it goes on no more although it is not finished, in a word for people such as "pruned"; empty: it is still
+    training."""
     tokenizer: str | None = None
     """Names the tokenizer; losses per token of two tokenizers are not comparable."""
     loss_kind: str | None = None

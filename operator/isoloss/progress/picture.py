@@ -10,7 +10,8 @@ from textwrap import wrap
 from typing import Any
 
 from isoloss import formatting
-from isoloss.progress.sweep_state import PointView, SizeView, Stage, SweepState
+from isoloss.progress.stages import Stage
+from isoloss.progress.sweep_state import PointView, SizeView, SweepState
 
 NARROWEST = 40
 LABEL = 8

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 
 from isoloss.progress.fit_summary import FitSummary
 from isoloss.progress.point_facts import is_training
+from isoloss.progress.stages import UNDER_WAY, Stage, stage_of
 from isoloss.progress.words import BUDGET_SPENT, ENDINGS
 from isoloss_contract.ledger import (
-    FAILED_FOR_GOOD,
     NOT_CHOSEN,
     Attempts,
     IntentAction,
@@ -21,36 +20,6 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_contract.records import PointProgress
-
-
-class Stage(Enum):
-    """What a point does now: a word, and the mark that stands for it in a map."""
-
-    FINISHED = ("finished", "=")
-    """Trained to the tokens of its size."""
-    STOPPED = ("stopped on the way", "|")
-    """As far as is wanted; a search may ask for more."""
-    PRUNED = ("pruned", "x")
-    TRAINING = ("training", ">")
-    WAITING = ("waiting", ".")
-    """For a slot, a Job or its first report."""
-    PAUSED = ("paused", "p")
-    NOT_CHOSEN = ("not chosen", "-")
-    DIVERGED = ("diverged", "~")
-    FAILED = ("failed", "!")
-
-    @property
-    def word(self) -> str:
-        """For people."""
-        return self.value[0]
-
-    @property
-    def mark(self) -> str:
-        """One character."""
-        return self.value[1]
-
-
-UNDER_WAY = frozenset({Stage.TRAINING, Stage.WAITING})
 
 
 @dataclass(frozen=True)
@@ -255,7 +224,7 @@ def _view(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -
     averaged = record.averaged_loss if record.averaged_loss is not None else record.loss
     tokens = max(record.tokens, now.tokens if now is not None else 0)
     is_ahead = now is not None and now.tokens > record.tokens and now.loss is not None
-    stage = _stage(record, is_training=now is not None)
+    stage = stage_of(record, is_training=now is not None)
     return PointView(
         record=record,
         stage=stage,
@@ -264,21 +233,6 @@ def _view(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -
         loss=now.loss if now is not None and is_ahead else averaged,
         flops=0.0 if record.adopted else record.flops_per_token * tokens,
     )
-
-
-def _stage(record: PointRecord, *, is_training: bool) -> Stage:
-    if record.state is PointState.DIVERGED:
-        return Stage.DIVERGED
-    if record.state in FAILED_FOR_GOOD:
-        return Stage.FAILED
-    if record.intent.action is IntentAction.PRUNE:
-        return Stage.PRUNED
-    if record.state is PointState.SUCCEEDED:
-        is_short = record.intent.tokens and record.trained_for < record.wanted_tokens
-        return Stage.STOPPED if is_short else Stage.FINISHED
-    if record.intent.action is IntentAction.PAUSE:
-        return Stage.NOT_CHOSEN if record.intent.reason == NOT_CHOSEN else Stage.PAUSED
-    return Stage.TRAINING if is_training else Stage.WAITING
 
 
 def _target(record: PointRecord, stage: Stage) -> int:

@@ -92,11 +92,17 @@ def point_rows(runs: Sequence[Run], laws: Laws) -> tuple[PointRow, ...]:
             learning_rate=run.learning_rate,
             tokens=float(run.tokens[-1]) if run.tokens.size else None,
             loss=float(run.losses[-1]) if run.losses.size else None,
-            state="Diverged" if run.diverged else "Finished" if run.finished else "Training",
+            state=_state(run),
             note="; ".join(reasons.get(run.name, ())),
         )
         for run in runs
     )
+
+
+def _state(run: Run) -> str:
+    if run.diverged:
+        return "Diverged"
+    return "Finished" if run.finished else (run.stopped or "training").capitalize()
 
 
 def points_table(rows: Sequence[PointRow], limit: int) -> Table:

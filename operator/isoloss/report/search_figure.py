@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.progress.picture import cost_line
-from isoloss.progress.sweep_state import UNDER_WAY, PointView, SizeView, Stage, SweepState
+from isoloss.progress.stages import UNDER_WAY, Stage
+from isoloss.progress.sweep_state import PointView, SizeView, SweepState
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
 from isoloss.report.drawing import INK, SOFT, grid_axis, key, legend_below, style

@@ -52,7 +52,8 @@ class _Line:
     tokens: Array
     losses: Array
     diverged: bool
-    finished: bool
+    ended: bool
+    """It is finished, or was stopped on the way: nothing follows."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _lines(runs: Sequence[Run]) -> list[_Line]:
                 tokens[order],
                 np.concatenate([run.losses for run in members])[order],
                 any(run.diverged for run in members),
-                all(run.finished for run in members),
+                all(run.finished or run.stopped for run in members),
             )
         )
     return lines
@@ -280,7 +281,7 @@ class Envelope:
 
 
 def _mark_end(axes: Axes, line: _Line, shown: Array, top: float) -> None:
-    if line.diverged or not line.finished:
+    if line.diverged or not line.ended:
         axes.plot(
             line.tokens[-1:],
             np.minimum(shown[-1:], top),
@@ -326,7 +327,7 @@ def _legend(
     ]
     if any(run.diverged for run in runs):
         entries.append(key("diverged", marker="x"))
-    if any(not run.finished for run in runs):
+    if any(not (run.finished or run.stopped or run.diverged) for run in runs):
         entries.append(key("still training", marker="o", markerfacecolor="none"))
     entries.append(key("iso-loss level", color=SOFT, linewidth=0.6, linestyle=(0, (1, 3))))
     if band := _noise_band(laws):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from isoloss.laws import FitOptions
+from isoloss.progress.stages import stopped_in_words
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
@@ -131,6 +132,7 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
         trajectory_sha256=record.trajectory_sha256,
         diverged=record.state is PointState.DIVERGED,
         finished=_is_finished(record),
+        stopped=stopped_in_words(record),
     )
 
 

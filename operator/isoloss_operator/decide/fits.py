@@ -25,6 +25,8 @@ class FitPoint:
     diverged: bool
     finished: bool = True
     """It came to its proxy's tokens, or diverged."""
+    stopped: str = ""
+    """Run.stopped"""
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
             finished=point.finished,
+            stopped=point.stopped,
             attention=_attention(job, point, result),
             flops=job.request.flops,
             tokenizer=job.tokenizer,

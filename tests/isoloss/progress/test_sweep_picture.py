@@ -6,7 +6,8 @@ import pytest
 
 from isoloss.progress.fit_summary import FitSummary, SearchEnd
 from isoloss.progress.picture import bar_line, cost_line, document, loss_map, picture
-from isoloss.progress.sweep_state import Stage, SweepState, sweep_state
+from isoloss.progress.stages import Stage
+from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
     AddedPoint,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from matplotlib.figure import Figure
 
 from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.progress.stages import stopped_in_words
 from isoloss.progress.sweep_state import SweepState, sweep_state
-from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report import draw_figures, png_files, point_rows, render_report
 from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
 from tests.isoloss.progress.small_sweeps import done, ledger, record
@@ -92,3 +96,28 @@ def test_a_report_has_the_section_where_there_is_a_search_alone(laws: Laws) -> N
     assert "<h2>Search</h2>" not in render_report(laws, runs, title="dense", figures=plain)
     assert "search.png" not in png_files(plain)
     assert "search.png" in png_files(draw_figures(laws, runs, search=searched()))
+
+
+def test_what_a_search_stopped_is_not_said_to_train(laws: Laws) -> None:
+    """Every point of a finished search but the last ones: neither in the table nor in the figure."""
+    goes_on, *others = [run for run in planted_runs() if not run.diverged]
+    stopped = [replace(run, finished=False, stopped="pruned") for run in others]
+    states = [row.state for row in point_rows(stopped, laws)]
+    assert set(states) == {"Pruned"}
+    assert "still training" not in _words(draw_figures(laws, stopped).trajectories)
+    running = [*stopped, replace(goes_on, finished=False)]
+    assert [row.state for row in point_rows(running, laws)].count("Training") == 1
+    assert "still training" in _words(draw_figures(laws, running).trajectories)
+
+
+def test_a_stored_point_says_why_it_goes_on_no_more() -> None:
+    short = done(2, 4.3, **PART, intent=Intent(IntentAction.RUN, 300_000, "Rung"))
+    assert stopped_in_words(done(2, 4.3, **PART, intent=BOUND)) == "pruned"
+    assert stopped_in_words(short) == "stopped on the way"
+    assert stopped_in_words(done(1, 4.1)) == ""
+    assert stopped_in_words(record(5, intent=Intent(IntentAction.RUN, 500_000))) == ""
+
+
+def _words(figure: Figure) -> str:
+    legends = figure.legends
+    return " ".join(text.get_text() for legend in legends for text in legend.get_texts())

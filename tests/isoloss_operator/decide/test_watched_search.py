@@ -6,7 +6,8 @@ import random
 
 from isoloss.progress.fit_summary import FitSummary, SearchEnd
 from isoloss.progress.picture import document, picture
-from isoloss.progress.sweep_state import Stage, SweepState, sweep_state
+from isoloss.progress.stages import Stage
+from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss_contract.records import PointProgress
 from tests.support.builders import progress
 from tests.support.searched_world import SearchedWorld, searched_spec
