@@ -298,8 +298,10 @@ def probe_world(observed: ObservedPrediction, spec: ScalingSweepSpec) -> Observe
 
 
 def _trained(points: PointsView, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
-    found = _judged(points, planned, view)
-    step = _written(points)
+    found, step = _judged(points, planned, view), _written(points)
+    if view.removed_data and points.starts and step.writes is not None:
+        step = replace(step, writes=replace(step.writes, create=()))
+        found = Finding.unknown(Reason.DATA_REMOVED, f"{view.removed_data}.")
     if not isinstance(found, Verdict):
         finding = Finding.unknown(found.reason, found.message)
         return replace(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused
@@ -32,7 +33,7 @@ from isoloss_operator.decide.prediction_reads import (
     probe_reads,
     probes_folder,
 )
-from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
 from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
 from isoloss_operator.reconcile.intervals import next_look
@@ -181,14 +182,17 @@ class PredictionReconciler:
             manifest=storage.manifest(uri, reads.manifest),
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
+        if observed.sweep is not None and needs_corpus(observed):
+            folder = layout.sweep_folder(observed.sweep.name, observed.sweep.uid)
+            observed = replace(observed, corpus=self._services.ledgers.corpus(uri, folder))
         path = evaluation_path(observed)
         observed = replace(
             observed,
             evaluation=storage.evaluation(uri, path) if path else ABSENT,
             fit=self._laws(observed, uri, reads.laws),
         )
-        folder = probes_folder(observed)
-        return self._read_probes(observed, memory, uri, folder) if folder else observed
+        probes = probes_folder(observed)
+        return self._read_probes(observed, memory, uri, probes) if probes else observed
 
     def _read_probes(
         self, observed: ObservedPrediction, memory: Memory, uri: str, folder: str

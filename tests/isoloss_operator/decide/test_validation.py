@@ -32,6 +32,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    manifest,
     parsed,
     result,
     sweep_spec,
@@ -247,6 +248,9 @@ ROWS: dict[str, Row] = {
         ("Unknown", "ProbesNotPossible"),
         deletes=3,
     ),
+    "probes of a corpus that is gone are not trained": Row(
+        lambda: world(manifest=ABSENT, corpus=manifest()), ("Unknown", "DataRemoved")
+    ),
     "a store that does not take the probes' ledger is named": Row(
         lambda: world(store_write_error="s3://bucket: denied"),
         ("Unknown", "StorageNotWritable"),
@@ -329,6 +333,9 @@ ROWS: dict[str, Row] = {
         says="a higher learning rate",
     ),
     "an answer below its neighbours holds": Row(trained, ("True", "AnswerHolds")),
+    "a verdict needs the corpus no more": Row(
+        lambda: replace(trained(), manifest=ABSENT, corpus=manifest()), ("True", "AnswerHolds")
+    ),
     "probes of cooled laws are judged by their cooled losses alone": Row(
         lambda: cooled_down(), ("True", "AnswerHolds")
     ),
