@@ -12,11 +12,19 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, ClassVar, Final, TypedDict, Unpack
+from typing import Annotated, Any, ClassVar, Final, TypedDict, Unpack
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from isoloss_contract.records import Digest, Finite, Name, PositiveFinite, Record, Tokens
+from isoloss_contract.records import (
+    DataManifest,
+    Digest,
+    Finite,
+    Name,
+    PositiveFinite,
+    Record,
+    Tokens,
+)
 
 MAX_FAILURES_KEPT = 2
 """Failed attempts of a point whose messages are kept, newest last; the counts are never cut."""
@@ -24,6 +32,7 @@ MAX_FAILURE_MESSAGE = 120
 MAX_VERSIONS = 32
 MAX_ADDITIONS = 10_000
 MAX_PLACEMENTS = 100
+MAX_DERIVED = 100
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -108,6 +117,20 @@ class Placement:
     """Sequences."""
     source: Annotated[str, Field(max_length=300)]
     """Whose laws placed it, such as published:step-law."""
+
+
+@dataclass(frozen=True)
+class DerivedModel:
+    """A model that was derived from a checkpoint's config.json. Once it is in a ledger it moves no more."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    checkpoint: Annotated[str, Field(max_length=1024)]
+    """URI, as the spec has it."""
+    parameters: Annotated[int, Field(ge=1)]
+    """Active ones that the spec asks for."""
+    config: dict[str, Any]
+    """Of transformers."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +285,8 @@ class _Changes(TypedDict, total=False):
     carried: Spend
     additions: tuple[AddedPoint, ...]
     placements: tuple[Placement, ...]
+    derived: tuple[DerivedModel, ...]
+    corpus: DataManifest | None
     versions: tuple[dict[str, str], ...]
 
 
@@ -283,6 +308,10 @@ class LedgerHeader(Record):
     """Points that are planned beside the spec's."""
     placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
     """Of sizes that have no grid in the spec."""
+    derived: tuple[DerivedModel, ...] = Field(default=(), max_length=MAX_DERIVED)
+    """Of sizes that are like a checkpoint."""
+    corpus: DataManifest | None = None
+    """The manifest of the corpus behind `points`, without the files of its training tokens: all that names points."""
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
     """Distinct sets of versions that trained results, such as {"torch": "2.9.0"}: ten thousand points
     share a few."""

@@ -12,6 +12,7 @@ import pytest
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
     Attempts,
+    DerivedModel,
     Intent,
     IntentAction,
     Ledger,
@@ -211,6 +212,24 @@ def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
     folder.write(now)
     assert folder.read().ledger.placements == (placement,)
     assert now.digest != ledger(3).digest
+
+
+def test_models_that_were_derived_are_kept_and_part_of_the_digest() -> None:
+    model = DerivedModel("s3://models/target", 10**6, {"model_type": "llama", "rope_theta": 1e4})
+    folder, now = Folder(), ledger(3, derived=(model,))
+    folder.write(now)
+    assert folder.read().ledger.derived == (model,)
+    assert now.digest != ledger(3).digest
+
+
+def test_a_ledger_of_a_former_minor_version_is_read_without_what_it_lacks() -> None:
+    """Its digest was taken over fewer fields."""
+    folder, now = Folder(), ledger(3)
+    folder.write(now)
+    head = json.loads(folder.head)
+    del head["derived"], head["corpus"]
+    folder.head = json.dumps(head | {"minor_version": 2, "digest": "0" * 64}).encode()
+    assert folder.read().ledger == now
 
 
 def test_an_unknown_field_of_this_very_version_is_refused() -> None:

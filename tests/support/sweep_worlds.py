@@ -32,6 +32,7 @@ from tests.support.builders import (
     sweep_spec,
 )
 from tests.support.planted_laws import fitted_laws
+from tests.support.published_configs import TOY_CHECKPOINT
 
 POINTS = points()
 FIRST = POINTS[0]
@@ -76,6 +77,12 @@ def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
 def ready() -> ObservedSweep:
     """Its final laws are in the status."""
     return known(with_fit(all_done(), fitted_laws()))
+
+
+def derived() -> ObservedSweep:
+    """The ledger has the model of a size that is like a checkpoint."""
+    spec = sweep_spec(proxies=[LIKE])
+    return known(observed(spec, like_configs={CHECKPOINT: TOY_CHECKPOINT}))
 
 
 def search_answered(**outcome: Any) -> ObservedSweep:

@@ -11,9 +11,10 @@ from isoloss.validation.outcome import (
     Validation,
 )
 from isoloss.validation.probes import InvalidProbes, Place, Probe, probe_cross, probes_of_runs
-from isoloss.validation.validate import TOLERANCE, judge, validate
+from isoloss.validation.validate import AT_THE_ANSWER, TOLERANCE, judge, validate
 
 __all__ = [
+    "AT_THE_ANSWER",
     "TOLERANCE",
     "Comparison",
     "Direction",

@@ -84,7 +84,8 @@ class AnswerValidation(ApiType):
     budget: SweepBudget | None = None
     """Limits on what all probes of this prediction may spend, those of former answers included. A probe
     that does not fit is not started; once a limit is exceeded, running ones are stopped with a checkpoint,
-    and go on when it is raised. None when absent: a probe at every place, and its retries."""
+    and go on when it is raised. When absent, twice what a probe at every place costs: enough for retries, and
+    for one answer that moved after it was validated."""
     parallelism: int = Field(default=4, ge=1, le=1000)
     """Maximum number of the probes' Jobs at a time."""
     pod_template: PodTemplate | None = None

@@ -102,8 +102,9 @@ def evaluation_step(
     checkpoint: Checkpoint,
     *,
     suspended: bool = False,
+    removed_data: str = "",
 ) -> EvaluationStep:
-    """Measure, wait or explain."""
+    """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
     evaluation = _Evaluation(observed, sweep, config, suspended)
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
@@ -119,6 +120,10 @@ def evaluation_step(
     task = evaluation.task
     if suspended:
         delete += deletions(task.jobs, "the prediction is suspended")
+    if removed_data and not task.active:
+        message = f"{removed_data}, or give spec.initialLoss."
+        finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
+        return EvaluationStep(finding, delete=delete, expire=expiries(sweep, others))
     create: tuple[JobRequest, ...] = ()
     if task.is_due:
         attempt = next_attempt(task.attempts, task.jobs)

@@ -228,7 +228,7 @@ class ObservedSweep(ObservedResource):
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
     """By point key, for the keys of SweepReads.progress; unreadable ones are left out."""
     like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
-    """config.json by checkpoint, for the URIs of FirstReads.like_checkpoints."""
+    """config.json by checkpoint, for those of sweep_reads.likenesses_to_read."""
     prior: ObservedPrior | None = None
     """The sweep of search.prior, while its laws are still to place a size."""
     fit: FitOutcome | None = None
@@ -256,8 +256,6 @@ class FirstReads:
     folder: str
     """Of the sweep."""
     manifest: str
-    like_checkpoints: Mapping[str, str] = field(default_factory=dict)
-    """URIs of checkpoints whose config.json is wanted, by the field that names them."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
 
@@ -328,6 +326,8 @@ class ObservedPrediction(ObservedResource):
     sweep: ObservedReference | None = None
     manifest: Read[DataManifest] = ABSENT
     """Of the sweep's corpus."""
+    corpus: Read[DataManifest] = ABSENT
+    """As the ledger of a finished sweep has it; read where `manifest` is not that of its laws."""
     fit: Read[FitOutcome] = ABSENT
     """The sweep's laws as stored; `laws_sha256` names them."""
     checkpoint_stamp: Read[str] = ABSENT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_contract import layout
-from isoloss_contract.reading import is_unknown, value_of
+from isoloss_contract.reading import is_unknown
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
@@ -13,7 +13,7 @@ from isoloss_operator.decide.observation import (
     SweepReads,
 )
 from isoloss_operator.decide.points.ledgers import known_ledger
-from isoloss_operator.decide.prediction_view import PredictionView
+from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
 from isoloss_operator.decide.sweep_reads import point_reads
 from isoloss_operator.decide.validation import planned_probes, planned_view, unplanned_view
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config
@@ -60,7 +60,7 @@ def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> SweepRea
 def evaluation_path(observed: ObservedPrediction) -> str | None:
     """Where the evaluation's result is, once the manifest is read; None: nothing is measured."""
     spec, reference = observed.spec, observed.sweep
-    manifest = value_of(observed.manifest)
+    manifest = corpus_of_laws(observed)
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None or manifest is None:
         return None
     if reference is None or isinstance(reference.spec, InvalidSpec):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss.laws import Prediction, RefusalReason
+from isoloss_contract import layout
 from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.decide.answers import for_target, predicted
-from isoloss_operator.decide.conditions import Finding, parse_conditions, stands
+from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
 from isoloss_operator.decide.finished_sweeps import final_fit
 from isoloss_operator.decide.fits import FitOutcome
@@ -23,6 +24,7 @@ from isoloss_operator.decide.prediction_status import (
     measured,
 )
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -35,6 +37,8 @@ class PredictionView:
     reference: ObservedReference
     sweep: ScalingSweepSpec
     manifest: DataManifest
+    removed_data: str = ""
+    """Why nothing can be measured on the corpus any more; empty: it is in the store."""
 
     @cached_property
     def step(self) -> EvaluationStep:
@@ -47,6 +51,7 @@ class PredictionView:
             self.manifest,
             self.spec.checkpoint,
             suspended=self.spec.suspend,
+            removed_data=self.removed_data,
         )
 
     @property
@@ -137,17 +142,50 @@ class PredictionView:
 def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
     """The view of a prediction; None where its spec, its sweep or its store is not as it should be, or the corpus is
     not prepared yet."""
-    spec, reference, manifest = observed.spec, observed.sweep, value_of(observed.manifest)
+    spec, reference, manifest = observed.spec, observed.sweep, corpus_of_laws(observed)
     if isinstance(spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
         return None
     if reference is None or isinstance(reference.spec, InvalidSpec) or manifest is None:
         return None
-    return PredictionView(observed, spec, reference, reference.spec, manifest)
+    removed = "" if manifest is value_of(observed.manifest) else _removed(reference, manifest)
+    return PredictionView(observed, spec, reference, reference.spec, manifest, removed)
+
+
+def corpus_of_laws(observed: ObservedPrediction) -> DataManifest | None:
+    """The corpus of the sweep: as its ledger has it where that was read, else what is prepared."""
+    recorded, found = value_of(observed.corpus), value_of(observed.manifest)
+    if recorded is None or (found is not None and found.digest == recorded.digest):
+        return found
+    return recorded
+
+
+def needs_corpus(observed: ObservedPrediction) -> bool:
+    """Whether the sweep's ledger is to be asked for its corpus: the sweep is finished, and what is prepared is not
+    what its points were trained on."""
+    reference = observed.sweep
+    if reference is None or is_unknown(observed.manifest):
+        return False
+    ready = parse_conditions(reference.status).get(READY)
+    if ready is None or ready.status != "True":
+        return False
+    trained_on = previous_status(reference.status).data_digest
+    manifest = value_of(observed.manifest)
+    return manifest is None or bool(trained_on and manifest.digest != trained_on)
+
+
+def _removed(reference: ObservedReference, corpus: DataManifest) -> str:
+    folder = layout.data_manifest(corpus.prepare_key).rpartition("/")[0]
+    return (
+        f"The corpus of ScalingSweep {reference.name} is no longer in its store: {folder}/ is not there, or has "
+        f"another digest than {corpus.digest[:16]}. The laws need it no more, but nothing more can be measured: "
+        "put it back"
+    )
 
 
 def unanswered(observed: ObservedPrediction) -> str:
     """What the store said instead of an answer; empty: it answered."""
     stamp: Read[object] = observed.checkpoint_stamp
-    reads: tuple[Read[object], ...] = (observed.manifest, stamp, observed.evaluation, observed.fit)
+    measured: tuple[Read[object], ...] = (stamp, observed.evaluation, observed.fit)
+    reads = (observed.manifest, observed.corpus, *measured)
     said = next((read.message for read in reads if is_unknown(read)), "")
     return observed.store_error or said

@@ -134,6 +134,8 @@ class Reason(StrEnum):
     """The sweep, or the one that spec.search.prior names, has no final laws yet."""
     SWEEP_INVALID = "SweepInvalid"
     """The sweep's own spec is refused."""
+    DATA_REMOVED = "DataRemoved"
+    """The tokenized corpus that the laws are of is no longer in the store, and something is still to be measured on it."""
     LAWS_UNREADABLE = "LawsUnreadable"
     """The sweep's laws could not be read from the store."""
     EVALUATING = "Evaluating"

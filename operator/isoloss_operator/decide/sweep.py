@@ -20,7 +20,6 @@ from isoloss_operator.decide.jobs.removal import expiries
 from isoloss_operator.decide.law_findings import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, SweepPlan
-from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
@@ -28,7 +27,6 @@ from isoloss_operator.decide.refused_writes import request_refused
 from isoloss_operator.decide.search.intents import stepped
 from isoloss_operator.decide.search.news import ended_in_words, search_events
 from isoloss_operator.decide.search.status import search_status
-from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.sweep_actions import (
     creations,
     deletions,
@@ -47,7 +45,7 @@ from isoloss_operator.decide.sweep_status import (
     numbers_of,
     previous_status,
 )
-from isoloss_operator.decide.sweep_view import PointsView, SweepView
+from isoloss_operator.decide.sweep_view import PointsView, SweepView, points_view
 from isoloss_operator.decide.sweep_warnings import warnings_of
 from isoloss_operator.decide.training_findings import (
     all_jobs_wait,
@@ -76,15 +74,15 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         return _without_store(observed, found)
     try:
         view = SweepView.of(observed, spec)
-        if view.manifest is None:
-            return decide_preparation(view)  # preparation.py: no points before the corpus
-        if view.unplaced:
+        points = points_view(view)
+        if points is None:
+            if view.manifest is None:
+                return decide_preparation(view)  # preparation.py: no points before the corpus
+            assert view.unplaced  # points_view says so
             return _without_places(view, view.manifest, view.unplaced)
-        planned = planned_points(view.spec, view.manifest, known_ledger(observed).ledger)
-        points = {point.key: point for point in planned}
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
-    return _with_points(PointsView(view, view.manifest, points))
+    return _with_points(points)
 
 
 # -------------------------------------------------------------------- before the points are known

@@ -15,10 +15,9 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.transitions import is_done
-from isoloss_operator.decide.search.targets import planned_points
-from isoloss_operator.decide.sweep_view import SweepView
+from isoloss_operator.decide.sweep_view import SweepView, points_view
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import InvalidSpec, like_checkpoints, prepare_config, sources
+from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
 
 NEW_SECONDS = 30.0
 """How long after its creation a Job without a working pod is not asked for its progress."""
@@ -33,9 +32,32 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         store_uri=store_uri(spec),
         folder=observed.folder,
         manifest=layout.data_manifest(prepare_config(spec).key),
-        like_checkpoints=like_checkpoints(spec),
         sources=sources(spec),
     )
+
+
+def likenesses_to_read(observed: ObservedSweep) -> tuple[str, ...]:
+    """URIs of the checkpoints from which a size is still to be derived: what the ledger has is not derived again."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec):
+        return ()
+    known = {(d.checkpoint, d.parameters) for d in known_ledger(observed).ledger.derived}
+    likes = [proxy.model.like for proxy in spec.proxies if proxy.model.like is not None]
+    return tuple(
+        dict.fromkeys(
+            like.checkpoint for like in likes if (like.checkpoint, like.parameters) not in known
+        )
+    )
+
+
+def needs_manifest(observed: ObservedSweep) -> bool:
+    """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
+    if isinstance(observed.spec, InvalidSpec):
+        return False
+    try:
+        return points_view(SweepView.of(observed, observed.spec)) is None
+    except InvalidSpec:
+        return True
 
 
 def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
@@ -47,14 +69,13 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
         if isinstance(observed.spec, InvalidSpec):
             return SweepReads()
         view = SweepView.of(observed, observed.spec)
-        known = known_ledger(observed)
-        manifest = view.manifest
-        if manifest is None or view.unplaced:
+        known, points = known_ledger(observed), points_view(view)
+        if points is None:
             return SweepReads()
-        points = planned_points(view.spec, manifest, known.ledger)
     except InvalidSpec:
         return SweepReads()
-    return point_reads(observed, points, known.by_key, view.train_jobs, stored)
+    planned = tuple(points.points.values())
+    return point_reads(observed, planned, known.by_key, view.train_jobs, stored)
 
 
 def point_reads(

@@ -12,6 +12,7 @@ from isoloss.progress.words import BUDGET_SPENT
 from isoloss_contract.ledger import (
     DONE,
     FAILED_FOR_GOOD,
+    DerivedModel,
     IntentAction,
     Ledger,
     Placement,
@@ -53,11 +54,12 @@ from isoloss_operator.decide.points.recording import (
 from isoloss_operator.decide.prior import placements_by_prior
 from isoloss_operator.decide.search.intents import with_search_intents
 from isoloss_operator.decide.search.requests import search_request
+from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 from isoloss_operator.decide.suspension import with_stopped
 from isoloss_operator.planning.placement import placements, with_placed_grids
-from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.specs import prepare_config, with_derived_proxies
+from isoloss_operator.planning.points import PlannedPoint, without_shards
+from isoloss_operator.planning.specs import derived_models, prepare_config, with_derived_proxies
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class SweepView:
     """The same with a `config` in place of every `like`, and a grid for every size."""
     placements: tuple[Placement, ...] = ()
     """Of sizes whose grid its user left to the search."""
+    models: tuple[DerivedModel, ...] = ()
+    """Of sizes that are like a checkpoint."""
     unplaced: Finding | None = None
     """Why sizes wait for their first points; None: every size has a grid."""
 
@@ -78,17 +82,19 @@ class SweepView:
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
         """Raises InvalidSpec where a proxy cannot be derived from its checkpoint, or no law places its grid."""
         configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
-        derived = with_derived_proxies(spec, configs)
-        known, manifest = known_ledger(observed).ledger.placements, value_of(observed.manifest)
+        ledger, manifest = known_ledger(observed).ledger, value_of(observed.manifest)
+        derived = with_derived_proxies(spec, configs, ledger.derived)
+        models = derived_models(spec, derived, ledger.derived)
+        known = ledger.placements
         if derived.search.prior is None:
             placed = placements(derived, known)
         else:
             vocabulary = None if manifest is None else manifest.vocabulary_size
             found = placements_by_prior(observed, derived, known, vocabulary)
             if isinstance(found, Finding):
-                return cls(observed, spec, derived, known, found)
+                return cls(observed, spec, derived, known, models, found)
             placed = found
-        return cls(observed, spec, with_placed_grids(derived, placed), placed)
+        return cls(observed, spec, with_placed_grids(derived, placed), placed, models)
 
     @cached_property
     def config(self) -> PrepareConfig:
@@ -237,6 +243,10 @@ class PointsView:
         ledger = for_spec(known.ledger, observed.generation, view.config.key)
         if ledger.placements != view.placements:
             ledger = ledger.replace(placements=view.placements)
+        if ledger.derived != view.models:
+            ledger = ledger.replace(derived=view.models)
+        if ledger.corpus is None or ledger.corpus.digest != self.manifest.digest:
+            ledger = ledger.replace(corpus=without_shards(self.manifest))
         recorded = record_points(
             Recorded(ledger, known.set_aside),
             observed,
@@ -402,6 +412,37 @@ class PointsView:
         search = final and self.search is not None
         inputs = fit_inputs(self.spec, self.ledger.points, final=final, search=search)
         return is_fitted(self.observed.fit, inputs)
+
+
+def points_view(view: SweepView) -> PointsView | None:
+    """The points of the corpus; None: it is to be prepared first, or a size has no places yet.
+
+    Raises InvalidSpec where the corpus does not fit the spec.
+    """
+    if view.unplaced:
+        return None
+    if (quiet := _without_data(view)) is not None:
+        return quiet
+    return None if view.manifest is None else _points_of(view, view.manifest)
+
+
+def _without_data(view: SweepView) -> PointsView | None:
+    """The points of the corpus in the ledger where nothing is left to train: then nobody needs the data, whatever
+    the store holds of them by now."""
+    corpus, found = known_ledger(view.observed).ledger.corpus, view.manifest
+    if corpus is None or corpus.prepare_key != view.config.key:
+        return None
+    if found is not None and found.digest == corpus.digest:
+        return None
+    if any(job.kind == "train" for job in view.running):
+        return None
+    points = _points_of(view, corpus)
+    return points if points.is_quiet else None
+
+
+def _points_of(view: SweepView, manifest: DataManifest) -> PointsView:
+    planned = planned_points(view.spec, manifest, known_ledger(view.observed).ledger)
+    return PointsView(view, manifest, {point.key: point for point in planned})
 
 
 def _runs(record: PointRecord) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from isoloss.laws import Prediction, PredictionQuery
+from isoloss.validation import Place
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import (
@@ -67,7 +68,9 @@ from isoloss_operator.decide.validation_status import (
 from isoloss_operator.decide.verdicts import Verdict, verdict
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
+    ANSWERS_PAID,
     NoProbes,
+    default_budget,
     plan_probes,
     probe_model,
     probe_places,
@@ -227,6 +230,8 @@ def _planned(
         answer.batch_size.value,
         float(validation.factor),
         multiple_of=query.round_to,
+        raw_batch_size=answer.batch_size_raw,
+        known=_known_places(view.observed),
     )
     largest_batch = max(place.batch_size for place in places)
     tokens = probe_tokens(
@@ -240,7 +245,20 @@ def _planned(
     spec = probe_sweep(view.sweep, validation, model, constant, suspend=view.spec.suspend)
     stamp = value_of(view.observed.checkpoint_stamp) or ""
     points = plan_probes(spec, view.manifest, places, checkpoint, stamp)
+    if validation.budget is None:
+        budget = default_budget(point.flops for point in points)
+        spec = spec.model_copy(update={"budget": budget})
     return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
+
+
+def _known_places(observed: ObservedPrediction) -> tuple[Place, ...]:
+    """Where probes were or are to be trained: the last answer's first, the newest of former ones next."""
+    ledger = value_of(observed.probes.ledger)
+    if ledger is None or ledger.uid != observed.uid:
+        return ()
+    records = (*ledger.points, *reversed(ledger.former))
+    places = (Place(record.learning_rate, record.batch_size) for record in records)
+    return tuple(dict.fromkeys(places))
 
 
 def _config(view: PredictionView, checkpoint: Checkpoint) -> dict[str, object]:
@@ -298,8 +316,10 @@ def probe_world(observed: ObservedPrediction, spec: ScalingSweepSpec) -> Observe
 
 
 def _trained(points: PointsView, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
-    found = _judged(points, planned, view)
-    step = _written(points)
+    found, step = _judged(points, planned, view), _written(points)
+    if view.removed_data and points.starts and step.writes is not None:
+        step = replace(step, writes=replace(step.writes, create=()))
+        found = Finding.unknown(Reason.DATA_REMOVED, f"{view.removed_data}.")
     if not isinstance(found, Verdict):
         finding = Finding.unknown(found.reason, found.message)
         return replace(
@@ -344,6 +364,10 @@ def _bad_configuration(view: PointsView) -> Finding | None:
     return Finding.unknown(Reason.BAD_CONFIGURATION, message)
 
 
+NO_BUDGET: Final = (
+    f"Without spec.validation.budget all probes of a prediction may spend {ANSWERS_PAID} times what those of one "
+    "answer cost: set it to train more."
+)
 BEFORE: Final[Sequence[Check]] = (ledger_not_taken, _bad_configuration, too_many_failed_points)
 """Checks that speak before a verdict; the first that speaks decides."""
 MEANWHILE: Final[Sequence[Check]] = (
@@ -359,11 +383,12 @@ MEANWHILE: Final[Sequence[Check]] = (
 
 def _judged(points: PointsView, planned: PlannedProbes, view: PredictionView) -> Finding | Verdict:
     checks = (*BEFORE, budget_exhausted) if points.is_over else (*BEFORE, *MEANWHILE)
-    for check in checks:
-        if (found := check(points)) is not None:
-            return found
     validation = view.spec.validation
     assert validation is not None
+    for check in checks:
+        if (found := check(points)) is not None:
+            is_ours = found.reason is Reason.BUDGET_EXHAUSTED and validation.budget is None
+            return replace(found, message=f"{found.message} {NO_BUDGET}") if is_ours else found
     assert planned.fit.laws is not None
     return verdict(
         planned.fit.laws,

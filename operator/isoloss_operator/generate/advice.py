@@ -83,6 +83,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.SWEEP_NOT_FOUND: "Create the ScalingSweep in the same namespace, or correct `sweepRef.name` or `search.prior.name`.",
     Reason.SWEEP_NOT_READY: "Nothing; the prediction, or the search that takes its first points from that sweep, follows it by itself.",
     Reason.SWEEP_INVALID: "Correct the spec of the sweep that is referred to.",
+    Reason.DATA_REMOVED: "Put back the folder that the message names, from a backup or by a new ScalingSweep with "
+    "the same `storage.uri` and `data`, or give `initialLoss`.",
     Reason.LAWS_UNREADABLE: "Nothing; the sweep fits its laws again. Find out who else writes to the store.",
     Reason.EVALUATING: NOTHING,
     Reason.EVALUATED: NOTHING,

@@ -279,6 +279,12 @@ def _with_grid_point(
     return base.model_copy(update=changes)
 
 
+def without_shards(manifest: DataManifest) -> DataManifest:
+    """All of a manifest by which points are planned: what a ledger keeps of it."""
+    domains = (domain.model_copy(update={"training": ()}) for domain in manifest.domains)
+    return manifest.model_copy(update={"domains": tuple(domains)})
+
+
 # ---------------------------------------------------------------------------- corpus against spec
 
 

@@ -6,12 +6,13 @@ which fits no laws. Everything that trains points trains them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from isoloss.significant_digits import to_significant_digits
-from isoloss.validation import Place, probe_cross
+from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
     CooldownConfig,
@@ -29,6 +30,7 @@ from isoloss_operator.api import (
     Proxy,
     ScalingSweepSpec,
     Search,
+    SweepBudget,
 )
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.flops import whole_steps
@@ -47,6 +49,12 @@ MAX_PLACES: Final = 5
 NOT_THE_MODEL: Final = frozenset({"_name_or_path", "auto_map", "qk_head_dim"})
 """Keys of a config.json that say where it came from, or what others say already. The trainer runs no code that
 auto_map names; DeepSeek-V3's qk_head_dim is the sum of two others."""
+ANSWERS_PAID: Final = 2
+"""How many answers' probes are paid where no budget is written: the first, its retries, and one that moved."""
+KEPT_SHARE: Final = 0.25
+"""Share of the distance between neighbours by which an answer may move, in ln LR and in ln B, and keep its probes."""
+MOST_KEPT: Final = 0.2
+"""The same as a distance: where neighbours are far apart, a probe must still stand for the answer (AT_THE_ANSWER)."""
 ALIKE: Final = 1.05
 """Factor in tokens up to which runs are of one length, and up to which probes may exceed the budget."""
 
@@ -56,22 +64,75 @@ class NoProbes(ValueError):
 
 
 def probe_places(
-    learning_rate: float, batch_size: float, factor: float, multiple_of: int = 1
+    learning_rate: float,
+    batch_size: float,
+    factor: float,
+    multiple_of: int = 1,
+    *,
+    raw_batch_size: float | None = None,
+    known: Sequence[Place] = (),
 ) -> tuple[Place, ...]:
     """The answer and its neighbours, the answer first; batch sizes in sequences.
 
-    Both are rounded to two digits first: an answer that has hardly moved keeps its probes.
+    `known` are places that have probes, those of the last answer first. The first one near the answer stands for it,
+    with its neighbours: an answer that has hardly moved keeps its probes, on whichever side of a rounding border it
+    is. `raw_batch_size` is the answer's before it was rounded. Where none is near, both are rounded to two digits.
     """
-    places = probe_cross(
-        to_significant_digits(learning_rate, 2),
-        to_significant_digits(batch_size, 2),
-        factor,
-        multiple_of=multiple_of,
-    )
+    batch_sizes = (batch_size, raw_batch_size or batch_size)
+    for place in known:
+        if place.batch_size % multiple_of == 0 and _is_near(
+            place, learning_rate, batch_sizes, factor
+        ):
+            return _about(place, factor, multiple_of, known)
+    rate, batch = to_significant_digits(learning_rate, 2), to_significant_digits(batch_size, 2)
+    return _cross(rate, batch, factor, multiple_of)
+
+
+def _cross(
+    learning_rate: float, batch_size: float, factor: float, multiple_of: int
+) -> tuple[Place, ...]:
+    places = probe_cross(learning_rate, batch_size, factor, multiple_of=multiple_of)
     return tuple(
         replace(place, learning_rate=to_significant_digits(place.learning_rate, 4))
         for place in places
     )
+
+
+def _is_near(
+    place: Place, learning_rate: float, batch_sizes: tuple[float, float], factor: float
+) -> bool:
+    """Whether a probe there stands for an answer whose batch size is given rounded and not."""
+    given, raw = batch_sizes
+    reach = _reach(factor)
+    return (
+        abs(math.log(place.learning_rate / learning_rate)) <= reach
+        and abs(math.log(place.batch_size / raw)) <= reach
+        and abs(math.log(place.batch_size / given)) <= AT_THE_ANSWER
+    )
+
+
+def _reach(factor: float) -> float:
+    return min(KEPT_SHARE * math.log(factor), MOST_KEPT)
+
+
+def _about(
+    centre: Place, factor: float, multiple_of: int, known: Sequence[Place]
+) -> tuple[Place, ...]:
+    """A place with probes and its neighbours: of batch sizes those that it had, which rounding may have made others."""
+    row = [place for place in known if place.learning_rate == centre.learning_rate]
+    row = [place for place in row if place.batch_size % multiple_of == 0]
+
+    def had(neighbour: Place) -> Place:
+        is_above = neighbour.batch_size > centre.batch_size
+        wanted = centre.batch_size * (factor if is_above else 1.0 / factor)
+        side = [p for p in row if p.batch_size != centre.batch_size]
+        side = [p for p in side if (p.batch_size > centre.batch_size) is is_above]
+        nearest = min(side, key=lambda p: abs(math.log(p.batch_size / wanted)), default=neighbour)
+        is_close = abs(math.log(nearest.batch_size / wanted)) <= _reach(factor)
+        return nearest if is_close else neighbour
+
+    places = _cross(centre.learning_rate, centre.batch_size, factor, multiple_of)
+    return tuple(p if p.batch_size == centre.batch_size else had(p) for p in places)
 
 
 def probe_model(config: Mapping[str, Any], measured: ParameterCounts) -> dict[str, Any]:
@@ -225,6 +286,11 @@ def plan_probes(
             "sizes end at different tokens: raise it"
         )
     return points
+
+
+def default_budget(flops: Iterable[float]) -> SweepBudget:
+    """What all probes of a prediction may spend that states no budget; `flops` are those of the present answer's."""
+    return SweepBudget(flops=f"{ANSWERS_PAID * sum(flops):.4e}")
 
 
 def _check_corpus(model: Mapping[str, Any], manifest: DataManifest) -> None:

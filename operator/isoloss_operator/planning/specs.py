@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from isoloss_contract.ledger import MAX_DERIVED, DerivedModel
 from isoloss_contract.records import WARMUP_MULTIPLE, DomainSource, OptimizerConfig, PrepareConfig
 from isoloss_contract.store import StoreError
 from isoloss_operator.api import (
@@ -113,15 +114,18 @@ def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
 
 
 def with_derived_proxies(
-    spec: ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
+    spec: ScalingSweepSpec,
+    configs: Mapping[str, Mapping[str, Any] | StoreError],
+    known: Sequence[DerivedModel] = (),
 ) -> ScalingSweepSpec:
-    """The spec with a `config` in place of every `like`.
+    """The spec with a `config` in place of every `like`: as `known`, else derived now.
 
     `configs` are the checkpoints' config.json by URI. Raises InvalidSpec where there is none, or no
     proxy can be derived from it.
     """
     if not like_checkpoints(spec):
         return spec
+    recorded = {(each.checkpoint, each.parameters): each.config for each in known}
     proxies, errors = [], []
     for index, proxy in enumerate(spec.proxies):
         like = proxy.model.like
@@ -129,7 +133,9 @@ def with_derived_proxies(
             proxies.append(proxy)
             continue
         try:
-            config = _derived_config(like, configs.get(like.checkpoint))
+            config = recorded.get((like.checkpoint, like.parameters)) or _derived_config(
+                like, configs.get(like.checkpoint)
+            )
             model = Model(config=config, qk_norm=proxy.model.qk_norm)
             proxies.append(proxy.model_copy(update={"model": model}))
             errors += _qk_norm_errors(model, f"spec.proxies[{index}].model")
@@ -143,6 +149,26 @@ def with_derived_proxies(
     if errors:
         raise InvalidSpec(errors)
     return derived
+
+
+def derived_models(
+    spec: ScalingSweepSpec, derived: ScalingSweepSpec, known: Sequence[DerivedModel] = ()
+) -> tuple[DerivedModel, ...]:
+    """What the ledger is to keep: the `known`, also of sizes that the spec no longer has, and what is new.
+
+    `derived` is made of `spec` by `with_derived_proxies`.
+    """
+    kept = {(each.checkpoint, each.parameters): each for each in known}
+    used = set()
+    for proxy, found in zip(spec.proxies, derived.proxies, strict=True):
+        if (like := proxy.model.like) is not None:
+            model = DerivedModel(like.checkpoint, like.parameters, dict(found.model.config or {}))
+            used.add((like.checkpoint, like.parameters))
+            kept.setdefault((like.checkpoint, like.parameters), model)
+    unused = [key for key in kept if key not in used]
+    for key in unused[: max(0, len(kept) - MAX_DERIVED)]:
+        del kept[key]
+    return tuple(kept.values())
 
 
 def _derived_config(like: Like, found: Mapping[str, Any] | StoreError | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused
@@ -31,7 +32,7 @@ from isoloss_operator.decide.prediction_reads import (
     probe_reads,
     probes_folder,
 )
-from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
 from isoloss_operator.planning.specs import parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, tolerated
 from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
@@ -112,14 +113,17 @@ class PredictionSteps:
             manifest=storage.manifest(uri, reads.manifest),
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
+        if observed.sweep is not None and needs_corpus(observed):
+            folder = layout.sweep_folder(observed.sweep.name, observed.sweep.uid)
+            observed = replace(observed, corpus=self._services.ledgers.corpus(uri, folder))
         path = evaluation_path(observed)
         observed = replace(
             observed,
             evaluation=storage.evaluation(uri, path) if path else ABSENT,
             fit=read_laws(self._services, uri, reads.laws, observed.sweep),
         )
-        folder = probes_folder(observed)
-        return self._read_probes(resource, observed, uri, folder) if folder else observed
+        probes = probes_folder(observed)
+        return self._read_probes(resource, observed, uri, probes) if probes else observed
 
     def _read_probes(
         self, resource: Resource, observed: ObservedPrediction, uri: str, folder: str

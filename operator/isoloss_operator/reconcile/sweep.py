@@ -13,9 +13,15 @@ from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.prior import prior_to_read
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
+from isoloss_operator.decide.sweep_reads import (
+    first_reads,
+    likenesses_to_read,
+    needs_manifest,
+    sweep_reads,
+)
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
@@ -61,27 +67,37 @@ class SweepSteps:
         storage, fitter = services.storage, services.fitter
         observed = replace(
             observed,
-            manifest=storage.manifest(uri, first.manifest),
             ledger=services.ledgers.read(uri, first.folder),
-            like_configs={c: storage.model_config(c) for c in first.like_checkpoints.values()},
             # Read before its outcome: one that ends in between is not taken for one without a report.
             fit_running=fitter.running(owner.uid),
             fit_rests=fitter.rests(owner.uid),
         )
-        if prior := prior_to_read(observed):
-            observed = replace(observed, prior=read_prior(services, owner.namespace, prior))
+        likes = likenesses_to_read(observed)
+        observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
         fit = self._newest_fit(resource, uri)
         if isinstance(fit, Unanswered):
             return replace(observed, store_error=fit.message)
         report_missing = resource.memory.report_missing
         observed = replace(observed, fit=value_of(fit), report_missing=report_missing)
+        if not needs_manifest(observed):
+            quiet = self._with_points(resource, observed, uri)
+            if not needs_manifest(quiet):
+                return quiet
+        observed = replace(observed, manifest=storage.manifest(uri, first.manifest))
+        if prior := prior_to_read(observed):
+            observed = replace(observed, prior=read_prior(services, owner.namespace, prior))
+        return self._with_points(resource, observed, uri)
+
+    def _with_points(self, resource: Resource, observed: ObservedSweep, uri: str) -> ObservedSweep:
+        """With what is stored of its points."""
+        services = self._services
         reads = sweep_reads(observed, self._stored_points(observed, uri))
         found = read_points(services, resource.memory, uri, reads, observed.jobs, observed.now)
         return replace(observed, **vars(found))
 
     def _stored_points(self, observed: ObservedSweep, uri: str) -> frozenset[str]:
         """Names under points/, up to a resync old: for results that others wrote into this store."""
-        if value_of(observed.manifest) is None:
+        if value_of(observed.manifest) is None and needs_manifest(observed):
             return frozenset()
         return self._services.storage.point_names(uri, self._services.settings.resync_seconds)
 
@@ -128,7 +144,7 @@ class SweepSteps:
         self, resource: Resource, observed: ObservedSweep, uri: str, request: FitRequest
     ) -> None:
         services, owner = self._services, resource.owner
-        manifest = value_of(observed.manifest)
+        manifest = value_of(observed.manifest) or known_ledger(observed).ledger.corpus
         tokenizer = manifest.tokenizer_digest if manifest else None
         title, anchor = f"{owner.namespace}/{owner.name}", services.storage.anchor(uri)
         job = FitJob(request, uri, tokenizer, title, anchor)

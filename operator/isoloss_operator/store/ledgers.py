@@ -18,8 +18,10 @@ from isoloss_contract.ledger_files import (
     LedgerHead,
     find_ledger,
     next_write,
+    parse_head,
 )
-from isoloss_contract.reading import Read, is_unknown
+from isoloss_contract.reading import ABSENT, Absent, Read, is_unknown
+from isoloss_contract.records import DataManifest
 from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable, limits
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
@@ -83,6 +85,16 @@ class Ledgers:
             self._keep(uri, folder, found)
             known = found
         return known.ledger
+
+    def corpus(self, uri: str, folder: str) -> Read[DataManifest]:
+        """What the ledger in `folder` says of the corpus; another worker may be writing that ledger."""
+
+        def read() -> DataManifest | Absent:
+            path = layout.ledger_in(folder)
+            content, _ = self._read(uri, path, limits.LEDGER_HEAD.max_bytes)
+            return parse_head(content, self._store(uri).location(path)).corpus or ABSENT
+
+        return read_of(read)
 
     def write(self, uri: str, folder: str, ledger: Ledger) -> None:
         """Write what changed. Raises NotLeading, WriteConflict or StoreUnavailable.

@@ -25,7 +25,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
-from tests.support.builders import NOW, STORE, condition, parsed, sweep_spec, words
+from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.planted_laws import fitted_laws
 from tests.support.predictions import (
     CHECKPOINT,
@@ -107,6 +107,27 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "SweepNotReady"),
         says="PreparingData",
+    ),
+    "an unmeasured checkpoint cannot be measured on a corpus that is gone": Row(
+        lambda: observed(manifest=ABSENT, corpus=manifest(), evaluation=ABSENT),
+        ("False", "DataRemoved"),
+        stalled=True,
+        says="put it back, or give spec.initialLoss",
+        also={"Evaluated": ("False", "DataRemoved")},
+    ),
+    "a checkpoint is not measured on another corpus than that of the laws": Row(
+        lambda: observed(manifest=manifest(digest="c" * 32), corpus=manifest(), evaluation=ABSENT),
+        ("False", "DataRemoved"),
+        stalled=True,
+    ),
+    "an answer stands, stale, when its checkpoint is replaced and the corpus is gone": Row(
+        lambda: answered(
+            manifest=ABSENT, corpus=manifest(), checkpoint_stamp="6" * 64, evaluation=ABSENT
+        ),
+        ("True", "Predicted"),
+        stale="True",
+        has_answer=True,
+        also={"Stale": ("True", "DataRemoved")},
     ),
     "while the evaluate Job runs nothing else starts": Row(
         lambda: observed(evaluation=ABSENT, jobs=(job(),)),
@@ -256,6 +277,11 @@ ROWS: dict[str, Row] = {
         ("True", "Predicted"),
         has_answer=True,
         also={"Evaluated": ("True", "Evaluated"), "Accepted": ("True", "Accepted")},
+    ),
+    "a measured checkpoint needs the corpus no more": Row(
+        lambda: observed(manifest=ABSENT, corpus=manifest()),
+        ("True", "Predicted"),
+        has_answer=True,
     ),
     "a given initial loss needs no measurement": Row(
         lambda: observed(given_loss("3.2"), evaluation=ABSENT),

@@ -10,7 +10,12 @@ import pytest
 
 from isoloss_contract.reading import ABSENT
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import first_reads, sweep_reads
+from isoloss_operator.decide.sweep_reads import (
+    first_reads,
+    likenesses_to_read,
+    needs_manifest,
+    sweep_reads,
+)
 from tests.support.builders import (
     NOW,
     after,
@@ -18,15 +23,20 @@ from tests.support.builders import (
     failed,
     job,
     observed,
+    parsed,
     points,
     result,
     sweep_spec,
 )
 from tests.support.sweep_worlds import (
+    CHECKPOINT,
     FIRST,
+    LIKE,
     POINTS,
     PREPARE_KEY,
+    derived,
     known,
+    ready,
     training,
 )
 
@@ -95,3 +105,35 @@ def test_results_of_points_that_have_failed_are_wanted_now_and_then_only() -> No
     reads = sweep_reads(recorded, frozenset())
     assert reads.results == ()
     assert set(reads.results_of_failed) == {FIRST.key, POINTS[1].key}
+
+
+def test_a_checkpoint_is_read_until_the_ledger_has_the_model_derived_from_it() -> None:
+    assert likenesses_to_read(observed(sweep_spec(proxies=[LIKE]))) == (CHECKPOINT,)
+    assert likenesses_to_read(derived()) == ()
+    smaller = {
+        **LIKE,
+        "name": "smaller",
+        "model": {"like": {**LIKE["model"]["like"], "parameters": 700_000}},
+    }
+    wider = replace(derived(), spec=parsed(sweep_spec(proxies=[LIKE, smaller])))
+    assert likenesses_to_read(wider) == (CHECKPOINT,)
+
+
+def test_the_manifest_is_read_while_something_is_left_to_train() -> None:
+    """Also where the corpus is unknown, and once an edit asks a finished sweep for more."""
+    assert needs_manifest(observed(manifest=ABSENT))
+    assert needs_manifest(training(manifest=ABSENT))
+    assert needs_manifest(training(manifest=ABSENT, jobs=()))
+    finished = replace(ready(), manifest=ABSENT)
+    assert not needs_manifest(finished)
+    rates = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3", "4e-3"]}
+    assert needs_manifest(replace(finished, spec=parsed(sweep_spec(grid=rates))))
+
+
+def test_what_others_may_have_found_is_read_without_the_manifest_too() -> None:
+    """Results of points that have failed for good, for which another sweep may have one by now."""
+    spec = sweep_spec(failurePolicy={"retriesPerPoint": 0, "maxFailedPoints": 8})
+    world = observed(spec, jobs=tuple(failed(p, 1) for p in POINTS))
+    quiet = after(world, decide_sweep(world), manifest=ABSENT, jobs=())
+    assert not needs_manifest(quiet)
+    assert len(sweep_reads(quiet, frozenset(p.key for p in POINTS)).results_of_failed) == 8

@@ -41,6 +41,7 @@ from tests.support.sweep_worlds import (
     SEQUENTIAL,
     all_done,
     chosen,
+    derived,
     flops_of,
     hung,
     known,
@@ -285,6 +286,15 @@ ROWS: dict[str, Row] = {
         ("True", "Fitted"),
         also={"FitReady": ("True", "Fitted"), "Progressing": ("False", "Finished")},
     ),
+    "a finished sweep whose corpus is gone stays ready and prepares nothing": Row(
+        lambda: replace(ready(), manifest=ABSENT),
+        ("True", "Fitted"),
+        also={"DataReady": ("True", "DataPrepared"), "Progressing": ("False", "Finished")},
+    ),
+    "a finished sweep is not trained again on another corpus in its place": Row(
+        lambda: replace(ready(), manifest=manifest(digest="c" * 32)),
+        ("True", "Fitted"),
+    ),
     "laws are ready before their report is drawn": Row(
         lambda: replace(
             with_fit(all_done(), fitted_laws()), fit_running=decide_sweep(all_done()).fit
@@ -418,6 +428,11 @@ ROWS: dict[str, Row] = {
             "alike-b8-lr2e-3",
             "alike-b16-lr1e-3",
         ),
+    ),
+    "a model that was derived once is not derived again": Row(
+        lambda: replace(derived(), like_configs={CHECKPOINT: ABSENT}),
+        ("False", "Training"),
+        starts=("alike-b8-lr1e-3", "alike-b8-lr2e-3", "alike-b16-lr1e-3"),
     ),
     "with the parallelism filled nothing starts": Row(
         training,

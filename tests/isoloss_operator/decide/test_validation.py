@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws import Laws, predict
-from isoloss_contract.ledger import Ledger, PointState
+from isoloss.laws import Laws, Prediction, predict
+from isoloss_contract.ledger import Ledger, PointState, Spend
 from isoloss_contract.reading import ABSENT, Newer, Unanswered
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_operator.api import HyperparamPredictionSpec
@@ -32,6 +32,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    manifest,
     parsed,
     result,
     sweep_spec,
@@ -247,6 +248,9 @@ ROWS: dict[str, Row] = {
         ("Unknown", "ProbesNotPossible"),
         deletes=3,
     ),
+    "probes of a corpus that is gone are not trained": Row(
+        lambda: world(manifest=ABSENT, corpus=manifest()), ("Unknown", "DataRemoved")
+    ),
     "a store that does not take the probes' ledger is named": Row(
         lambda: world(store_write_error="s3://bucket: denied"),
         ("Unknown", "StorageNotWritable"),
@@ -329,6 +333,9 @@ ROWS: dict[str, Row] = {
         says="a higher learning rate",
     ),
     "an answer below its neighbours holds": Row(trained, ("True", "AnswerHolds")),
+    "a verdict needs the corpus no more": Row(
+        lambda: replace(trained(), manifest=ABSENT, corpus=manifest()), ("True", "AnswerHolds")
+    ),
     "probes of cooled laws are judged by their cooled losses alone": Row(
         lambda: cooled_down(), ("True", "AnswerHolds")
     ),
@@ -523,6 +530,57 @@ def test_an_answer_that_hardly_moves_keeps_its_probes() -> None:
     for changes in ({}, {"sweep": cooled()}):
         before = {point.key for point in probes(world(**changes))}
         assert {p.key for p in probes(world(evaluation=slightly, **changes))} == before
+
+
+def test_an_answer_that_crosses_a_rounding_border_keeps_its_probes() -> None:
+    """By 0.2 %: all five would be trained again, for one and a half planned runs at a share of 0.3."""
+    first = world()
+    answer = prediction_of(first)
+    batch = replace(answer.batch_size, value=96.0)
+    rate = answer.learning_rate
+    border = replace(answer, batch_size=batch, batch_size_raw=92.4)
+    beyond = replace(border, learning_rate=replace(rate, value=3.155e-4), batch_size_raw=92.6)
+    border = replace(border, learning_rate=replace(rate, value=3.149e-4))
+    at_border = with_answer(first, border)
+    ledger = stored_ledger(decide_prediction(at_border))
+    kept = with_answer(world(ledger=ledger), beyond)
+    assert {p.key for p in probes(kept)} == {p.key for p in probes(at_border)}
+    assert {p.key for p in probes(with_answer(first, beyond))} != {
+        p.key for p in probes(at_border)
+    }
+
+
+def with_answer(world_: ObservedPrediction, answer: Prediction) -> ObservedPrediction:
+    return replace(world_, probes=replace(world_.probes, prediction=answer))
+
+
+def prediction_of(world_: ObservedPrediction) -> Prediction:
+    view = prediction_view(world_)
+    assert view is not None
+    answer = view.prediction_in_sweep_sequences
+    assert isinstance(answer, Prediction)
+    return answer
+
+
+def test_without_a_budget_the_probes_of_two_answers_are_paid() -> None:
+    """Of the third none starts, and the condition says what to set."""
+    first = world()
+    spent = sum(point.flops for point in probes(first))
+    ledger = stored_ledger(decide_prediction(first))
+
+    def after_answers(count: float) -> PredictionPlan:
+        carried = ledger.replace(carried=Spend(flops=count * spent))
+        return decide_prediction(world(ledger=carried))
+
+    assert writes(after_answers(1.0)) == (3, 0)
+    over = after_answers(2.0)
+    assert writes(over) == (0, 0)
+    assert condition(over, "Validated")[:2] == ("Unknown", "BudgetExhausted")
+    assert "set it to train more" in condition(over, "Validated")[2]
+    written = spec(budget={"flops": f"{10 * spent:.4e}"})
+    assert writes(
+        decide_prediction(world(written, ledger=ledger.replace(carried=Spend(flops=2 * spent))))
+    ) == (3, 0)
 
 
 def test_another_answer_keeps_what_its_probes_have_cost_and_stops_them() -> None:

@@ -43,6 +43,52 @@ def test_neighbours_keep_their_factor_and_batch_sizes_their_multiple() -> None:
     assert len(places) <= MAX_PLACES
 
 
+@pytest.mark.parametrize("moved", [0.998, 1.002, 1.15, 1 / 1.15])
+@pytest.mark.parametrize(("batch_size", "multiple_of"), [(437.0, 64), (92.0, 8), (4.49, 1)])
+def test_an_answer_that_moves_by_less_than_a_quarter_of_the_way_keeps_every_place(
+    batch_size: float, multiple_of: int, moved: float
+) -> None:
+    """Whichever border of rounding it crosses: the places that are known count, also beside former ones."""
+    rate, given = 3.149e-4, round(batch_size / multiple_of) * multiple_of
+    known = probe_places(rate, given, 2.0, multiple_of, raw_batch_size=batch_size)
+    others = probe_places(2e-3, 4 * given, 2.0, multiple_of)
+    raw = batch_size * (1.002 if moved > 1 else 0.998)
+    new = max(1, round(raw / multiple_of)) * multiple_of
+    found = probe_places(
+        rate * moved, new, 2.0, multiple_of, raw_batch_size=raw, known=(*known, *others)
+    )
+    assert found == known
+
+
+def test_an_answer_that_moves_further_gets_places_of_its_own() -> None:
+    known = probe_places(3e-4, 64, 2.0)
+    assert probe_places(3.7e-4, 64, 2.0, known=known) == probe_places(3.7e-4, 64, 2.0)
+    assert probe_places(3e-4, 80, 2.0, known=known) == probe_places(3e-4, 80, 2.0)
+
+
+def test_an_answer_that_moves_to_its_neighbour_keeps_both() -> None:
+    known = probe_places(3e-4, 64, 2.0)
+    found = probe_places(6.1e-4, 64, 2.0, known=known)
+    assert found[0] == known[2]
+    assert known[0] in found
+
+
+def test_an_answer_that_returns_finds_its_former_probes() -> None:
+    first, second = probe_places(3e-4, 64, 2.0), probe_places(5e-4, 64, 2.0)
+    assert probe_places(3.1e-4, 64, 2.0, known=(*second, *first)) == first
+
+
+def test_a_place_that_would_not_stand_for_the_answer_is_not_kept() -> None:
+    """A batch size of 1 and one of 2, whatever they were before they were rounded; another multiple."""
+    known = probe_places(3e-4, 1, 2.0, raw_batch_size=1.49)
+    moved = probe_places(3e-4, 2, 2.0, raw_batch_size=1.51, known=known)
+    assert moved[0].batch_size == 2
+    known = probe_places(3e-4, 60, 2.0)
+    assert probe_places(3e-4, 64, 2.0, 64, known=known)[0].batch_size == 64
+    far_apart = probe_places(3e-4, 64, 16.0)
+    assert probe_places(3.8e-4, 64, 16.0, known=far_apart)[0].learning_rate == 3.8e-4
+
+
 @pytest.mark.parametrize("name", sorted(set(PUBLISHED) - {"DeepSeek-V3"}))
 def test_a_published_config_is_its_own_model(name: str) -> None:
     config = PUBLISHED[name]

@@ -83,7 +83,9 @@ def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
     if error is not None and error.generation != generation:
         ledger = ledger.replace(configuration_error=None)
     if ledger.prepare_key != prepare_key:
-        ledger = ledger.replace(prepare_key=prepare_key, preparation=Attempts(), data_digest="")
+        ledger = ledger.replace(
+            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
+        )
     return ledger
 
 
