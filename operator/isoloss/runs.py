@@ -105,8 +105,8 @@ def _flops_per_token(
         return training_flops_per_token(parameters)
     if attention is None:
         raise BadTrajectory(
-            f"{name}: its result does not state the shape of its attention: an older trainer wrote it. Count "
-            "FLOPs as SixND, or train the point again"
+            f"{name}: its result does not state the shape of its attention, which the trainer knows of the usual "
+            "families only. Count FLOPs as SixND"
         )
     return training_flops_per_token(parameters, attention, config.sequence_length)
 

@@ -116,11 +116,6 @@ def ledger_segment_in(folder: str, name: str) -> str:
     return f"{folder}/ledger/{name}"
 
 
-def former_ledger_in(folder: str) -> str:
-    """The whole ledger as isoloss 0.1 wrote it: read where there is no head, never written."""
-    return f"{folder}/ledger.json"
-
-
 def laws_in(folder: str) -> str:
     """The fitted laws of the sweep in `folder`."""
     return f"{folder}/laws.json"

@@ -208,7 +208,7 @@ class PointRecord:
     """Last evaluation of the raw weights, nats per token, where it is known."""
     averaged_loss: Finite | None = None
     cooled_tokens: Tokens | None = None
-    """Tokens that the result's last copy has seen that cooled down; None: none did, or its trainer did not state it."""
+    """Tokens that the result's last copy has seen that cooled down; None: none did."""
     cooled_loss: Finite | None = None
     """Of that copy at its end, where it is known."""
     flops: Amount = 0.0
@@ -363,10 +363,7 @@ class Ledger(LedgerHeader):
         It does not depend on how the ledger is laid out in the store, and costs little where few
         records have changed.
         """
-        left_out = {"points", "former"}
-        if not self.placements:
-            left_out.add("placements")  # ledgers from before there were any keep their digest
-        found = hashlib.sha256(self.model_dump_json(exclude=left_out).encode())
+        found = hashlib.sha256(self.model_dump_json(exclude={"points", "former"}).encode())
         for records in (self.points, self.former):
             found.update(len(records).to_bytes(8))
             for record in records:

@@ -31,10 +31,9 @@ from isoloss_contract.store import (
     parse_record_lines,
 )
 
-MAJOR: Final = 3
-"""A ledger with a larger one is left alone: this version would lose what it does not know."""
-MINOR: Final = 3
-"""Increased with every field that older versions may ignore."""
+VERSION: Final = 3
+"""Increased with every change of the format. A ledger with a larger one is left alone: this version would lose
+what it does not know."""
 MAX_SEGMENTS_BYTES: Final = 64 * 2**20
 """Of all segments of a ledger: of 45,000 points that failed twice each, or of 150,000 without a failure."""
 READS: Final = 3
@@ -53,7 +52,6 @@ class LedgerHead(LedgerHeader):
     """What stands in the head: all of a ledger but its points' records."""
 
     ledger_version: Literal[3] = 3
-    minor_version: int = Field(default=MINOR, ge=0)
     epoch: int = Field(default=0, ge=0)
     """Of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
     revision: int = Field(default=1, ge=1)
@@ -100,11 +98,14 @@ class StoredLedger:
 class FoundLedger:
     """A ledger and what a reader must know to write over it."""
 
-    ledger: Ledger
-    stored: StoredLedger | None = None
-    """None: in the layout of version 1."""
-    version: str | None = None
-    """Of the head, for the next conditional write; None: there is no head."""
+    stored: StoredLedger
+    version: str
+    """Of the head, for the next conditional write."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was found."""
+        return self.stored.ledger
 
 
 @dataclass(frozen=True)
@@ -123,19 +124,16 @@ class LedgerWrite:
 
 
 def parse_head(content: bytes, source: str) -> LedgerHead:
-    """The head of a ledger. A newer minor version may have fields that are unknown here.
+    """The head of a ledger.
 
-    Raises NewerRecord for a newer major version, BadRecord for anything else that cannot be used.
+    Raises NewerRecord for a newer version, BadRecord for anything else that cannot be used.
     """
-    stated = parse_json_object(content, source, limits.LEDGER_HEAD)
-    major, minor = stated.get("ledger_version"), stated.get("minor_version", 0)
-    if isinstance(major, int) and major > MAJOR:
+    stated = parse_json_object(content, source, limits.LEDGER_HEAD).get("ledger_version")
+    if isinstance(stated, int) and stated > VERSION:
         raise NewerRecord(
-            f"{source}: ledger_version {major} is newer than the {MAJOR} of this version of isoloss"
+            f"{source}: ledger_version {stated} is newer than the {VERSION} of this version of isoloss"
         )
-    is_newer = isinstance(minor, int) and minor > MINOR
-    extra = _extra(is_newer)
-    return parse_record(content, LedgerHead, source, limit=limits.LEDGER_HEAD, extra=extra)
+    return parse_record(content, LedgerHead, source, limit=limits.LEDGER_HEAD)
 
 
 def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedger:
@@ -146,13 +144,12 @@ def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedge
     entries: dict[str, _Entry] = {}
     keys = []
     bytes_left = MAX_SEGMENTS_BYTES
-    extra = _extra(head.minor_version > MINOR)
     for segment in head.segments:
         content = read(segment.name, bytes_left)
         bytes_left -= len(content)
         if hashlib.sha256(content).hexdigest() != segment.sha256:
             raise BadRecord(f"{segment.name}: is not what the head names (SHA-256 differs)")
-        found = parse_record_lines(content, _Entry, segment.name, extra=extra)
+        found = parse_record_lines(content, _Entry, segment.name)
         keys.append(frozenset(entry.key for entry in found))
         entries.update((entry.key, entry) for entry in found)
     ledger = Ledger(
@@ -160,20 +157,13 @@ def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedge
         former=_records(entries.values(), former=True),
         **{name: value for name, value in head if name in _HEADER},
     )
-    # A digest is over all fields: those of another minor version cannot be compared.
-    if head.minor_version == MINOR and ledger.digest != head.digest:
+    if ledger.digest != head.digest:
         raise BadRecord("the records of the segments do not have the digest that the head names")
     return StoredLedger(ledger, head, tuple(keys))
 
 
-def ledger_of_version_1(content: bytes, source: str) -> Ledger:
-    """The ledger in a ledger.json of isoloss 0.1. Raises BadRecord."""
-    found = parse_record(content, _LedgerOfVersion1, source)
-    return Ledger(**{name: value for name, value in found if name in Ledger.model_fields})
-
-
 def read_ledger(store: Store, folder: str) -> Ledger:
-    """The ledger of the sweep in `folder` of the store, of this version or the former.
+    """The ledger of the sweep in `folder` of the store.
 
     Raises NotFound where there is none, BadRecord, NewerRecord or StoreUnavailable.
     """
@@ -194,7 +184,7 @@ def find_ledger(
     `location` names one for people.
 
     `check` may refuse a head before its segments are read. Raises what `read` and `check` raise,
-    BadRecord or NewerRecord.
+    BadRecord or NewerRecord; NotFound where there is none.
     """
     for _ in range(READS - 1):
         try:
@@ -215,13 +205,7 @@ def _find_once(
     check: Callable[[LedgerHead], None],
 ) -> FoundLedger:
     path = layout.ledger_in(folder)
-    try:
-        content, version = read(path, limits.LEDGER_HEAD.max_bytes)
-    except NotFound:
-        path = layout.former_ledger_in(folder)
-        return FoundLedger(
-            ledger_of_version_1(read(path, limits.LARGEST.max_bytes)[0], location(path))
-        )
+    content, version = read(path, limits.LEDGER_HEAD.max_bytes)
     head = parse_head(content, location(path))
     check(head)
 
@@ -231,17 +215,7 @@ def _find_once(
         except NotFound as error:
             raise MissingSegment(f"{error}: a segment of the ledger is missing") from error
 
-    stored = assemble(head, read_segment)
-    return FoundLedger(stored.ledger, stored, version)
-
-
-class _LedgerOfVersion1(Ledger):
-    ledger_version: Literal[1] = 1
-
-
-def _extra(is_newer: bool) -> Literal["ignore"] | None:
-    """A newer minor version may have written fields that are unknown here."""
-    return "ignore" if is_newer else None
+    return FoundLedger(assemble(head, read_segment), version)
 
 
 def _records(entries: Iterable[_Entry], *, former: bool) -> tuple[PointRecord, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 
 from isoloss_contract import layout
-from isoloss_contract.records import PointResult, TrajectoryRow
-from isoloss_contract.store import BadRecord, NotFound, Store, parse_record_lines
+from isoloss_contract.records import TrajectoryRow
+from isoloss_contract.store import BadRecord, Store, parse_record_lines
 
 MAX_TRAJECTORY_BYTES = 32 * 2**20
 
@@ -21,12 +21,7 @@ def read_finished(store: Store, key: str, sha256: str) -> list[TrajectoryRow]:
     Raises NotFound, StoreUnavailable, or BadRecord where what is stored has another digest.
     """
     path = layout.finished_trajectory(key, sha256)
-    try:
-        content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
-    except NotFound:
-        # Written before finished trajectories had names of their own, and not moved since.
-        path = layout.point_trajectory(key)
-        content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
+    content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
     source = store.location(path)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BadRecord(
@@ -40,19 +35,3 @@ def write_finished(store: Store, key: str, trajectory: bytes) -> None:
     store.write(
         layout.finished_trajectory(key, hashlib.sha256(trajectory).hexdigest()), trajectory
     )
-
-
-def keep_former(store: Store, key: str) -> None:
-    """Before a run goes on: move the trajectory of its result, where an older version wrote it in place.
-
-    Raises StoreUnavailable. Does nothing where there is no result or its trajectory is kept already.
-    """
-    try:
-        result = store.read_record(layout.point_result(key), PointResult)
-        if store.exists(layout.finished_trajectory(key, result.trajectory_sha256)):
-            return
-        content = store.read(layout.point_trajectory(key), max_bytes=MAX_TRAJECTORY_BYTES)
-    except (NotFound, BadRecord):
-        return
-    if hashlib.sha256(content).hexdigest() == result.trajectory_sha256:
-        write_finished(store, key, content)

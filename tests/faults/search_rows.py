@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import os
 import re
 import signal
@@ -13,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from tests.faults.cluster_rows import delete_jobs, running_jobs
-from tests.faults.injection import From, of_key, replace_object
+from tests.faults.injection import From, of_key
 from tests.faults.kills import LIFE_SECONDS, SEARCH
-from tests.faults.process_rows import UNELECTED, two_writing, version_plays, while_down
+from tests.faults.process_rows import UNELECTED, two_writing, version_plays
 from tests.faults.proxy import Call
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import SEARCHED, Failed, Scene
@@ -33,7 +31,7 @@ RETRIED_SECONDS = 240
 """A fit that could not run is tried again after a minute."""
 MOST_LIVES = 60
 EXHAUSTIVE_SECONDS = 6.0
-WITHOUT_INTENTS = ("ledger-older", "ledger-garbage")
+WITHOUT_INTENTS = ("ledger-garbage",)
 DECISIONS = re.compile(rb'"decisions": \[\s*\{')
 
 
@@ -60,10 +58,6 @@ def search_rows() -> list[Row]:
         "budget-lowered": (
             "the budget is lowered below what is spent, and taken away later",
             _budget_lowered,
-        ),
-        "intents-newer": (
-            "a ledger whose intents have a field that this version does not know",
-            while_down(_write_newer_intents, RESUMING),
         ),
     }
     plays |= {
@@ -232,17 +226,3 @@ def _redecided(play: Play) -> Play:
         return expected
 
     return played
-
-
-def _write_newer_intents(scene: Scene) -> None:
-    head = json.loads(scene.ledger_head().read_text())
-    for segment in head["segments"]:
-        path = scene.ledger_head().parent / segment["name"]
-        entries = json.loads(path.read_text())
-        for entry in entries:
-            if entry.get("record"):
-                entry["record"].setdefault("intent", {})["a_later_field"] = 1
-        content = json.dumps(entries).encode()
-        segment["sha256"] = hashlib.sha256(content).hexdigest()
-        replace_object(path, content)
-    replace_object(scene.ledger_head(), json.dumps({**head, "minor_version": 7}).encode())

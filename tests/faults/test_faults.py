@@ -32,7 +32,7 @@ ROWS = (
     "store/all/503",
     "store/half-written/ledger",
     "job/deleted-background",
-    "version/ledger-newer-minor",
+    "version/ledger-newer",
 )
 PREEMPTIONS = 12
 FEWEST_DECISIONS = 10

@@ -82,9 +82,7 @@ def validation_rows() -> list[Row]:
         for name, (words, _) in FAULTS.items()
     }
     plays |= {
-        name: each
-        for name, each in version_plays(trained=1).items()
-        if name.startswith("ledger-") and name != "ledger-older"
+        name: each for name, each in version_plays(trained=1).items() if name.startswith("ledger-")
     }
     plays["ledger-older"] = (
         "the ledger as it was when the first probe was done",

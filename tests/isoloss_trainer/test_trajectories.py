@@ -87,19 +87,6 @@ def test_while_the_longer_run_lasts_the_shorter_ones_reader_sees_its_own_rows(
     assert rows[-1].tokens == first.tokens
 
 
-def test_a_trajectory_written_in_place_is_moved_before_a_longer_run_rewrites_it(
-    prepared: Prepared,
-) -> None:
-    """As isoloss 0.1 left it."""
-    store = Store(prepared.uri)
-    short = train_task(prepared.manifest, prepared.uri, tokens=SHORT_TOKENS)
-    first, key = finished(short), short.point.key
-    store.remove(f"{layout.point_folder(key)}/trajectories")
-    assert read_finished(store, key, first.trajectory_sha256)[-1].tokens == first.tokens
-    finished(train_task(prepared.manifest, prepared.uri, tokens=LONG_TOKENS))
-    assert read_finished(store, key, first.trajectory_sha256)[-1].tokens == first.tokens
-
-
 def test_a_changed_trajectory_is_refused(prepared: Prepared) -> None:
     store = Store(prepared.uri)
     task = train_task(prepared.manifest, prepared.uri, tokens=512)

@@ -12,6 +12,7 @@ from isoloss_contract.records import Claimant as _Claimant
 from isoloss_contract.records import (
     DataManifest,
     DomainData,
+    HashedShard,
     Outcome,
     PointProgress,
     PointResult,
@@ -67,7 +68,10 @@ def parsed(raw: Mapping[str, Any]) -> ScalingSweepSpec | InvalidSpec:
 
 def domain(name: str, **changes: Any) -> DomainData:
     """A domain with plenty of tokens."""
-    shard = Shard(path=f"{name}/0.bin", tokens=9_000_000, sha256="a" * 64)
+    shard = HashedShard(
+        path=f"{name}/0.bin", tokens=9_000_000, sha256="a" * 64, windows_sha256="b" * 64
+    )
+    lengths = Shard(path=f"{name}/lengths.bin", tokens=90_000, sha256="c" * 64)
     fields: dict[str, Any] = {
         "name": name,
         "training": (shard,),
@@ -78,6 +82,7 @@ def domain(name: str, **changes: Any) -> DomainData:
         "validation_documents": 50,
         "validation_tokens": 90_000,
         "validation_bytes": 360_000,
+        "validation_lengths": lengths,
     }
     return DomainData(**{**fields, **changes})
 

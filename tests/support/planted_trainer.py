@@ -137,30 +137,6 @@ def canonical_key(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-ADDED_TO_THE_OPTIMIZER = ("second_moment_tokens", "weight_decay_tokens", "z_loss", "momentum")
-"""contract.OptimizerConfig.ADDED."""
-
-
-def point_key(point: Json) -> str:
-    """contract.PointConfig.key."""
-    content = dict(point)
-    if content.get("initial_weights") is None:
-        content.pop("initial_weights", None)
-    if not content.get("initial_weights_stamp"):
-        content.pop("initial_weights_stamp", None)
-    if content.get("initialization") == "Default":
-        content.pop("initialization")
-    content["evaluation"] = dict(point["evaluation"])
-    if content["evaluation"].get("cooldown") is None:
-        content["evaluation"].pop("cooldown", None)
-    content["optimizer"] = {
-        name: value
-        for name, value in point["optimizer"].items()
-        if value or name not in ADDED_TO_THE_OPTIMIZER
-    }
-    return canonical_key(content)
-
-
 # ---------------------------------------------------------------------------------------- ending
 
 
@@ -228,7 +204,7 @@ def prepare(task: Json) -> None:
         domains.append(
             {
                 "name": domain["name"],
-                "training": [shard],
+                "training": [{**shard, "windows_sha256": digest}],
                 "training_documents": 10**6,
                 "training_tokens": 10**9,
                 "training_bytes": 4 * 10**9,
@@ -236,6 +212,7 @@ def prepare(task: Json) -> None:
                 "validation_documents": 1000,
                 "validation_tokens": 10**6,
                 "validation_bytes": 4 * 10**6,
+                "validation_lengths": {**shard, "tokens": 10**6},
             }
         )
     manifest = {
@@ -270,7 +247,7 @@ def counts(model: Json) -> Json:
 def train(task: Json) -> None:
     """Walk through the trajectory in STEPS steps, resuming where an earlier attempt stopped or ended."""
     point, store = task["point"], Store(task["store_uri"])
-    key = point_key(point)
+    key = canonical_key(point)
     folder = f"points/{key}"
     wanted = tokens_of_whole_steps(task)
     result = store.get(f"{folder}/result.json")
@@ -319,7 +296,7 @@ def finish(task: Json, *, diverged: bool = False) -> tuple[int, int] | None:
     Else the tokens from which a trainer would have gone on, and those of the result.
     """
     point, store = task["point"], Store(task["store_uri"])
-    key = point_key(point)
+    key = canonical_key(point)
     wanted = tokens_of_whole_steps(task)
     behind = _reached(store.get(f"points/{key}/result.json"))
     if behind >= wanted:

@@ -16,6 +16,7 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store
+from isoloss_contract.trajectories import write_finished
 from tests.support.ledgers import write_ledger
 from tests.support.planted_runs import planted_runs
 
@@ -53,6 +54,7 @@ def _write_point(store: Store, run: Run) -> PointRecord:
     if not run.finished:
         state = PointState.PENDING
     else:
+        write_finished(store, config.key, content)
         store.write_record(layout.point_result(config.key), _result(config, run, content))
     return PointRecord(
         key=config.key,

@@ -18,13 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_contract.records import DataManifest, DomainData, Shard
+from isoloss_contract.records import DataManifest, DomainData, HashedShard, Shard
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.sequence_hashes import (
     HASH_BYTES,
     sequence_count,
     sequence_hash,
-    sequence_hashes,
     windows_path,
 )
 from isoloss_trainer.termination import BadData
@@ -40,7 +39,7 @@ Bytes = NDArray[np.uint8]
 class TrainingShard:
     """The sequences of one shard: windows of `length` + 1 tokens that overlap by one."""
 
-    shard: Shard
+    shard: HashedShard
     length: int
     folder: PreparedFolder
 
@@ -118,28 +117,14 @@ class PreparedFolder:
         except (NotFound, BadRecord) as error:
             raise BadData("ShardMissing", str(error)) from error
 
-    def hashes(self, shard: Shard, length: int) -> Bytes:
-        """sequence_hashes of a shard. Where an older trainer prepared it, the whole shard is read for
-        them, once per node."""
-        if shard.windows_sha256 is not None:
-            size = sequence_count(shard.tokens, length) * HASH_BYTES
-            return self._file(windows_path(shard.path), size, shard.windows_sha256)
-        made = self._once(
-            f"{shard.sha256}.windows",
-            lambda: sequence_hashes(self._read(shard), length),
-        )
-        return np.memmap(made, np.uint8, mode="r")
+    def hashes(self, shard: HashedShard, length: int) -> Bytes:
+        """sequence_hashes of a shard."""
+        size = sequence_count(shard.tokens, length) * HASH_BYTES
+        return self._file(windows_path(shard.path), size, shard.windows_sha256)
 
     def whole(self, shard: Shard) -> NDArray[np.uint32]:
         """All numbers of a shard, verified."""
         return self._file(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
-
-    def _read(self, shard: Shard) -> NDArray[np.uint32]:
-        """As `whole`, without a copy in the scratch folder unless there is one anyway."""
-        if self.is_mapped:
-            return self.whole(shard)
-        content = self._fetched(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256)
-        return np.frombuffer(content, dtype="<u4")
 
     def _file(self, path: str, size: int, sha256: str) -> Bytes:
         """A whole file, verified: mapped from the volume, or from the node's copy."""
@@ -245,17 +230,5 @@ class PreparedData:
         return self._folder.whole(self.domain(name).validation)
 
     def validation_lengths(self, name: str) -> NDArray[np.uint32]:
-        """Of every validation token, the bytes of text it stands for (records.DomainData).
-
-        Raises BadData for a corpus that an older trainer prepared, which did not write them.
-        """
-        lengths = self.domain(name).validation_lengths
-        if lengths is None:
-            raise BadData(
-                "CorpusTooOld",
-                f"{self.store.uri}: prepared by isoloss 0.1, without the bytes of each validation "
-                "token, which a checkpoint with another tokenizer is compared by; remove its "
-                "manifest.json to have it prepared again: the tokens, and so the points, stay the same",
-                "data",
-            )
-        return self._folder.whole(lengths)
+        """Of every validation token, the bytes of text it stands for (records.DomainData)."""
+        return self._folder.whole(self.domain(name).validation_lengths)

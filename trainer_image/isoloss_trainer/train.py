@@ -12,7 +12,6 @@ from pathlib import Path
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrainTask
 from isoloss_contract.store import BadRecord, NotFound, Store
-from isoloss_contract.trajectories import keep_former
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
@@ -58,7 +57,6 @@ def _claim_and_run(attempt: Attempt) -> PointResult:
     try:
         point = attempt.task.point
         attempt.store.write_record(layout.point_config(point.key), point)
-        keep_former(attempt.store, point.key)
         return _join_and_run(attempt)
     finally:
         attempt.fence.release()

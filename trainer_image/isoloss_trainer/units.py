@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from isoloss_contract import layout
-from isoloss_contract.records import DomainSource, PrepareConfig, Record, Shard, content_key
+from isoloss_contract.records import DomainSource, HashedShard, PrepareConfig, Record, content_key
 from isoloss_contract.store import NotFound, Store
 from isoloss_trainer.corpus import CorpusFile, read_documents
 from isoloss_trainer.held_out import (
@@ -41,7 +41,7 @@ SKETCHES = ".sketches.bin"
 class PreparedUnit(Record):
     """What one unit of input files became; removed once the manifest is written."""
 
-    shards: tuple[Shard, ...]
+    shards: tuple[HashedShard, ...]
     documents: int = Field(ge=0)
     tokens: int = Field(ge=0)
     bytes: int = Field(ge=0)
@@ -205,7 +205,7 @@ class ShardWriter:
         self._store, self._folder, self._name, self._length = store, folder, name, length
         self._pending: list[NDArray[np.uint32]] = []
         self._pending_tokens = 0
-        self._written: list[Shard] = []
+        self._written: list[HashedShard] = []
         self.tokens = 0
         """Tokens added so far."""
 
@@ -217,7 +217,7 @@ class ShardWriter:
         if self._pending_tokens >= SHARD_TOKENS:
             self._flush()
 
-    def close(self) -> tuple[Shard, ...]:
+    def close(self) -> tuple[HashedShard, ...]:
         """Write the last shard; returns all of them in order."""
         if self._pending:
             self._flush()
@@ -229,7 +229,7 @@ class ShardWriter:
         hashes = sequence_hashes(tokens, self._length)
         self._store.write(f"{self._folder}/{path}", tokens.tobytes())
         self._store.write(f"{self._folder}/{windows_path(path)}", hashes)
-        shard = Shard(
+        shard = HashedShard(
             path=path,
             tokens=len(tokens),
             sha256=hashlib.sha256(tokens.data).hexdigest(),

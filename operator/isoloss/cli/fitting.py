@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,6 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli import documents
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -126,7 +126,9 @@ def fit(
     if out is not None:
         write_laws(laws, out)
     if as_json:
-        print_document(documents.fit(laws, given.warnings))
+        found = asdict(laws)
+        del found["contours"], found["draws"]  # numbers by the thousand: `--out` keeps them
+        print_document({**found, "warnings": [*given.warnings, *laws.warnings]})
     else:
         print_warnings([*given.warnings, *laws.warnings])
         _print_laws(laws, out)

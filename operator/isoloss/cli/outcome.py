@@ -6,6 +6,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
@@ -30,11 +31,13 @@ def console() -> Console:
 
 
 def print_document(document: Mapping[str, Any]) -> None:
-    """Print the one JSON object of a command; what is not finite becomes null."""
+    """Print the one JSON object of a command: dataclasses by their fields, null for what is not finite."""
     typer.echo(json.dumps(_plain(document), indent=2, allow_nan=False, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from isoloss import formatting
-from isoloss.cli import documents, querying
+from isoloss.cli import querying
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -91,7 +92,8 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
     )
     length = asked.sequence_length or laws.sequence_length
     if as_json:
-        print_document(documents.prediction(answer, length, opinions, silent))
+        told = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
+        print_document({**asdict(answer), "sequence_length": length, **told})
     else:
         print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, length)
@@ -100,7 +102,7 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
 
 def _refused(refusals: tuple[Refusal, ...], warnings: tuple[str, ...], as_json: bool) -> int:
     if as_json:
-        print_document(documents.refusals(refusals, warnings))
+        print_document({"refused": refusals, "warnings": warnings})
     else:
         print_warnings(list(warnings))
         for refusal in refusals:
@@ -159,20 +161,28 @@ def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
     others = tuple(opinion for opinion in opinions if opinion.name != law.name)
     if as_json:
         print_document(
-            documents.published_prediction(
-                law,
-                answer,
-                total_flops=total_flops,
-                sequence_length=length,
-                batch_size=batch,
-                opinions=others,
-                warnings=(*warnings, *silent),
-            )
+            {
+                "learning_rate": _without_interval(answer.learning_rate),
+                "batch_size": _without_interval(batch),
+                "batch_size_raw": answer.batch_size(length),
+                "batch_size_tokens": _without_interval(answer.batch_size_tokens),
+                "total_flops": _without_interval(total_flops),
+                "interval_level": None,
+                "route": f"published:{law.name}",
+                "source": law.source,
+                "sequence_length": length,
+                "second_opinions": others,
+                "warnings": [*warnings, *silent],
+            }
         )
     else:
         print_warnings(list(warnings))
         _print_published(law, answer, batch, length)
     return ANSWERED
+
+
+def _without_interval(value: float) -> dict[str, float | None]:
+    return {"value": value, "low": None, "high": None}
 
 
 def _no_curve(law: PublishedLaw) -> Refusal:

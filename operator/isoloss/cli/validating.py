@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from isoloss import formatting
-from isoloss.cli import documents, querying
+from isoloss.cli import querying
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -107,7 +108,7 @@ def _checked(factor: float, share: float) -> float:
 
 def _refused(answer: Refused, as_json: bool) -> int:
     if as_json:
-        print_document(documents.refusals(answer.refusals, answer.warnings))
+        print_document({"refused": answer.refusals, "warnings": answer.warnings})
     else:
         print_warnings(list(answer.warnings))
         for refusal in answer.refusals:
@@ -189,7 +190,8 @@ def _judged(
     if isinstance(outcome, Refused):
         return _refused(outcome, as_json)
     if as_json:
-        print_document({**documents.validation(outcome), "warnings": list(found.warnings)})
+        told = {"beats_neighbours": outcome.beats_neighbours, "warnings": found.warnings}
+        print_document({**asdict(outcome), **told})
     else:
         print_warnings(list(found.warnings))
         _print_validation(outcome)

@@ -62,7 +62,7 @@ class EvaluationResult(Report):
     evaluated_tokens: Tokens
     parameters: ParameterCounts
     attention: AttentionShape | None = None
-    """None: an older trainer did not state it, or the family's attention is not known."""
+    """None: it is not known how attention works in a family of models."""
     model_type: str = Field(max_length=64)
     tokenizer_digest: Digest | None
     """None if the checkpoint has no tokenizer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -36,14 +36,6 @@ WARMUP_MULTIPLE = 2
 
 class OptimizerConfig(Record):
     """AdamW or Muon with a constant learning rate after a linear warm-up counted in tokens."""
-
-    ADDED: ClassVar[tuple[str, ...]] = (
-        "second_moment_tokens",
-        "weight_decay_tokens",
-        "z_loss",
-        "momentum",
-    )
-    """Fields that keys made before they existed do not have: at their defaults, keys leave them out."""
 
     name: Literal["AdamW", "Muon"] = "AdamW"
     """Muon moves the matrices of the layers; AdamW moves what else there is even then."""
@@ -131,20 +123,7 @@ class PointConfig(Record):
     @property
     def key(self) -> str:
         """The point's name in the store."""
-        content = self.model_dump(mode="json")
-        # What is at its default keeps the keys of points made before the field existed.
-        if self.initial_weights is None:
-            del content["initial_weights"]
-        if not self.initial_weights_stamp:
-            del content["initial_weights_stamp"]
-        if self.initialization == "Default":
-            del content["initialization"]
-        if self.evaluation.cooldown is None:
-            del content["evaluation"]["cooldown"]
-        for name in OptimizerConfig.ADDED:
-            if not getattr(self.optimizer, name):
-                del content["optimizer"][name]
-        return content_key(content)
+        return content_key(self.model_dump(mode="json"))
 
     @field_validator("mixture")
     @classmethod
@@ -314,7 +293,7 @@ class PointResult(Report):
     steps: int = Field(ge=0)
     parameters: ParameterCounts
     attention: AttentionShape | None = None
-    """None: an older trainer did not state it, or the family's attention is not known."""
+    """None: it is not known how attention works in a family of models."""
     bytes_per_token: PositiveFinite
     """UTF-8 bytes per token of the mixture-weighted validation text."""
     diverged_at_tokens: Tokens | None = None
@@ -323,7 +302,7 @@ class PointResult(Report):
     averaged_loss: Loss | None = None
     """Last evaluation of the averaged weights."""
     cooled_tokens: Tokens | None = None
-    """Tokens that the last copy has seen that cooled down; None: none did, or an older trainer did not state it."""
+    """Tokens that the last copy has seen that cooled down; None: none did."""
     cooled_loss: Loss | None = None
     """Of that copy at its end; None, where `cooled_tokens` are stated, if not finite."""
     trajectory_sha256: Digest

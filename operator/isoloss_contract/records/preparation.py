@@ -52,16 +52,20 @@ class Shard(Report):
     """Relative to the manifest's folder."""
     tokens: Tokens
     sha256: Digest
-    windows_sha256: Digest | None = None
-    """Of the file PATH.windows with a hash of every training sequence in the shard, by which one can be
-    read without the others. None in corpora that isoloss 0.1 prepared."""
+
+
+class HashedShard(Shard):
+    """Training tokens, of which a sequence can be read and trusted without the others."""
+
+    windows_sha256: Digest
+    """Of the file PATH.windows with a hash of every training sequence in the shard."""
 
 
 class DomainData(Report):
     """The tokenised documents of one domain."""
 
     name: Name
-    training: tuple[Shard, ...]
+    training: tuple[HashedShard, ...]
     training_documents: int = Field(ge=0)
     training_tokens: Tokens
     training_bytes: int = Field(ge=0)
@@ -70,9 +74,9 @@ class DomainData(Report):
     validation_documents: int = Field(ge=0)
     validation_tokens: Tokens
     validation_bytes: int = Field(ge=0)
-    validation_lengths: Shard | None = None
+    validation_lengths: Shard
     """Of every validation token, the bytes of text that it stands for, the end of a document counting
-    as one. None in corpora that isoloss 0.1 prepared."""
+    as one."""
     near_duplicates: int = Field(default=0, ge=0)
     """Validation documents with a near-identical twin among the training documents."""
 

@@ -8,7 +8,7 @@ every call below half a second: the bytes and values of limits.py, and records.b
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, from_json
@@ -22,21 +22,14 @@ Model = TypeVar("Model")
 
 
 def parse_record(
-    content: bytes,
-    model: type[Model],
-    source: str,
-    *,
-    limit: Limit = limits.LARGEST,
-    extra: Literal["ignore"] | None = None,
+    content: bytes, model: type[Model], source: str, *, limit: Limit = limits.LARGEST
 ) -> Model:
-    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field.
-
-    `extra`: let unknown fields pass, where a newer version may have written some. Raises NewerRecord
-    where the record says that it follows a newer contract, whatever else is in it.
+    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field, and
+    NewerRecord where the record says that it follows a newer contract, whatever else is in it.
     """
     limit.check(content, source)
     try:
-        return cast("Model", _validator(cast("Any", model)).validate_json(content, extra=extra))
+        return cast("Model", _validator(cast("Any", model)).validate_json(content))
     except ValidationError as error:
         _refuse_newer(content, source)
         first = error.errors(include_url=False, include_input=False)[0]
@@ -79,9 +72,7 @@ def _json_object(content: bytes, source: str) -> dict[str, Any]:
     return value
 
 
-def parse_record_lines(
-    content: bytes, model: type[Model], source: str, *, extra: Literal["ignore"] | None = None
-) -> list[Model]:
+def parse_record_lines(content: bytes, model: type[Model], source: str) -> list[Model]:
     """Parse JSON lines strictly. Raises BadRecord naming `source`, line and field.
 
     However many they are, others run in between.
@@ -90,6 +81,6 @@ def parse_record_lines(
     if lines and lines[-1] == b"":
         lines.pop()
     return [
-        parse_record(line, model, f"{source}:{number}", limit=limits.LINE, extra=extra)
+        parse_record(line, model, f"{source}:{number}", limit=limits.LINE)
         for number, line in enumerate(lines, 1)
     ]

@@ -184,8 +184,8 @@ class Reason(StrEnum):
     NO_MINIMUM = "NoMinimum"
     """The neighbours on both sides of the answer have lower losses than the answer."""
     TOO_FEW_PROBES = "TooFewProbes"
-    """Fewer than three probes have a loss, none of them is at the answer, or an older trainer stated no cooled loss of
-    one where the laws are of these."""
+    """Fewer than three probes have a loss, none of them is at the answer, or one states no cooled loss where the laws
+    are of these."""
 
 
 TRAINER_REASONS: Final = frozenset(

@@ -45,8 +45,7 @@ def verdict(
     unstated = [record.name for record in done if not _is_known(points, record)]
     if unstated:
         return _too_few(
-            f"{len(unstated)} of {len(done)} results state no cooled loss, which the laws are of ({unstated[0]} first): "
-            "an older trainer image wrote them."
+            f"{len(unstated)} of {len(done)} results state no cooled loss, which the laws are of ({unstated[0]} first)."
         )
     runs = [_run(points, record) for record in done]
     if all(run.diverged for run in runs):

@@ -140,7 +140,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
 def _attention(job: FitJob, point: FitPoint, result: PointResult) -> AttentionShape | None:
     if job.request.flops == "SixND":
         return None
-    # Results of older trainers do not state it.
+    # The trainer states it of the usual families only.
     return result.attention or attention_shape(point.config.model)
 
 

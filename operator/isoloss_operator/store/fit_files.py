@@ -63,8 +63,7 @@ def fit_document(outcome: FitOutcome) -> bytes:
         error=outcome.error,
         step=outcome.step,
     )
-    left_out = {"step"} if record.step is None else None  # which older operators do not know
-    return record.model_dump_json(indent=1, exclude=left_out).encode()
+    return record.model_dump_json(indent=1).encode()
 
 
 def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:

@@ -118,7 +118,7 @@ class Ledgers:
         except NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
-        self._keep(uri, folder, FoundLedger(ledger, write.stored, version))
+        self._keep(uri, folder, FoundLedger(write.stored, version))
         self._remove(store, folder, write.obsolete)
 
     # ------------------------------------------------------------------------------------ memory
@@ -133,7 +133,7 @@ class Ledgers:
         if kept is None:
             return None
         known, at = kept
-        if known.version is None or self._clock() - at < self._check_seconds:
+        if self._clock() - at < self._check_seconds:
             return known
         version = read_of(
             lambda: self._read(uri, layout.ledger_in(folder), limits.LEDGER_HEAD.max_bytes)[1]

@@ -12,11 +12,14 @@ from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_csv, planted_runs
 from tests.support.tables import as_csv, good_rows
 
-LAW_KEYS = {"status", "reason", "form", "coefficients", "covariance", "r_squared"}
-CURVE_KEYS = {"status", "reason", "irreducible_loss", "alpha", "gamma", "rmse", "intervals"}
+LAW_KEYS = {"status", "refusal", "form", "intercept", "slope", "covariance", "r_squared"}
+CURVE_KEYS = {
+    *("status", "refusal", "irreducible_loss", "log_alpha", "gamma", "rmse"),
+    *("irreducible_loss_interval", "alpha_interval", "gamma_interval"),
+}
 OPTIMUM_KEYS = {
     *("loss", "params", "learning_rate", "batch_size", "tokens", "flops"),
-    *("status", "reason", "standard_errors"),
+    *("status", "refusal", "standard_errors"),
 }
 
 
@@ -33,7 +36,7 @@ def test_fitted_laws_are_one_json_object_of_the_promised_shape(
     assert set(document["optima"][0]) >= OPTIMUM_KEYS
     for law in ("learning_rate", "batch_size", "loss_compute"):
         assert document[law]["status"] == "fitted"
-        assert document[law]["reason"] is None
+        assert document[law]["refusal"] is None
     assert document["surface"]["same_at_all_sizes"] == [], "the planted trends are plain"
 
 
@@ -53,8 +56,8 @@ def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
     ended = isoloss("fit", table, "--out", tmp_path / "laws.json", "--json")
     assert ended.code == 3
     assert ended.document["learning_rate"]["status"] == "refused"
-    assert ended.document["learning_rate"]["reason"] == "OptimumOnLearningRateEdge"
-    assert ended.document["learning_rate"]["coefficients"] is None
+    assert ended.document["learning_rate"]["refusal"]["reason"] == "OptimumOnLearningRateEdge"
+    assert ended.document["learning_rate"]["slope"] is None
     assert (tmp_path / "laws.json").exists()
     shown = isoloss("fit", table)
     assert shown.code == 3

@@ -22,8 +22,9 @@ def test_the_answer_has_the_promised_shape(isoloss: Isoloss, planted_laws: Path)
     for name in ("learning_rate", "batch_size", "target_loss", "equivalent_flops"):
         assert document[name]["low"] < document[name]["high"]
     assert document["batch_size"]["value"] % 32 == 0
-    assert document["interval"] == 0.8
-    assert document["total_flops"] == pytest.approx(document["equivalent_flops"]["value"] + 3e19)
+    assert document["interval_level"] == 0.8
+    total = document["total_flops"]["value"]
+    assert total == pytest.approx(document["equivalent_flops"]["value"] + 3e19)
     assert document["variants"]["A"]["total_flops"] == pytest.approx(3e19)
     assert {item["name"] for item in document["second_opinions"]} >= {"step-law", "deepseek"}
     assert document["extrapolation"]["compute_factor"] > 1
@@ -140,7 +141,7 @@ def test_the_papers_laws_answer_without_intervals_and_say_so(
     for quantity in ("learning_rate", "batch_size"):
         assert document[quantity]["low"] is None
         assert document[quantity]["high"] is None
-    assert document["interval"] is None
+    assert document["interval_level"] is None
     assert any("no covariance" in warning for warning in document["warnings"])
 
 

@@ -49,7 +49,7 @@ def test_raw_weights_are_read_when_asked_for(store: Store) -> None:
 def test_compute_is_counted_with_attention_where_results_state_it(
     isoloss: Isoloss, store: Store
 ) -> None:
-    """Those of older trainers do not, and are named."""
+    """Others are named."""
     write_sweep(store)
     ended = isoloss("fit", store.uri, "--flops", "WithAttention")
     assert ended.code == 2
@@ -102,7 +102,9 @@ def test_a_uri_that_names_no_single_sweep_is_refused(store: Store, suffix: str, 
 
 def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Store) -> None:
     ledger = write_sweep(store)
-    path = layout.point_trajectory(ledger.points[0].key)
+    key = ledger.points[0].key
+    result = store.read_record(layout.point_result(key), PointResult)
+    path = layout.finished_trajectory(key, result.trajectory_sha256)
     store.write(path, store.read(path).replace(b'averaged_loss":4', b'averaged_loss":3'))
     ended = isoloss("fit", store.uri, "--json")
     assert ended.code == 2

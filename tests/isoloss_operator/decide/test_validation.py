@@ -492,7 +492,7 @@ def test_cooled_losses_are_what_status_and_refined_answer_show() -> None:
 
 @pytest.mark.parametrize("stated", [range(1, 5), range(1)])
 def test_an_uncooled_loss_never_stands_in_for_a_cooled_one(stated: Iterable[int]) -> None:
-    """Results of an older trainer show no loss in the status and leave the verdict open."""
+    """Results without one show no loss in the status and leave the verdict open."""
     plan = decide_prediction(cooled_down(stated=stated))
     validation = plan.status.validation
     assert validation is not None
@@ -503,7 +503,7 @@ def test_an_uncooled_loss_never_stands_in_for_a_cooled_one(stated: Iterable[int]
 
 
 def test_a_cooled_copy_without_a_finite_loss_has_diverged() -> None:
-    """It is stated that there was one: no older trainer wrote that."""
+    """It is stated that there was one."""
     first = cooled_down()
     answer = probes(first)[0].key
     results = dict(first.probes.results)

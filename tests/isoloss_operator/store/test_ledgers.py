@@ -1,4 +1,4 @@
-"""Ledgers as the operator keeps them: two writers, restarts, former and newer versions, lost answers."""
+"""Ledgers as the operator keeps them: two writers, restarts, newer versions, lost answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 
 FOLDER = "sweeps/dense-u"
-SAMPLE = Path(__file__).parents[2] / "isoloss_contract" / "samples" / "ledger-version-1.json"
 
 
 @dataclass
@@ -202,25 +201,7 @@ def test_a_leader_whose_lease_was_deleted_outranks_what_it_finds(uri: str) -> No
     assert head["epoch"] == 8
 
 
-def test_a_ledger_of_version_1_is_taken_over_and_its_file_left_alone(
-    uri: str, tmp_path: Path
-) -> None:
-    """An operator that is rolled back finds its own ledger as it left it."""
-    former = tmp_path / layout.former_ledger_in(FOLDER)
-    former.parent.mkdir(parents=True)
-    former.write_bytes(SAMPLE.read_bytes())
-    ledgers = operator()
-    found = ledgers.read(uri, FOLDER)
-    assert isinstance(found, Ledger)
-    assert found.points[0].state is PointState.SUCCEEDED
-    ledgers.write(uri, FOLDER, with_done(found, 1))
-    assert operator().read(uri, FOLDER) == with_done(found, 1)
-    assert former.read_bytes() == SAMPLE.read_bytes()
-
-
-def test_a_ledger_of_a_newer_major_version_is_not_read_and_not_damaged(
-    uri: str, tmp_path: Path
-) -> None:
+def test_a_ledger_of_a_newer_version_is_not_read_and_not_damaged(uri: str, tmp_path: Path) -> None:
     head = tmp_path / layout.ledger_in(FOLDER)
     head.parent.mkdir(parents=True)
     head.write_text('{"ledger_version": 4}')
