@@ -78,7 +78,7 @@ def domain(name: str, **changes: Any) -> DomainData:
         "training_documents": 1000,
         "training_tokens": 9_000_000,
         "training_bytes": 36_000_000,
-        "validation": shard,
+        "validation": Shard(path=shard.path, tokens=shard.tokens, sha256=shard.sha256),
         "validation_documents": 50,
         "validation_tokens": 90_000,
         "validation_bytes": 360_000,
