@@ -207,7 +207,7 @@ def test_a_ledger_from_before_sizes_were_placed_is_read() -> None:
 
 
 def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
-    placement = Placement("small", 1.2e-3, 96, "published:step-law")
+    placement = Placement("small", 1.2e-3, 96, "published:step-law", "a" * 32)
     folder, now = Folder(), ledger(3, placements=(placement,))
     folder.write(now)
     assert folder.read().ledger.placements == (placement,)
