@@ -117,6 +117,8 @@ class Placement:
     """Sequences."""
     source: Annotated[str, Field(max_length=300)]
     """Whose laws placed it, such as published:step-law."""
+    model: Digest
+    """Of its configuration without a vocabulary: by it a size is known again that was renamed or removed."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,7 @@ class _Changes(TypedDict, total=False):
     carried: Spend
     additions: tuple[AddedPoint, ...]
     placements: tuple[Placement, ...]
+    former_placements: tuple[Placement, ...]
     derived: tuple[DerivedModel, ...]
     corpus: DataManifest | None
     versions: tuple[dict[str, str], ...]
@@ -308,6 +311,8 @@ class LedgerHeader(Record):
     """Points that are planned beside the spec's."""
     placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
     """Of sizes that have no grid in the spec."""
+    former_placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
+    """Of sizes that an edit of the spec removed or gave a grid: they return to their places."""
     derived: tuple[DerivedModel, ...] = Field(default=(), max_length=MAX_DERIVED)
     """Of sizes that are like a checkpoint."""
     corpus: DataManifest | None = None

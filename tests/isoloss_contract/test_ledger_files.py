@@ -186,7 +186,7 @@ def test_a_head_without_one_of_its_segments_is_refused_by_the_digest() -> None:
 
 
 def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
-    placement = Placement("small", 1.2e-3, 96, "published:step-law")
+    placement = Placement("small", 1.2e-3, 96, "published:step-law", "a" * 32)
     folder, now = Folder(), ledger(3, placements=(placement,))
     folder.write(now)
     assert folder.read().ledger.placements == (placement,)

@@ -13,11 +13,12 @@ from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.finished_sweeps import final_fit
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.likenesses import without_likenesses
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
-from isoloss_operator.planning.placement import sizes_to_place
+from isoloss_operator.planning.placement import kept_places, model_key, sizes_to_place
 from isoloss_operator.planning.specs import InvalidSpec, model_config
 
 
@@ -30,9 +31,16 @@ def prior_to_read(observed: ObservedSweep) -> str | None:
         or spec.search.prior.name == observed.name
     ):
         return None
-    placed = {placement.proxy for placement in known_ledger(observed).ledger.placements}
+    if value_of(observed.manifest) is None:
+        return None
+    ledger = known_ledger(observed).ledger
+    try:
+        derived = without_likenesses(observed, spec)
+    except InvalidSpec:
+        return None
+    placed = kept_places(derived, (*ledger.placements, *ledger.former_placements))
     is_placed = all(proxy.name in placed for proxy in sizes_to_place(spec))
-    return None if is_placed or value_of(observed.manifest) is None else spec.search.prior.name
+    return None if is_placed else spec.search.prior.name
 
 
 def placements_by_prior(
@@ -45,7 +53,7 @@ def placements_by_prior(
 
     `spec` has no `like` any more, and a prior; `vocabulary` is that of the corpus, once it is prepared.
     """
-    kept = {placement.proxy: placement for placement in known}
+    kept = kept_places(spec, known)
     if all(proxy.name in kept for proxy in sizes_to_place(spec)):
         return tuple(kept[proxy.name] for proxy in sizes_to_place(spec))
     found = _laws(observed, spec)
@@ -106,4 +114,5 @@ def _by_laws(
     length = laws.sequence_length or length
     batch_size = answer.batch_size_raw * length / spec.data.sequence_length
     place = rounded_place(answer.learning_rate.value, batch_size)
-    return Placement(proxy.name, place.learning_rate, place.batch_size, f"ScalingSweep {name}")
+    source = f"ScalingSweep {name}"
+    return Placement(proxy.name, place.learning_rate, place.batch_size, source, model_key(proxy))

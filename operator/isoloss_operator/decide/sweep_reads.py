@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import FAILED_FOR_GOOD, PointRecord
+from isoloss_contract.ledger import (
+    FAILED_FOR_GOOD,
+    IntentAction,
+    PointRecord,
+    PointState,
+    Spend,
+)
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import (
     FirstReads,
@@ -98,11 +104,13 @@ def point_reads(
     # The Job of a lost attempt stays beside the next one, which is yet to end: until then, its
     # result would make the point done and the attempt one too many.
     readable = {job.key for job in unrecorded} | ((ended | stored) - working)
-    # How far a failed attempt came is read once, before the ledger knows of its end.
+    # How far an attempt came is read once, before the ledger knows of its end: it may have no result.
     lost = {job.key for job in unrecorded if job.failed}
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
-    wanted = lost | reporting
+    wanted = (
+        {job.key for job in unrecorded} | reporting | _without_jobs(observed, points, jobs, stored)
+    )
     results = [
         point.key
         for point in points
@@ -119,6 +127,28 @@ def point_reads(
         progress=tuple(
             key for key in dict.fromkeys((*(p.key for p in points), *records)) if key in wanted
         ),
+    )
+
+
+def _without_jobs(
+    observed: ObservedSweep,
+    points: Sequence[PlannedPoint],
+    jobs: Sequence[ObservedJob],
+    stored: frozenset[str],
+) -> frozenset[str]:
+    """Points whose last Job somebody may have deleted by hand, and whom nobody told to wait: what it had done is known
+    by its last report alone. Of points that are dropped now there is no other time to ask."""
+    ledger, planned = known_ledger(observed).ledger, {point.key for point in points}
+    if ledger.carried != Spend():
+        return frozenset()  # what a lost ledger knew of is in there already
+    busy = {job.key for job in jobs}.union(observed.orphaned_pods)
+    return frozenset(
+        record.key
+        for record in ledger.points
+        if record.state is PointState.PENDING
+        and record.key in stored
+        and record.key not in busy
+        and (record.intent.action is IntentAction.RUN or record.key not in planned)
     )
 
 

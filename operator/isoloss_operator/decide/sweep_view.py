@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from isoloss.laws import Laws
 from isoloss.progress.words import BUDGET_SPENT
@@ -22,15 +21,11 @@ from isoloss_contract.ledger import (
 from isoloss_contract.reading import (
     ABSENT,
     Absent,
-    Newer,
-    Read,
-    Unanswered,
     Unreadable,
     is_unknown,
     value_of,
 )
 from isoloss_contract.records import DataManifest, PrepareConfig
-from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.admission import Admission, admit
 from isoloss_operator.decide.budget import (
@@ -43,6 +38,7 @@ from isoloss_operator.decide.budget import (
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.likenesses import without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
 from isoloss_operator.decide.points.recording import (
@@ -57,9 +53,14 @@ from isoloss_operator.decide.search.requests import search_request
 from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 from isoloss_operator.decide.suspension import with_stopped
-from isoloss_operator.planning.placement import placements, with_placed_grids
+from isoloss_operator.planning.placement import (
+    former_names,
+    former_places,
+    placements,
+    with_placed_grids,
+)
 from isoloss_operator.planning.points import PlannedPoint, without_shards
-from isoloss_operator.planning.specs import derived_models, prepare_config, with_derived_proxies
+from isoloss_operator.planning.specs import derived_models, prepare_config
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ class SweepView:
     """The same with a `config` in place of every `like`, and a grid for every size."""
     placements: tuple[Placement, ...] = ()
     """Of sizes whose grid its user left to the search."""
+    former_placements: tuple[Placement, ...] = ()
+    """Of sizes that it does not place any more."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Present names of placed sizes by former ones."""
     models: tuple[DerivedModel, ...] = ()
     """Of sizes that are like a checkpoint."""
     unplaced: Finding | None = None
@@ -81,20 +86,28 @@ class SweepView:
     @classmethod
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
         """Raises InvalidSpec where a proxy cannot be derived from its checkpoint, or no law places its grid."""
-        configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
         ledger, manifest = known_ledger(observed).ledger, value_of(observed.manifest)
-        derived = with_derived_proxies(spec, configs, ledger.derived)
+        derived = without_likenesses(observed, spec)
         models = derived_models(spec, derived, ledger.derived)
-        known = ledger.placements
+        known = (*ledger.placements, *ledger.former_placements)
         if derived.search.prior is None:
             placed = placements(derived, known)
         else:
             vocabulary = None if manifest is None else manifest.vocabulary_size
             found = placements_by_prior(observed, derived, known, vocabulary)
             if isinstance(found, Finding):
-                return cls(observed, spec, derived, known, models, found)
+                return cls(observed, spec, derived, unplaced=found)
             placed = found
-        return cls(observed, spec, with_placed_grids(derived, placed), placed, models)
+        names = former_names(derived, known)
+        return cls(
+            observed,
+            spec,
+            with_placed_grids(derived, placed),
+            placed,
+            former_places(known, placed, names),
+            {former: name for name, former in names.items()},
+            models,
+        )
 
     @cached_property
     def config(self) -> PrepareConfig:
@@ -165,18 +178,6 @@ class SweepView:
         return ""
 
 
-def _model_config(
-    checkpoint: str, read: Read[Mapping[str, Any]]
-) -> Mapping[str, Any] | StoreError:
-    match read:
-        case Absent():
-            return NotFound(f"{checkpoint}/config.json: not found")
-        case Unreadable(message) | Newer(message) | Unanswered(message):
-            return BadRecord(message)
-        case config:
-            return config
-
-
 @dataclass(frozen=True)
 class PointsView:
     """A sweep whose corpus is prepared, so that its points are known, with its ledger up to date."""
@@ -240,9 +241,10 @@ class PointsView:
     def _observed_ledger(self) -> Recorded:
         observed, view = self.observed, self.sweep
         known = known_ledger(observed)
-        ledger = for_spec(known.ledger, observed.generation, view.config.key)
-        if ledger.placements != view.placements:
-            ledger = ledger.replace(placements=view.placements)
+        ledger = for_spec(known_points(view), observed.generation, view.config.key)
+        places = (view.placements, view.former_placements)
+        if (ledger.placements, ledger.former_placements) != places:
+            ledger = ledger.replace(placements=places[0], former_placements=places[1])
         if ledger.derived != view.models:
             ledger = ledger.replace(derived=view.models)
         if ledger.corpus is None or ledger.corpus.digest != self.manifest.digest:
@@ -440,8 +442,19 @@ def _without_data(view: SweepView) -> PointsView | None:
     return points if points.is_quiet else None
 
 
+def known_points(view: SweepView) -> Ledger:
+    """The ledger of a pass' beginning, with points that a search added under the present names of their sizes."""
+    ledger, names = known_ledger(view.observed).ledger, view.renamed
+    if not any(added.proxy in names for added in ledger.additions):
+        return ledger
+    additions = (
+        replace(added, proxy=names.get(added.proxy, added.proxy)) for added in ledger.additions
+    )
+    return ledger.replace(additions=tuple(additions))
+
+
 def _points_of(view: SweepView, manifest: DataManifest) -> PointsView:
-    planned = planned_points(view.spec, manifest, known_ledger(view.observed).ledger)
+    planned = planned_points(view.spec, manifest, known_points(view))
     return PointsView(view, manifest, {point.key: point for point in planned})
 
 

@@ -70,11 +70,16 @@ def all_jobs_wait(view: PointsView) -> Finding | None:
     jobs, waits = _unfinished(view), _waits(view)
     if not jobs or view.starts or len(waits) < len(jobs):
         return None
-    if troubles := _troubles(waits):
-        is_hopeless = all(wait.reason is Reason.WORKLOAD_DEACTIVATED for wait in waits)
+    troubles = _troubles(waits)
+    deactivated = [w for w in troubles if w.reason is Reason.WORKLOAD_DEACTIVATED]
+    queued = [wait for wait in waits if wait.reason is Reason.QUEUED]
+    if troubles and not (queued and len(deactivated) == len(troubles)):
         message = _in_trouble(troubles, len(jobs))
+        is_hopeless = len(deactivated) == len(waits)
         return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
-    message = f"{len(waits)} Jobs are waiting for Kueue to admit them: {waits[0].message}"
+    # Those in the queue are admitted by themselves: the others do not hold the sweep up.
+    message = f"{len(queued)} Jobs are waiting for Kueue to admit them: {queued[0].message}"
+    message += f" {_in_trouble(troubles, len(jobs))}" if troubles else ""
     return Finding.false(Reason.QUEUED, message)
 
 

@@ -6,7 +6,8 @@ The lattice about the centre is the spec's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -14,7 +15,8 @@ from pydantic import ValidationError
 from isoloss.placement import SOURCE, lattice, placed_by_law
 from isoloss.published import NotApplicable
 from isoloss.validation import Place
-from isoloss_contract.ledger import Placement
+from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
+from isoloss_contract.records import content_key
 from isoloss_operator.api import Grid, Proxy, ScalingSweepSpec, SearchPlacement
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
@@ -38,7 +40,7 @@ def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple
 
     Models must be derived (`with_derived_proxies`). Raises InvalidSpec where the law does not apply.
     """
-    kept = {placement.proxy: placement for placement in known}
+    kept = kept_places(spec, known)
     found, errors = [], []
     for proxy in sizes_to_place(spec):
         try:
@@ -54,7 +56,50 @@ def _by_law(spec: ScalingSweepSpec, proxy: Proxy) -> Placement:
     # Neither part depends on the vocabulary, which is known only once the corpus is prepared.
     counts = parameter_counts(model_config(proxy.model))
     place = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
-    return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE)
+    return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE, model_key(proxy))
+
+
+def model_key(proxy: Proxy) -> str:
+    """What a size is, whatever it is called. Its model must be derived."""
+    return content_key(model_config(proxy.model))
+
+
+def kept_places(spec: ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, Placement]:
+    """The places that sizes have already, by the sizes' present names: also under a name that no size has now."""
+    former = former_names(spec, known)
+    by_size = {(place.proxy, place.model): place for place in reversed(known)}
+    found = {
+        proxy.name: by_size.get((former.get(proxy.name, proxy.name), model_key(proxy)))
+        for proxy in sizes_to_place(spec)
+    }
+    return {name: replace(place, proxy=name) for name, place in found.items() if place is not None}
+
+
+def former_names(spec: ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, str]:
+    """The former names of placed sizes that were renamed, by their present ones."""
+    names = {proxy.name for proxy in spec.proxies}
+    placed = {(place.proxy, place.model) for place in known}
+    found: dict[str, str] = {}
+    for proxy in sizes_to_place(spec):
+        model = model_key(proxy)
+        if (proxy.name, model) in placed:
+            continue
+        for place in known:
+            is_free = place.proxy not in names and place.proxy not in found.values()
+            if place.model == model and is_free:
+                found[proxy.name] = place.proxy
+                break
+    return found
+
+
+def former_places(
+    known: Sequence[Placement], placed: Sequence[Placement], renamed: Mapping[str, str]
+) -> tuple[Placement, ...]:
+    """What the ledger keeps of `known` beside the present places; `renamed` are former names by present ones."""
+    present = {(renamed.get(place.proxy, place.proxy), place.model) for place in placed}
+    present |= {(place.proxy, place.model) for place in placed}
+    former = [place for place in known if (place.proxy, place.model) not in present]
+    return tuple(former[max(0, len(former) - MAX_PLACEMENTS) :])
 
 
 def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> ScalingSweepSpec:

@@ -10,6 +10,7 @@ import pytest
 
 from isoloss_contract.ledger import IntentAction, Ledger, Spend
 from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_operator.decide.labels import LABEL_KEY
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
@@ -91,6 +92,69 @@ def test_a_running_point_that_an_edit_drops_has_cost_what_it_trained() -> None:
     former = ledger_of(plan).former[0]
     assert former.unfinished_flops == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
     assert former.attempts.accelerator_seconds == 3600.0
+
+
+def test_a_succeeded_job_without_a_usable_result_has_cost_what_it_reported() -> None:
+    """Its result is missing or unreadable; the FLOPs are spent all the same."""
+    whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
+    ended = complete(FIRST, ended=NOW - timedelta(minutes=2))
+    world = training(jobs=(ended,), progress=whole)
+    assert FIRST.key in sweep_reads(world, frozenset()).progress
+    for found in ({}, {FIRST.key: Unreadable("result.json: loss: nan")}):
+        plan = decide_sweep(replace(world, results=found))
+        assert ledger_of(plan).points[0].attempts.ended == 1
+        assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens)
+
+
+def test_a_point_that_is_dropped_before_the_end_of_its_job_is_recorded_has_cost_what_it_reported() -> (
+    None
+):
+    whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
+    world = without_first_rate(training(jobs=(complete(FIRST),)))
+    assert FIRST.key in sweep_reads(world, frozenset()).progress
+    plan = decide_sweep(replace(world, progress=whole))
+    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens)
+    later = known(replace(world, progress=whole), jobs=(), progress={})
+    assert decide_sweep(later).status.spent_flops == plan.status.spent_flops
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: bool) -> None:
+    """Also where an edit drops its point in the same moment. Another sweep's report costs this one nothing."""
+    half = progress(FIRST, FIRST.tokens // 2)
+    gone = training(jobs=())
+    gone = without_first_rate(gone) if is_dropped else gone
+    assert FIRST.key in sweep_reads(gone, frozenset({FIRST.key})).progress
+    assert FIRST.key not in sweep_reads(gone, frozenset()).progress
+    plan = decide_sweep(replace(gone, progress={FIRST.key: half}))
+    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
+    again = [request for request in plan.create if request.labels[LABEL_KEY] == FIRST.key]
+    assert [request.name for request in again] == ([] if is_dropped else [job(FIRST).name])
+    other = half.model_copy(
+        update={"claimant": half.claimant.model_copy(update={"sweep_uid": "another"})}
+    )
+    assert decide_sweep(replace(gone, progress={FIRST.key: other})).status.spent_flops == "0"
+
+
+def test_a_job_deleted_by_hand_once_it_had_its_result_has_cost_what_that_took() -> None:
+    whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
+    plan = decide_sweep(training(jobs=(), progress=whole, results={FIRST.key: result(FIRST)}))
+    record = ledger_of(plan).points[0]
+    assert record.spent_flops == six_nd(FIRST.proxy.parameters, FIRST.tokens)
+
+
+def test_what_a_lost_ledger_had_counted_is_not_asked_for_again() -> None:
+    begun = training(jobs=())
+    assert isinstance(begun.ledger, Ledger)
+    rebuilt = replace(begun, ledger=begun.ledger.replace(carried=Spend(flops=1e12)))
+    assert sweep_reads(rebuilt, frozenset({FIRST.key})).progress == ()
+
+
+def spent_in(plan: SweepPlan) -> float:
+    """As the ledger has it; the status rounds."""
+    found = ledger_of(plan).spent.flops
+    assert float(plan.status.spent_flops) == pytest.approx(found, rel=1e-4)
+    return found
 
 
 def test_a_point_that_returns_to_the_grid_goes_on_where_it_was() -> None:

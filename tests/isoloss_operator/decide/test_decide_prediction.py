@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import (
     AttentionShape,
     EvaluateTask,
@@ -25,6 +25,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
+from isoloss_operator.decide.prediction_view import needs_corpus
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.planted_laws import fitted_laws
 from tests.support.predictions import (
@@ -611,3 +612,15 @@ def test_a_sweep_that_runs_is_told_of_once_however_its_provisional_laws_come_and
     assert sum(reason in ("SweepNotReady", "Provisional") for reason in told) == 1
     ended = replace(world, fit=fit(), sweep=sweep())
     assert "Predicted" in [e.reason for e in decide_prediction(ended).events] or stands
+
+
+def test_the_sweeps_ledger_is_asked_for_the_corpus_once_nothing_else_knows_it() -> None:
+    """Its sweep is finished, and what is prepared is gone or another: while it trains, its preparation goes on."""
+    finished = replace(sweep(), status={**sweep().status, "dataDigest": manifest().digest})
+    assert not needs_corpus(observed(sweep=finished))
+    assert needs_corpus(observed(sweep=finished, manifest=ABSENT))
+    assert needs_corpus(observed(sweep=finished, manifest=Unreadable("truncated")))
+    assert needs_corpus(observed(sweep=finished, manifest=manifest(digest="c" * 32)))
+    assert not needs_corpus(observed(sweep=finished, manifest=Unanswered("timeout")))
+    assert not needs_corpus(observed(sweep=sweep("False", "PreparingData"), manifest=ABSENT))
+    assert not needs_corpus(observed(sweep=None, manifest=ABSENT))

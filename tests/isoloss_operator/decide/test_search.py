@@ -15,6 +15,7 @@ from isoloss.search import StopReason
 from isoloss.search.state import FEWEST_SHARE
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
+    AddedPoint,
     Intent,
     IntentAction,
     Ledger,
@@ -484,6 +485,40 @@ def test_a_size_that_gets_a_grid_gives_up_its_place() -> None:
     assert isinstance(changed.ledger, Ledger)
     assert [placement.proxy for placement in changed.ledger.placements] == [large["name"]]
     assert sum(r.proxy == small["name"] for r in changed.ledger.points) == 4
+
+
+def test_a_size_that_was_renamed_goes_on_where_it_was() -> None:
+    """Also with more tokens, and with the points that the search added to it."""
+    world = begun(UNPLACED)
+    assert isinstance(world.ledger, Ledger)
+    added = AddedPoint("small", 3, 1.7e-3, "ExtendGrid")
+    world = next_pass(replace(world, ledger=world.ledger.replace(additions=(added,))))
+    small, large = UNPLACED["proxies"]
+    renamed = [{**small, "name": "renamed", "tokens": 3 * small["tokens"]}, large]
+    after_ = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": renamed})))
+    assert keys(after_) == keys(world)
+    assert isinstance(after_.ledger, Ledger)
+    assert [a.proxy for a in after_.ledger.additions] == ["renamed"]
+    assert [p.proxy for p in after_.ledger.placements] == ["renamed", large["name"]]
+    assert after_.ledger.former_placements == ()
+
+
+def test_a_size_that_returns_goes_on_where_it_was() -> None:
+    """Removed, or given a grid, and put back with more tokens, for which the law has another optimum."""
+    world = begun(UNPLACED)
+    small, large = UNPLACED["proxies"]
+    without = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": [large]})))
+    assert isinstance(without.ledger, Ledger)
+    assert [p.proxy for p in without.ledger.former_placements] == [small["name"]]
+    back = [{**small, "tokens": 3 * small["tokens"]}, large]
+    returned = next_pass(replace(without, spec=parsed({**UNPLACED, "proxies": back})))
+    assert keys(returned) == keys(world)
+
+
+def keys(world: ObservedSweep) -> list[str]:
+    """Of the points in planned order, which do not depend on the names of their sizes."""
+    assert isinstance(world.ledger, Ledger)
+    return [record.key for record in world.ledger.points]
 
 
 def test_each_size_without_a_grid_may_be_extended() -> None:

@@ -67,7 +67,8 @@ def test_progress_of_a_job_that_has_just_been_created_is_not_read(
 
 
 def test_what_to_read_is_what_may_have_news() -> None:
-    """Results of ended Jobs always; of idle points only where the store has a folder; never of done or running ones."""
+    """Results of ended Jobs always; of idle points only where the store has a folder; never of done or running ones.
+    Progress of all Jobs whose end is not recorded, and of points that have a folder and no Job."""
     world = known(
         observed(results={POINTS[7].key: result(POINTS[7])}),
         jobs=(job(POINTS[0]), complete(POINTS[1])),
@@ -76,7 +77,7 @@ def test_what_to_read_is_what_may_have_news() -> None:
     stored = frozenset(p.key for p in (POINTS[0], POINTS[5], POINTS[7]))
     reads = sweep_reads(world, stored)
     assert set(reads.results) == {POINTS[1].key, POINTS[5].key}
-    assert reads.progress == (POINTS[0].key,)
+    assert reads.progress == (POINTS[0].key, POINTS[1].key, POINTS[5].key)
     first = first_reads(world)
     assert first is not None
     assert first.manifest == f"data/{PREPARE_KEY}/manifest.json"

@@ -369,6 +369,11 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "Queued"),
     ),
+    "a deactivated Workload beside Jobs in the queue is mentioned only": Row(
+        lambda: one_deactivated(),
+        ("False", "Queued"),
+        says="2 Jobs are waiting for Kueue to admit them: no quota. 1 of 3 Jobs cannot start: Kueue's Workload w",
+    ),
     "Jobs whose Workloads are deactivated stall the sweep": Row(
         lambda: queued(ObservedWorkload("w", active=False)),
         ("False", "WorkloadDeactivated"),
@@ -631,6 +636,13 @@ ROWS: dict[str, Row] = {
         says="1 of 3 Jobs cannot start: no such image",
     ),
 }
+
+
+def one_deactivated() -> ObservedSweep:
+    """Of three that wait for Kueue; the other two have their turn."""
+    world = queued(ObservedWorkload("q", message="no quota."))
+    off = replace(world.jobs[0], workload=ObservedWorkload("w", active=False))
+    return replace(world, jobs=(off, *world.jobs[1:]))
 
 
 def _llama_spec() -> dict[str, Any]:

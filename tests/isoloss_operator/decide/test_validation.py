@@ -692,13 +692,14 @@ def test_finished_probes_are_recorded_before_their_jobs_may_go() -> None:
 
 
 def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:
-    """Results of ended Jobs and of stored points, progress of running ones, that of stopped ones included."""
+    """Results of ended Jobs and of stored points, progress of running ones, of stopped ones and of those whose Job is
+    gone."""
     world_ = started()
     keys = [point.key for point in probes()]
     working = replace(world_, now=NOW + timedelta(minutes=5))
     reads = probe_reads(prediction_view(working), frozenset(keys[3:]))
     assert set(reads.results) == set(keys[3:])
-    assert set(reads.progress) == set(keys[:3])
+    assert set(reads.progress) == set(keys)
     impossible = replace(working, probes=replace(working.probes, config=ABSENT))
     assert set(probe_reads(prediction_view(impossible), frozenset()).progress) == set(keys[:3])
 

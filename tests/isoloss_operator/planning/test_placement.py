@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from isoloss_contract.ledger import Placement
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.planning.placement import placements, sizes_to_place, with_placed_grids
+from isoloss_operator.planning.placement import (
+    SOURCE,
+    former_places,
+    model_key,
+    placements,
+    sizes_to_place,
+    with_placed_grids,
+)
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.builders import manifest, sweep_spec
@@ -52,6 +61,11 @@ def test_places_are_the_same_on_every_pass_and_do_not_depend_on_the_corpus() -> 
     assert placed(placed(spec)) == placed(spec)
 
 
+def recorded_at(spec: ScalingSweepSpec, learning_rate: float, batch_size: int) -> Placement:
+    proxy = spec.proxies[0]
+    return Placement(proxy.name, learning_rate, batch_size, SOURCE, model_key(proxy))
+
+
 def test_a_recorded_place_stands_when_tokens_are_raised() -> None:
     """The published law would move it, and every point trained so far would be dropped."""
     spec = unplaced()
@@ -60,9 +74,51 @@ def test_a_recorded_place_stands_when_tokens_are_raised() -> None:
     assert placements(raised(spec), recorded) == recorded
 
 
+def test_a_renamed_size_keeps_its_place() -> None:
+    """It is known by its model: under another name its points are the same, wherever the law would put them now."""
+    spec = raised(unplaced())
+    recorded = placements(unplaced())
+    renamed = renaming(spec, "tiny", "least")
+    assert [place.proxy for place in placements(renamed, recorded)] == ["least", "small"]
+    assert centres(placements(renamed, recorded)) == centres(recorded)
+
+
+def test_two_sizes_that_exchange_their_names_keep_nothing_of_each_other() -> None:
+    """Their models are others: a name alone places nothing."""
+    recorded = placements(unplaced())
+    swapped = renaming(renaming(renaming(unplaced(), "tiny", "x"), "small", "tiny"), "x", "small")
+    assert placements(swapped, recorded) == placements(swapped)
+
+
+def test_two_sizes_of_one_model_keep_a_place_each() -> None:
+    small = PROXIES[1]
+    spec = unplaced(proxies=[small, {**small, "name": "longer", "tokens": 40_000_000}])
+    recorded = placements(spec)
+    assert recorded[0].learning_rate != recorded[1].learning_rate
+    assert placements(raised(spec), recorded) == recorded
+
+
+def test_what_is_kept_of_former_places_is_bounded_and_has_no_present_one() -> None:
+    spec = unplaced()
+    recorded = placements(spec)
+    assert former_places(recorded, recorded, {}) == ()
+    assert former_places(recorded, recorded[:1], {}) == recorded[1:]
+    many = tuple(replace(recorded[0], proxy=f"p{n}") for n in range(150))
+    assert former_places(many, (), {}) == many[-100:]
+
+
+def renaming(spec: ScalingSweepSpec, old: str, new: str) -> ScalingSweepSpec:
+    proxies = (p.model_copy(update={"name": new}) if p.name == old else p for p in spec.proxies)
+    return spec.model_copy(update={"proxies": tuple(proxies)})
+
+
+def centres(places: Iterable[Placement]) -> list[tuple[float, int]]:
+    return [(place.learning_rate, place.batch_size) for place in places]
+
+
 def test_the_lattice_about_a_recorded_place_is_the_specs() -> None:
     spec = unplaced(search={**SEQUENTIAL, "placement": {"lines": 4, "batchSizeFactor": "3"}})
-    recorded = (Placement(spec.proxies[0].name, 1e-3, 100, "published:step-law"),)
+    recorded = (recorded_at(spec, 1e-3, 100),)
     grid = with_placed_grids(spec, recorded).proxies[0].grid
     assert grid is not None
     assert grid.batch_sizes == (19, 58, 170, 520)
@@ -118,7 +174,7 @@ def test_a_size_for_which_the_law_gives_no_usable_values_needs_a_grid() -> None:
 def test_a_placed_batch_larger_than_a_sizes_tokens_needs_a_grid() -> None:
     spec = unplaced()
     step = spec.proxies[0].tokens // spec.data.sequence_length
-    recorded = (Placement(spec.proxies[0].name, 1e-3, step, "published:step-law"),)
+    recorded = (recorded_at(spec, 1e-3, step),)
     with pytest.raises(
         InvalidSpec, match=r"spec\.proxies\[0\]\.grid: .* exceeds its tokens; give a grid"
     ):

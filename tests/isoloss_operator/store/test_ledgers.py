@@ -14,8 +14,10 @@ from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.store import NotFound, Store, StoreUnavailable, WriteConflict
+from isoloss_operator.planning.points import without_shards
 from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
+from tests.support.builders import manifest
 
 FOLDER = "sweeps/dense-u"
 
@@ -78,6 +80,20 @@ def with_done(ledger: Ledger, *numbers: int) -> Ledger:
 
 def test_a_sweep_without_a_ledger_has_none(uri: str) -> None:
     assert operator().read(uri, FOLDER) == ABSENT
+
+
+def test_the_corpus_is_read_beside_whoever_writes_the_ledger(uri: str) -> None:
+    """By predictions: what the sweep's own worker knows of its ledger must not become older by that."""
+    writer, corpus = operator(), without_shards(manifest())
+    assert writer.corpus(uri, FOLDER) == ABSENT
+    writer.write(uri, FOLDER, LEDGER)
+    assert writer.corpus(uri, FOLDER) == ABSENT
+    writer.write(uri, FOLDER, LEDGER.replace(corpus=corpus))
+    assert operator().corpus(uri, FOLDER) == corpus
+    operator().write(uri, "sweeps/other-v", LEDGER)
+    assert writer.corpus(uri, FOLDER) == corpus
+    writer.write(uri, FOLDER, with_done(LEDGER, 3))
+    assert operator().read(uri, FOLDER) == with_done(LEDGER, 3)
 
 
 def test_what_was_written_is_read_by_the_next_process(uri: str) -> None:

@@ -28,6 +28,7 @@ from isoloss_operator.decide.points.transitions import (
     ended_with_result,
     ended_without_result,
     is_enough,
+    last_reported,
     partial_result_found,
     planned,
     result_found,
@@ -151,6 +152,8 @@ class _SeenPoint:
                     record = result_found(record, result, adopted=self._is_adopted())
                 elif self.ended:
                     record = partial_result_found(record, result)
+        if not self.jobs:
+            record = last_reported(record, own_progress(self.observed, self.point.key))
         return ended_with_result(record, self.ended, now)
 
     def set_aside(self) -> tuple[SetAside, ...]:

@@ -93,15 +93,17 @@ def dropped(
     progress: PointProgress | None,
     now: datetime,
 ) -> PointRecord:
-    """The record of a point that is no longer planned: its Jobs, ended or still to be stopped, cost something."""
+    """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
     attempts = record.attempts
     for job in jobs:
         attempts = after_stop(attempts, job, now)
-    ended = replace(record, attempts=attempts, intent=Intent())
-    if not jobs or progress is None or progress.claimant.attempt != jobs[-1].attempt:
-        return ended
-    flops = record.flops_per_token * progress.trained_tokens
-    return replace(ended, unfinished_flops=max(flops, record.unfinished_flops))
+    return last_reported(replace(record, attempts=attempts, intent=Intent()), progress)
+
+
+def last_reported(record: PointRecord, progress: PointProgress | None) -> PointRecord:
+    """The record with the work that an attempt of its own reported, whatever became of its Job."""
+    flops = 0.0 if progress is None else record.flops_per_token * progress.trained_tokens
+    return record if flops <= record.spent_flops else replace(record, unfinished_flops=flops)
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:

@@ -1,0 +1,34 @@
+"""The spec with a model in place of every likeness to a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable
+from isoloss_contract.store import BadRecord, NotFound, StoreError
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.points.ledgers import known_ledger
+from isoloss_operator.planning.specs import with_derived_proxies
+
+
+def without_likenesses(observed: ObservedSweep, spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    """By the ledger or, where that does not know a model yet, by the checkpoint's config.json.
+
+    Raises InvalidSpec where a proxy cannot be derived.
+    """
+    configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
+    return with_derived_proxies(spec, configs, known_ledger(observed).ledger.derived)
+
+
+def _model_config(
+    checkpoint: str, read: Read[Mapping[str, Any]]
+) -> Mapping[str, Any] | StoreError:
+    match read:
+        case Absent():
+            return NotFound(f"{checkpoint}/config.json: not found")
+        case Unreadable(message) | Newer(message) | Unanswered(message):
+            return BadRecord(message)
+        case config:
+            return config
