@@ -60,11 +60,6 @@ def point_checkpoints(key: str) -> str:
     return f"{point_folder(key)}/checkpoints"
 
 
-def point_tensorboard(key: str) -> str:
-    """Folder of TensorBoard event files, one or more per attempt, where a pod asked for them."""
-    return f"{point_folder(key)}/tensorboard"
-
-
 def point_recordings(key: str) -> str:
     """Folder of traces and memory snapshots of single steps, where a pod asked for them."""
     return f"{point_folder(key)}/recordings"

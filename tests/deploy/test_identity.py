@@ -62,8 +62,6 @@ IMMUTABLE: dict[str, Any] = {
     "proxies.1.model.qkNorm": True,
     "proxies.2.model.like.checkpoint": "s3://bucket/other",
     "proxies.2.model.like.parameters": 200_000_000,
-    "optimizer.algorithm": "Muon",
-    "optimizer.momentum": "0.9",
     "optimizer.beta1": "0.8",
     "optimizer.beta2": "0.95",
     "optimizer.epsilon": "1e-9",

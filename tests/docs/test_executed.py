@@ -48,7 +48,6 @@ REASONS = {
     "needs Kueue",
     "needs Argo CD",
     "needs Flux",
-    "needs TensorBoard",
     "takes hours",
     "a form, not a command",
 }

@@ -98,10 +98,9 @@ def last_state(task: TrainTask) -> dict[str, str]:
         {},
         {"model": DEEPSEEK},
         {"precision": "bf16"},
-        {"optimizer": OptimizerConfig(name="Muon", momentum=0.95, warmup_tokens=128)},
         {"batch_size": 8},
     ],
-    ids=["AdamW", "experts with biases", "bf16", "Muon", "a larger batch"],
+    ids=["plain", "experts with biases", "bf16", "a larger batch"],
 )
 def test_cooldowns_change_no_bit_of_the_run(prepared: Prepared, changes: dict[str, Any]) -> None:
     alone = task_with(prepared, None, **changes)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-import isoloss_trainer.recorders as recorders
+import isoloss_trainer.recorder as recorder
 import isoloss_trainer.utilisation as utilisation
 from isoloss_contract import layout
 from isoloss_contract.records import TrainTask
@@ -24,7 +24,7 @@ from isoloss_trainer.figures import Figures, Meter
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network, count_parameters
-from isoloss_trainer.recorders import Recorders
+from isoloss_trainer.recorder import Recorder
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.train import train
 from isoloss_trainer.utilisation import flops_per_token, peak_flops, peak_of
@@ -36,12 +36,8 @@ GPU = World(device="cuda:0", size=2)
 
 
 @pytest.fixture(autouse=True)
-def _no_recorders(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        *recorders.WANDB_VARIABLES,
-        recorders.TENSORBOARD_VARIABLE,
-        utilisation.PEAK_FLOPS_VARIABLE,
-    ):
+def _no_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*recorder.WANDB_VARIABLES, utilisation.PEAK_FLOPS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -156,7 +152,7 @@ def test_a_run_goes_on_when_nobody_reads_its_lines(prepared: Prepared, tmp_path:
     assert events[-1]["event"] == "evaluation"
 
 
-# ------------------------------------------------------------------------------- recorders
+# -------------------------------------------------------------------------------- recorder
 
 
 class Collected:
@@ -167,7 +163,7 @@ class Collected:
         self.closed = False
         self._fails_at = fails_at
 
-    def record(self, tokens: int, values: recorders.Values) -> None:
+    def record(self, tokens: int, values: recorder.Values) -> None:
         if len(self.entries) + 1 == self._fails_at:
             raise ValueError("no more")
         self.entries.append(tokens)
@@ -176,62 +172,56 @@ class Collected:
         self.closed = True
 
 
-def test_a_recorder_that_fails_is_named_once_and_dropped_and_the_others_go_on() -> None:
-    stream, good, bad = io.StringIO(), Collected(), Collected(fails_at=2)
+def record_five(curves: Any) -> list[dict[str, str]]:
+    """The events about a recorder of these curves that was given five values."""
+    stream = io.StringIO()
+    tried = Recorder(curves, Log(stream))
+    for tokens in range(1, 6):
+        tried.record(tokens, {"loss": 1.0})
+    tried.close()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
 
+
+def test_a_recorder_gets_every_value_and_is_closed() -> None:
+    good = Collected()
+    assert record_five(lambda: good) == []
+    assert (good.entries, good.closed) == ([1, 2, 3, 4, 5], True)
+
+
+def test_a_recorder_that_fails_is_told_of_once_and_dropped() -> None:
+    bad = Collected(fails_at=2)
+    (dropped,) = record_five(lambda: bad)
+    assert dropped["event"] == "recorder-dropped"
+    assert dropped["reason"] == "ValueError: no more"
+    assert (bad.entries, bad.closed) == ([1], False)
+
+
+def test_a_recorder_that_cannot_begin_is_told_of_once() -> None:
     def unusable() -> Collected:
         raise OSError("no such server")
 
-    makers = {"good": lambda: good, "bad": lambda: bad, "unusable": unusable}
-    with_failures = Recorders(makers, Log(stream))
-    for tokens in range(1, 6):
-        with_failures.record(tokens, {"loss": 1.0})
-    with_failures.close()
-    assert (good.entries, good.closed) == ([1, 2, 3, 4, 5], True)
-    assert (bad.entries, bad.closed) == ([1], False)
-    dropped = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert {event["recorder"]: event["reason"] for event in dropped} == {
-        "unusable": "OSError: no such server",
-        "bad": "ValueError: no more",
-    }
-    assert len(dropped) == 2
+    (dropped,) = record_five(unusable)
+    assert dropped["reason"] == "OSError: no such server"
 
 
 def test_a_recorder_that_hangs_holds_up_neither_steps_nor_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has taken the first value and never comes back."""
-    monkeypatch.setattr(recorders, "CLOSE_SECONDS", 0.1)
-    monkeypatch.setattr(recorders, "WAITING", 3)
+    monkeypatch.setattr(recorder, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(recorder, "WAITING", 3)
     released = threading.Event()
 
     class Hanging(Collected):
-        def record(self, tokens: int, values: recorders.Values) -> None:
+        def record(self, tokens: int, values: recorder.Values) -> None:
             released.wait(60)
 
-    hanging = Recorders({"hanging": Hanging}, Log(io.StringIO()))
+    hanging = Recorder(Hanging, Log(io.StringIO()))
     for tokens in range(100):
         hanging.record(tokens, {"loss": 1.0})
     hanging.close()
     assert not released.is_set()
     released.set()
-
-
-def test_tensorboard_files_are_beside_the_trajectory(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    monkeypatch.setenv(recorders.TENSORBOARD_VARIABLE, "1")
-    task = train_task(prepared.manifest, prepared.uri)
-    events = run(task, tmp_path)
-    assert not [event for event in events if event["event"] == "recorder-dropped"]
-    folder = prepared.folder / layout.point_tensorboard(task.point.key)
-    found = accumulator.EventAccumulator(str(folder))
-    found.Reload()
-    assert {"train/loss", "train/learning_rate", "validation/loss"} <= set(found.Tags()["scalars"])
-    losses = {event.step: event.value for event in found.Scalars("validation/loss")}
-    rows = [json.loads(line) for line in trajectory(task).splitlines()]
-    assert losses == pytest.approx({row["tokens"]: row["loss"] for row in rows})
 
 
 def trajectory(task: TrainTask) -> bytes:
@@ -246,7 +236,7 @@ def test_wandb_without_its_package_is_said_once_and_changes_nothing(
     without = trajectory(task)
     Store(task.store_uri).remove(layout.point_folder(task.point.key))
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    monkeypatch.setattr(recorders, "find_spec", lambda _: None)
+    monkeypatch.setattr(recorder, "find_spec", lambda _: None)
     events = run(task, tmp_path)
     (dropped,) = [event for event in events if event["event"] == "recorder-dropped"]
     assert "wandb is not installed" in dropped["reason"]
@@ -274,7 +264,7 @@ def test_wandb_gets_a_run_of_the_points_key_and_its_curves(
     module = types.ModuleType("wandb")
     module.init = init  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
-    monkeypatch.setattr(recorders, "find_spec", lambda _: object())
+    monkeypatch.setattr(recorder, "find_spec", lambda _: object())
     monkeypatch.setenv("WANDB_MODE", "offline")
     task = train_task(prepared.manifest, prepared.uri)
     run(task, tmp_path)
@@ -288,18 +278,17 @@ def test_wandb_gets_a_run_of_the_points_key_and_its_curves(
 @pytest.mark.parametrize(
     ("variables", "first", "wanted"),
     [
-        ({}, True, set()),
-        ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "k"}, True, set()),
-        ({"WANDB_API_KEY": "k"}, True, {"Weights & Biases"}),
-        ({"ISOLOSS_TENSORBOARD": "1"}, True, {"TensorBoard"}),
-        ({"ISOLOSS_TENSORBOARD": "0"}, True, set()),
-        ({"ISOLOSS_TENSORBOARD": "1"}, False, set()),
+        ({}, True, False),
+        ({"WANDB_MODE": "disabled", "WANDB_API_KEY": "k"}, True, False),
+        ({"WANDB_API_KEY": "k"}, True, True),
+        ({"WANDB_MODE": "offline"}, True, True),
+        ({"WANDB_API_KEY": "k"}, False, False),
     ],
 )
-def test_recorders_are_those_that_the_environment_asks_for(
-    variables: dict[str, str], first: bool, wanted: set[str], monkeypatch: pytest.MonkeyPatch
+def test_curves_are_recorded_where_the_environment_asks_for_them(
+    variables: dict[str, str], first: bool, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     attempt: Any = types.SimpleNamespace(world=World(rank=0 if first else 1, size=2))
-    assert set(recorders.wanted_recorders(attempt, 0)) == wanted
+    assert (recorder.wanted_curves(attempt) is not None) is wanted

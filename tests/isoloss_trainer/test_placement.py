@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import dispatch_model
 
 from isoloss_contract import layout
 from isoloss_contract.store import Store
@@ -211,8 +212,6 @@ def test_a_dispatched_model_has_the_losses_of_a_plain_one(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     """Half of the layers are on a disk, so that every step goes through accelerate's hooks."""
-    from accelerate import dispatch_model  # here: it imports what lean_imports.py leaves out
-
     inputs, targets = batch()
     wanted = ForeignModel(build_network(config, seed=0).eval(), SEQUENCE_LENGTH)
     losses = wanted.token_losses(inputs, targets)

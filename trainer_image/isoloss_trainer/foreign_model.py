@@ -78,7 +78,8 @@ def _copy(store: Store, name: str, folder: Path) -> None:
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
     """The model in `folder` without its weights, on the meta device. Raises BadData as load_network."""
-    model_class = load_model_class(_model_type(folder, uri))
+    _refuse_remote_code(folder, uri)
+    model_class = load_model_class()
     from transformers import AutoConfig
 
     with _named(uri), torch.device("meta"):
@@ -95,7 +96,8 @@ def load_network(
     """
     import transformers
 
-    model_class = load_model_class(_model_type(folder, uri))
+    _refuse_remote_code(folder, uri)
+    model_class = load_model_class()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with _named(uri):
         network, report = model_class.from_pretrained(
@@ -154,7 +156,8 @@ def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
     network.load_state_dict(given)
 
 
-def _model_type(folder: Path, uri: str) -> str:
+def _refuse_remote_code(folder: Path, uri: str) -> None:
+    """Raises BadData also where config.json names no type of model."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
         kind = config["model_type"]
@@ -164,7 +167,6 @@ def _model_type(folder: Path, uri: str) -> str:
     if "auto_map" in config and not _is_native(str(kind)):
         message = f"{uri}: {kind} needs remote code (auto_map), which is never run"
         raise BadData("RemoteCodeRefused", message, FIELD)
-    return str(kind)
 
 
 def _is_native(model_type: str) -> bool:

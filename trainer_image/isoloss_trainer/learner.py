@@ -16,7 +16,6 @@ from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.muon import Muon, matrix_stacks
 from isoloss_trainer.named_tensors import Parts, Tensors, check_layout
 from isoloss_trainer.optimizer import OptimizerState, take_into_average
 from isoloss_trainer.parameters import FlatParameters
@@ -49,7 +48,6 @@ class Learner:
         compute = torch.bfloat16 if point.precision == "bf16" else torch.float32
         self._flat = FlatParameters(network, compute, world)
         self._state = OptimizerState.of(self._flat.master)
-        self._muon = self._muon_of(network, compute)
         self.balance = ExpertBalance(network, point.sequence_length)
         guess = first_guess(network, point, world, halvings)
         self.micro_batch, self.recompute = guess.sequences, False
@@ -59,13 +57,6 @@ class Learner:
             self.model.compile_body()
         if guess.recompute:
             self.start_recomputing()
-
-    def _muon_of(self, network: Any, precision: torch.dtype) -> Muon | None:
-        if self._point.optimizer.name != "Muon":
-            return None
-        stacks = matrix_stacks(network, self._flat.offsets)
-        part = self.world.part(self._flat.size)
-        return Muon(stacks, part, self._flat.join_gradient, precision)
 
     def step(self, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0) -> StepFacts:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`, at the schedule's learning rate
@@ -87,7 +78,6 @@ class Learner:
             tokens,
             batch_tokens,
             self.world,
-            self._muon,
             rate_factor,
         )
         self.balance.finish_step()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +9,6 @@ from torch import nn
 
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention
-from isoloss_trainer.lean_imports import without_compiler
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration
 
@@ -84,7 +81,7 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     Raises BadConfiguration where transformers refuses the dictionary. Use no seed under
     `torch.device("meta")`, where there are shapes only.
     """
-    model_class = load_model_class(str(config.get("model_type")))
+    model_class = load_model_class()
     parsed = model_config(config)
     if seed is not None:
         torch.manual_seed(seed)
@@ -95,21 +92,17 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
 
 
-def load_model_class(model_type: str) -> Any:
-    """transformers' AutoModelForCausalLM, imported without the compiler for known types on a CPU."""
-    lean = model_type in attention.FAMILIES and not torch.cuda.is_available()
-    with without_compiler() if lean else nullcontext():
-        from transformers import AutoModelForCausalLM
+def load_model_class() -> Any:
+    """transformers' AutoModelForCausalLM, which takes seconds to import, with our attention."""
+    from transformers import AutoModelForCausalLM
 
-        if lean:
-            importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
-        attention.register()
+    attention.register()
     return AutoModelForCausalLM
 
 
 def model_config(config: dict[str, Any]) -> Any:
     """The transformers config of a dictionary; remote code is never run."""
-    load_model_class(str(config.get("model_type")))
+    load_model_class()
     from transformers import AutoConfig
 
     options = dict(config)

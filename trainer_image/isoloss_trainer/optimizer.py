@@ -1,4 +1,4 @@
-"""The optimizer step: clipping, AdamW or Muon at the schedule's learning rate, and the average of the weights.
+"""The optimizer step: clipping, AdamW at the schedule's learning rate, and the average of the weights.
 
 The average stands in for the decay of the learning rate that a run never gets. Its time constant is
 counted in tokens, so that it means the same at every batch size.
@@ -13,7 +13,6 @@ import torch
 from torch.optim.adamw import adamw
 
 from isoloss_contract.records import PointConfig, TimeConstants
-from isoloss_trainer.muon import Muon, between
 from isoloss_trainer.world import World
 
 ALONE = World()
@@ -33,7 +32,6 @@ class OptimizerState:
     weights: torch.Tensor
     averaged_weights: torch.Tensor
     first_moment: torch.Tensor
-    """Of what Muon moves, its momentum; it has no second moment."""
     second_moment: torch.Tensor
     optimizer_steps: torch.Tensor
     """A scalar: torch counts on the device, so that nothing waits for it."""
@@ -61,48 +59,31 @@ class OptimizerState:
         tokens: int,
         batch_tokens: int,
         world: World = ALONE,
-        muon: Muon | None = None,
         rate_factor: float = 1.0,
     ) -> torch.Tensor:
         """Take the step of `batch_tokens` that brings the run to `tokens`, each process for its part.
 
-        `rate_factor` is the cooldown's, of the learning rate. `muon` moves the matrices, AdamW the rest, or everything where it is None. Changes `gradient` in place; returns the norm of the whole before that, without waiting for the device.
+        `rate_factor` is the cooldown's, of the learning rate. Changes `gradient` in place; returns the norm of the
+        whole before that, without waiting for the device.
         """
         norm = clip(gradient, point.optimizer.gradient_clip, world)
         rate = learning_rate(point.learning_rate, tokens, point.optimizer.warmup_tokens)
-        rate *= rate_factor
-        if muon is None:
-            self._adamw(gradient, point, rate, [slice(0, len(gradient))])
-        else:
-            self._adamw(gradient, point, rate, between(muon.stacks, muon.part))
-            muon.step(
-                self.weights,
-                gradient,
-                self.first_moment,
-                decay=point.optimizer.momentum,
-                rate=rate,
-                weight_decay=weight_decay(point),
-            )
+        self._adamw(gradient, point, rate * rate_factor)
         limit = point.evaluation.averaging_tokens
         take_into_average(self.averaged_weights, self.weights, tokens, batch_tokens, limit)
         return norm
 
-    def _adamw(
-        self, gradient: torch.Tensor, point: PointConfig, rate: float, stretches: list[slice]
-    ) -> None:
-        """Decoupled weight decay on every weight of the `stretches`, which is also torch's default."""
+    def _adamw(self, gradient: torch.Tensor, point: PointConfig, rate: float) -> None:
+        """Decoupled weight decay on every weight, which is also torch's default."""
         config = point.optimizer
-        # Each stretch counts its own step, or the count would grow by their number.
-        steps = [self.optimizer_steps.clone() for _ in stretches]
-        self.optimizer_steps += 1
         # The functional form: constructing one of torch.optim's classes imports the compiler (1.6 s).
         adamw(
-            [self.weights[stretch] for stretch in stretches],
-            [gradient[stretch] for stretch in stretches],
-            [self.first_moment[stretch] for stretch in stretches],
-            [self.second_moment[stretch] for stretch in stretches],
+            [self.weights],
+            [gradient],
+            [self.first_moment],
+            [self.second_moment],
             [],
-            steps,
+            [self.optimizer_steps],
             fused=True,
             amsgrad=False,
             maximize=False,
@@ -133,7 +114,6 @@ def time_constants(point: PointConfig) -> TimeConstants:
     """Over how many tokens the point's optimizer forgets."""
     decay = point.learning_rate * weight_decay(point)
     return TimeConstants(
-        momentum_tokens=_constant(point.optimizer.momentum, point),
         first_moment_tokens=_constant(point.optimizer.beta1, point),
         second_moment_tokens=_constant(second_moment_decay(point), point),
         weight_decay_tokens=_batch_tokens(point) / decay if decay else None,

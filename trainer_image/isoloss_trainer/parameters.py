@@ -75,11 +75,6 @@ class FlatParameters:
         views = self._views(buffer)
         return {name: view for name, (_, view) in zip(self._names, views, strict=True)}
 
-    @property
-    def offsets(self) -> dict[str, int]:
-        """Where each parameter begins in a vector of `size` elements."""
-        return dict(zip(self._names, self._offsets, strict=True))
-
     def collect_gradient(self, stretch: slice = EVERYTHING) -> None:
         """Add a micro-batch's bfloat16 gradients to the float32 sum; call after each micro-batch but the last."""
         if self._mixed:
@@ -104,14 +99,6 @@ class FlatParameters:
     def summed_gradient(self) -> torch.Tensor:
         """The gradient summed over all processes, of this process's part, once the sum is finished."""
         return self._gradient[self._world.part(self.size)]
-
-    def join_gradient(self, mine: torch.Tensor) -> torch.Tensor:
-        """The whole of what each process has made of its part of the summed gradient; all call this.
-
-        In place of the gradients, which are summed up by then.
-        """
-        self._world.join_parts(self._gradient, mine)
-        return self._gradient
 
     def publish(self) -> None:
         """Copy all processes' master weights to the model; call in each after a change of `master`."""

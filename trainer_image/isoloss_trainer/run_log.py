@@ -8,11 +8,11 @@ from isoloss_trainer.figures import Meter
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.optimizer import learning_rate
-from isoloss_trainer.recorders import (
-    Recorders,
+from isoloss_trainer.recorder import (
+    Recorder,
     curves_of_evaluation,
     curves_of_training,
-    wanted_recorders,
+    wanted_curves,
 )
 from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.training_state import TrainingState
@@ -32,12 +32,12 @@ class RunLog:
         self._attempt, self._log, self._learner = attempt, attempt.log, learner
         self._meter, self._stopwatch = meter, stopwatch
         self._active_parameters = active_parameters
-        self._recorders = Recorders({}, self._log)
+        self._recorder = Recorder(None, self._log)
 
     def start(self, tokens: int, *, resumed: bool, written_by: dict[str, str] | None) -> None:
         """A run that has seen `tokens` begins, or resumes from a checkpoint `written_by` these versions."""
         task, world = self._attempt.task, self._attempt.world
-        self._recorders = Recorders(wanted_recorders(self._attempt, tokens), self._log)
+        self._recorder = Recorder(wanted_curves(self._attempt), self._log)
         self._meter.start(tokens, self._stopwatch.seconds)
         kernels = describe_kernels(
             self._learner.model.network, task.point.sequence_length, compiled=not world.on_cpu
@@ -72,7 +72,7 @@ class RunLog:
         self._log.progress_in_words(
             "train", tokens, found.wanted_tokens, found.words(), found.facts()
         )
-        self._recorders.record(tokens, curves_of_training(found))
+        self._recorder.record(tokens, curves_of_training(found))
 
     def evaluation(self, row: TrajectoryRow) -> None:
         """What one found, with the experts' load since the one before."""
@@ -80,7 +80,7 @@ class RunLog:
         load = self._learner.balance.take_load()
         experts = {} if load is None else {"expert_load": load}
         self._log.event("evaluation", **facts, **self._stopwatch.shares(), **experts)
-        self._recorders.record(row.tokens, curves_of_evaluation(row, experts))
+        self._recorder.record(row.tokens, curves_of_evaluation(row, experts))
 
     def cooldown(self, row: TrajectoryRow) -> None:
         """What the copy found that cooled down from the row's evaluation."""
@@ -88,8 +88,8 @@ class RunLog:
         self._log.event("cooldown", start=row.tokens, **facts, **self._stopwatch.shares())
         if row.cooled_tokens is not None and row.cooled_loss is not None:
             curve = {"validation/cooled_loss": row.cooled_loss}
-            self._recorders.record(row.cooled_tokens, curve)
+            self._recorder.record(row.cooled_tokens, curve)
 
     def close(self) -> None:
         """Finish the curves."""
-        self._recorders.close()
+        self._recorder.close()

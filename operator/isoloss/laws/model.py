@@ -57,7 +57,7 @@ class Run:
     loss_kind: str | None = None
     """For example raw, averaged, annealed: losses of two kinds are not comparable."""
     optimizer: str | None = None
-    """For example AdamW or Muon: the best settings of two optimizers are no one law."""
+    """For example AdamW or Lion: the best settings of two optimizers are no one law."""
     configuration: str | None = None
     """Names all that a run depends on beside its seed. Two runs of one configuration with different seeds are
     replicates, however much they differ; where that is not known, those that differ by more than is usual are refused."""

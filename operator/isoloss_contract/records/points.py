@@ -35,10 +35,9 @@ WARMUP_MULTIPLE = 2
 
 
 class OptimizerConfig(Record):
-    """AdamW or Muon with a constant learning rate after a linear warm-up counted in tokens."""
+    """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
 
-    name: Literal["AdamW", "Muon"] = "AdamW"
-    """Muon moves the matrices of the layers; AdamW moves what else there is even then."""
+    name: Literal["AdamW"] = "AdamW"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
@@ -52,8 +51,6 @@ class OptimizerConfig(Record):
     """Time constant of the weight decay in tokens, from which it then follows; 0: `weight_decay`."""
     z_loss: float = Field(default=0.0, ge=0, le=1)
     """Weight of the squared log of the softmax's denominator in the gradient; not part of any loss."""
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    """Muon's: what its momentum keeps of itself at each step. AdamW has none."""
 
 
 class CooldownConfig(Record):
@@ -256,8 +253,6 @@ class TimeConstants(Report):
     second_moment_tokens: PositiveFinite | None = None
     weight_decay_tokens: PositiveFinite | None = None
     """Of the weights, at the peak learning rate."""
-    momentum_tokens: PositiveFinite | None = None
-    """Of Muon's momentum."""
 
 
 class PointProgress(Report):

@@ -33,13 +33,8 @@ MAX_POINTS = 10_000
 
 
 class Optimizer(ApiType):
-    """AdamW, or Muon with AdamW for what is no matrix of a layer."""
+    """Settings of AdamW."""
 
-    algorithm: Literal["AdamW", "Muon"] = "AdamW"
-    """AdamW, or Muon: matrices of the layers move by their orthogonalised momentum, embeddings, head, norms
-    and biases by AdamW, at one learning rate. Laws hold for the algorithm that they were fitted with."""
-    momentum: Fraction = "0.95"
-    """Decay rate of Muon's momentum. AdamW does not use it."""
     beta1: Fraction = "0.9"
     """Decay rate of the first moment."""
     beta2: Fraction = "0.999"

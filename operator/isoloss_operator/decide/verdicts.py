@@ -102,5 +102,5 @@ def _run(points: PointsView, record: PointRecord) -> Run:
         losses=np.array([loss for _, loss in ends], dtype=float),
         diverged=not ends,
         loss_kind=spec.fit.weights.lower(),
-        optimizer=spec.optimizer.algorithm,
+        optimizer=points.points[record.key].config.optimizer.name,
     )

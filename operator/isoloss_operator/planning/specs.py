@@ -204,8 +204,6 @@ def optimizer_config(optimizer: Optimizer, warmup_tokens: int) -> OptimizerConfi
     """
     try:
         return OptimizerConfig(
-            name=optimizer.algorithm,
-            momentum=float(optimizer.momentum) if optimizer.algorithm == "Muon" else 0.0,
             beta1=float(optimizer.beta1),
             beta2=float(optimizer.beta2),
             epsilon=float(optimizer.epsilon),

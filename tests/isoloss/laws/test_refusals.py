@@ -53,7 +53,7 @@ def test_no_runs():
         ({"bytes_per_token": 3.1}, RefusalReason.MIXED_TOKENIZERS),
         ({"sequence_length": 4096}, RefusalReason.MIXED_SEQUENCE_LENGTHS),
         ({"loss_kind": "annealed"}, RefusalReason.MIXED_LOSS_KINDS),
-        ({"optimizer": "Muon"}, RefusalReason.MIXED_OPTIMIZERS),
+        ({"optimizer": "Lion"}, RefusalReason.MIXED_OPTIMIZERS),
         ({"flops_convention": "SixND"}, RefusalReason.MIXED_FLOPS_CONVENTIONS),
     ],
 )

@@ -63,7 +63,7 @@ def test_runs_of_a_table_that_names_seeds_are_of_one_configuration_where_setting
 
 
 @pytest.mark.parametrize(
-    ("cell", "says"), [("Muon", "has 'Muon' here and 'AdamW' in row"), ("", "no name")]
+    ("cell", "says"), [("Lion", "has 'Lion' here and 'AdamW' in row"), ("", "no name")]
 )
 @pytest.mark.parametrize("column", ["optimizer", "seed"])
 def test_a_run_has_one_optimizer_and_one_seed(column: str, cell: str, says: str) -> None:

@@ -119,7 +119,7 @@ def test_losses_are_taken_at_the_tokens_that_all_runs_reached() -> None:
     [
         (replace(run("b"), tokens=TOKENS * 2), "probe b is at 8e\\+06 tokens and a at 4e\\+06"),
         (replace(run("b"), params=2e6), "probes a and b differ in params"),
-        (replace(run("b"), optimizer="Muon"), "probes a and b differ in optimizer"),
+        (replace(run("b"), optimizer="Lion"), "probes a and b differ in optimizer"),
         (replace(run("b"), finished=False), "train all probes to the same tokens"),
     ],
 )

@@ -111,7 +111,6 @@ def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> No
         {"training": {"seed": 1}},
         {"training": {"precision": "Float32"}},
         {"training": {"initialization": "DepthScaled"}},
-        {"optimizer": {"algorithm": "Muon"}},
         {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
     ],
 )
@@ -364,14 +363,6 @@ def test_no_warm_up_and_a_given_one_stay_what_they_are() -> None:
     assert set(warmups(optimizer={"warmupTokens": 700}).values()) == {700}
     given = points(sweep_spec(optimizer={"warmupTokens": 4_999}))
     assert [p.key for p in given] == [p.key for p in points()]
-
-
-def test_the_momentum_is_muons_alone() -> None:
-    """With AdamW it changes nothing, and thus no key."""
-    plain, given = points(), points(sweep_spec(optimizer={"momentum": "0.9"}))
-    assert [p.key for p in given] == [p.key for p in plain]
-    muon = points(sweep_spec(optimizer={"algorithm": "Muon"}))[0].config.optimizer
-    assert (muon.name, muon.momentum) == ("Muon", 0.95)
 
 
 def test_the_template_digest_covers_template_and_secret() -> None:
