@@ -65,6 +65,9 @@ class Reason(StrEnum):
     """A domain leaves too few documents for training or validation."""
     TOKENIZER_NOT_LOADABLE = "TokenizerNotLoadable"
     """The tokenizer cannot be loaded."""
+    DATA_CHANGED = "DataChanged"
+    """The tokenized corpus in the store is not the one that points of the sweep were trained on, and some are left to
+    train."""
     MANIFEST_UNREADABLE = "ManifestUnreadable"
     """The manifest of the prepared data is damaged; it is set aside and the corpus prepared again."""
 

@@ -20,6 +20,7 @@ from isoloss_operator.decide.jobs.removal import expiries
 from isoloss_operator.decide.law_findings import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, SweepPlan
+from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.points.recording import record_stopped_points
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
@@ -82,6 +83,8 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
             return _without_places(view, view.manifest, view.unplaced)
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
+    if found := _data_changed(points):
+        return _without_points(observed, found)
     return _with_points(points)
 
 
@@ -96,6 +99,22 @@ def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
     if not observed.storage_refusal:
         return None
     return Finding.false(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
+
+
+def _data_changed(points: PointsView) -> Finding | None:
+    """Points of another corpus would take the place of those that are trained, and of their cost."""
+    sweep, digest = points.sweep, points.manifest.digest
+    ledger = known_ledger(points.observed).ledger
+    trained = sum(record.trained_for > 0 for record in ledger.points)
+    is_known = ledger.prepare_key == sweep.config.key and ledger.data_digest
+    if not (is_known and trained) or ledger.data_digest == digest:
+        return None
+    message = (
+        f"data/{sweep.config.key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of {trained} "
+        f"points are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
+        "one back, or create another ScalingSweep for the new one."
+    )
+    return Finding.false(Reason.DATA_CHANGED, message, stalled=True)
 
 
 def _store_unanswered(observed: ObservedSweep) -> Finding | None:

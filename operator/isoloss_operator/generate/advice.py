@@ -49,6 +49,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     "validation is what lacks them.",
     Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`: a folder with tokenizer.json under a prefix that the "
     "namespace may use.",
+    Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
     Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Find out who else writes to the store.",
     Reason.TRAINING: NOTHING,
     Reason.SEARCHING: NOTHING,

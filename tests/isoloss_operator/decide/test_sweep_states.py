@@ -147,6 +147,12 @@ ROWS: dict[str, Row] = {
         stalled=True,
         says="smaller than the tokenizer's 2048",
     ),
+    "the rest of a sweep is not trained on another corpus than its points were": Row(
+        lambda: replace(begun(), manifest=manifest(digest="c" * 32)),
+        ("False", "DataChanged"),
+        stalled=True,
+        says="and the results of 1 points are of dddddddddddddddd",
+    ),
     "a store that does not take a preparation's ledger is named": Row(
         lambda: observed(manifest=ABSENT, store_write_error="s3://bucket: QuotaExceeded"),
         ("False", "StorageNotWritable"),
@@ -636,6 +642,19 @@ ROWS: dict[str, Row] = {
         says="1 of 3 Jobs cannot start: no such image",
     ),
 }
+
+
+def begun() -> ObservedSweep:
+    """One point has its result in the ledger; seven are left."""
+    world = observed(results={FIRST.key: result(FIRST)})
+    return known(world, results={})
+
+
+def test_without_a_result_a_sweep_goes_on_with_the_corpus_that_is_there() -> None:
+    plan = decide_sweep(replace(training(jobs=()), manifest=manifest(digest="c" * 32)))
+    assert condition(plan, "Ready")[1] == "Training"
+    assert plan.ledger is not None
+    assert plan.ledger.data_digest == "c" * 32
 
 
 def one_deactivated() -> ObservedSweep:
