@@ -27,7 +27,7 @@ def test_its_keys_are_the_contracts(rate: float, weights: str | None) -> None:
         sequence_length=128,
         initial_weights=weights,
     )
-    assert planted_trainer.point_key(json.loads(point.model_dump_json())) == point.key
+    assert planted_trainer.canonical_key(json.loads(point.model_dump_json())) == point.key
 
 
 COOLDOWN = {"share": "0.2", "perDecade": 6}
