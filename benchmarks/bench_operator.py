@@ -3,7 +3,8 @@
     python -m benchmarks.bench_operator [--points 500] [--parallelism 100] [--rounds 3]
 
 Both drive the same 500 Jobs of a sweep on the same control plane, 16 calls at once, never more than
-`parallelism` unfinished. A simulated node ends every pod at once and writes the point's result.
+`parallelism` unfinished. The player of the fault matrix (tests/faults/player.py) ends every pod at once and writes
+the point's result.
 The bare loop knows the Jobs beforehand: it LISTs, creates what is missing, and LISTs again. The
 operator besides finds out what to do, reads and checks every result, keeps the ledger in the store,
 writes the status, and survives being killed anywhere. Timed from the start (of the loop, or the
@@ -32,7 +33,6 @@ from typing import Any
 
 from kubernetes import client, config
 
-from benchmarks.instant_node import PREPARE_KIND
 from benchmarks.operator_figures import read_figures
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.cluster.client import JOB, Cluster, Conflict, Unavailable
@@ -75,7 +75,7 @@ class Creations:
 def prepare(sweep: Json) -> None:
     """Write the manifest of a sweep's corpus where the operator looks for it."""
     spec = parse_sweep_spec(sweep["spec"])
-    task = {"config": prepare_config(spec).model_dump(mode="json"), "kind": PREPARE_KIND}
+    task = {"config": prepare_config(spec).model_dump(mode="json"), "kind": "prepare"}
     planted_trainer.prepare({**task, "store_uri": spec.storage.uri})
 
 
@@ -208,9 +208,10 @@ class Bench:
 
     @contextmanager
     def _node(self, namespace: str) -> Iterator[None]:
-        command = [sys.executable, "-m", "benchmarks.instant_node"]
+        log = str(self.folder / f"{namespace}.jsonl")
+        arguments = [str(self.plane.admin_kubeconfig), namespace, f"node-{namespace}", log]
         process = subprocess.Popen(
-            [*command, str(self.plane.admin_kubeconfig), namespace],
+            [sys.executable, "-m", "tests.faults.player", *arguments],
             stdin=subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )

@@ -8,12 +8,12 @@ from typing import Any
 
 from kubernetes import client
 
-from tests.faults.proxy import wait_for
 from tests.faults.rows import Play, Row
 from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all
 from tests.faults.stage import Player
 from tests.faults.verdict import Expectation
+from tests.support.proxy import wait_for
 
 TRAIN_SECONDS = 2.0
 EVICTED_SECONDS = 75

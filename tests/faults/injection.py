@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from tests.faults.proxy import Call, Forward, Proxy
+from tests.support.proxy import Call, Forward, Proxy
 
 Matches = Callable[[Call], bool]
 Act = Callable[[Call, Forward], Awaitable[web.StreamResponse]]

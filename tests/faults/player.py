@@ -97,7 +97,7 @@ def perform(task: Json, environment: dict[str, str]) -> Ending:
         planted_trainer.evaluate(task)
         return Ending("evaluated")
     shares = json.loads(environment.get("PLANTED_SHARES", "{}"))
-    value = share(planted_trainer.point_key(task["point"]))
+    value = share(planted_trainer.canonical_key(task["point"]))
     if value < shares.get("failed", 0):
         return Ending("failed", CRASHED, json.dumps({"code": "Planted", "message": "as planted"}))
     diverged = value >= 1 - shares.get("diverged", 0)
@@ -286,7 +286,7 @@ class Player:
     def _note(
         self, what: str, pod: Pod, task: Json, trained: tuple[int, int] | None = None
     ) -> None:
-        key = planted_trainer.point_key(task["point"]) if task["kind"] == "train" else ""
+        key = planted_trainer.canonical_key(task["point"]) if task["kind"] == "train" else ""
         attempt = task.get("claimant", {}).get("attempt", 0)
         line = {"what": what, "namespace": pod.namespace, "key": key, "attempt": attempt}
         if trained is not None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.injection import replace_object
-from tests.faults.proxy import wait_for
 from tests.faults.rows import Play, Row
 from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
+from tests.support.proxy import wait_for
 
 Json = dict[str, Any]
 HOURS = 3

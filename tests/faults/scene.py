@@ -16,7 +16,6 @@ from isoloss_contract import layout
 from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
 from tests.faults.injection import Fault
 from tests.faults.journal import is_final
-from tests.faults.proxy import Handler
 from tests.faults.servers import Server, hasten_fits, kill_all, new_operator, new_server
 from tests.faults.stage import BUCKET, Player, Stage
 from tests.support.operator_process import (
@@ -27,6 +26,7 @@ from tests.support.operator_process import (
     env_template,
     sweep_manifest,
 )
+from tests.support.proxy import Handler
 
 Json = dict[str, Any]
 SWEEP = "dense"

@@ -14,7 +14,6 @@ from tests.faults.cluster_rows import delete_jobs, running_jobs
 from tests.faults.injection import From, of_key
 from tests.faults.kills import LIFE_SECONDS, SEARCH
 from tests.faults.process_rows import UNELECTED, two_writing, version_plays
-from tests.faults.proxy import Call
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import SEARCHED, Failed, Scene
 from tests.faults.servers import descendants, kill_all
@@ -22,6 +21,7 @@ from tests.faults.store_rows import FAULTS, WHILE_SECONDS, failing_from
 from tests.faults.verdict import Expectation
 from tests.faults.writes import Writes
 from tests.support.operator_process import conditions
+from tests.support.proxy import Call
 
 TRAIN_SECONDS = 2.0
 FIRST_ROUND = len(SEARCHED["grid"]["batchSizes"]) * len(SEARCHED["grid"]["learningRates"])

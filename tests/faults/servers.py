@@ -14,9 +14,9 @@ from typing import Any
 from kubernetes import client
 
 from isoloss_operator.cluster.rbac import NAME
-from tests.faults.proxy import Call, Forward, Handler, Proxy, pass_on
 from tests.faults.stage import BUCKET, Stage
 from tests.support.operator_process import OperatorProcess
+from tests.support.proxy import Call, Forward, Handler, Proxy, pass_on
 
 SETTINGS = {
     "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.1",

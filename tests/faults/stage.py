@@ -23,9 +23,9 @@ from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from tests.faults.journal import Journal
-from tests.faults.proxy import Loop, wait_for
 from tests.support.cluster import NODE_LABEL, NODE_SELECTOR
 from tests.support.crds import install_crds
+from tests.support.proxy import Loop, wait_for
 
 PREFIX = "faults-"
 BUCKET = "faults"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.faults import injection
 from tests.faults.injection import Act, Fault, Matches, of_key
-from tests.faults.proxy import Call
 from tests.faults.rows import Play, Row
 from tests.faults.scene import POINTS, Failed, Scene
 from tests.faults.verdict import Expectation
+from tests.support.proxy import Call
 
 WHILE_SECONDS = 15.0
 UNWRITABLE_SECONDS = 45.0

@@ -16,12 +16,12 @@ from yarl import URL
 from tests.faults import injection
 from tests.faults.injection import Fault
 from tests.faults.journal import Entry, is_final, is_judged, is_trouble, most_at_once
-from tests.faults.proxy import Loop, Proxy, wait_for
 from tests.faults.rows import Row
 from tests.faults.stage import Trainings
 from tests.faults.table import Results, page
 from tests.faults.verdict import Verdict
 from tests.faults.writes import Writes
+from tests.support.proxy import Loop, Proxy, wait_for
 
 Json = dict[str, Any]
 JOBS = "/apis/batch/v1/namespaces/team/jobs"

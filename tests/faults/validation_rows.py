@@ -12,12 +12,12 @@ from tests.faults.cluster_rows import HARMS
 from tests.faults.injection import Act, Fault, From, of_key, of_verb
 from tests.faults.kills import VALIDATION
 from tests.faults.process_rows import UNELECTED, change_while_down, two_writing, version_plays
-from tests.faults.proxy import Call
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import Failed, Scene
 from tests.faults.store_rows import FAULTS, WHILE_SECONDS, failing_from
 from tests.faults.validated_scene import PROBES, SQUARE, ValidatedScene
 from tests.faults.verdict import Expectation
+from tests.support.proxy import Call
 
 TRAIN_SECONDS = 3.0
 AWAY_SECONDS = 40.0

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from tests.faults.injection import Matches, is_lease
-from tests.faults.proxy import Call, Forward
+from tests.support.proxy import Call, Forward
 
 NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
 BUCKET = re.compile(r"^/[^/]+/([^/]+)/")

@@ -19,11 +19,11 @@ def assert_asked_once_per_attempt(uri: str, relay: FaultyProxy) -> None:
     relay.silent = True
     for attempts in (1, 3):
         for retry_timeouts in (True, False):
-            relay.connections = 0
+            relay.requests = 0
             store = Store(uri, Patience(attempts, retry_timeouts=retry_timeouts, **BRIEF))
             with pytest.raises(StoreUnavailable, match="a/b"):
                 store.read("a/b")
-            assert relay.connections == (attempts if retry_timeouts else 1)
+            assert relay.requests == (attempts if retry_timeouts else 1)
             with pytest.raises(StoreUnavailable, match="a/b"):
                 store.write_if("a/b", b"1", None)
 

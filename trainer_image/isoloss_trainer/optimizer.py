@@ -76,7 +76,7 @@ class OptimizerState:
     def _adamw(self, gradient: torch.Tensor, point: PointConfig, rate: float) -> None:
         """Decoupled weight decay on every weight, which is also torch's default."""
         config = point.optimizer
-        # The functional form: constructing one of torch.optim's classes imports the compiler (1.6 s).
+        # The functional form: the state is ours, in flat vectors, and so is what a checkpoint holds of it.
         adamw(
             [self.weights],
             [gradient],

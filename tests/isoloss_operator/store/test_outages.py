@@ -87,16 +87,16 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
     assert len(storage.results(uri, KEYS)) == len(KEYS)
     relay.silent = True
     relay.cut()
-    relay.connections = 0
+    relay.requests = 0
     found = storage.results(uri, KEYS)
     assert len(found) == len(KEYS)
     assert all(isinstance(read, Unanswered) and not read.alone for read in found.values())
     # The readers that were under way; a library may try one more connection for a kept one that ended.
-    assert relay.connections <= 2 * READERS
-    before = relay.connections
+    assert relay.requests <= 2 * READERS
+    before = relay.requests
     for _ in range(20):
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
-    assert relay.connections - before <= 2, "left alone for a moment"
+    assert relay.requests - before <= 2, "left alone for a moment"
     with pytest.raises(StoreUnavailable, match="so soon"):
         storage.set_aside(uri, SetAside("a.json", "b.json", "test"))
 

@@ -1,6 +1,6 @@
-"""An HTTP proxy between the operator and one server, where calls can be counted and made to fail.
+"""An HTTP proxy between a client and one server, where calls can be counted and made to fail.
 
-It runs in a thread of its own, speaks plain HTTP to the operator, and passes answers on as they
+It runs in a thread of its own, speaks plain HTTP to the client, and passes answers on as they
 come, so that watches stay streams. Requests reach the server as they were sent: S3 signatures,
 which cover the Host header, stay valid.
 """
@@ -27,7 +27,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 @dataclass(frozen=True)
 class Call:
-    """One request of the operator."""
+    """One request of the client."""
 
     method: str
     path: str
@@ -121,7 +121,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where the operator finds it."""
+        """Where the client finds it."""
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> Proxy:
@@ -132,6 +132,10 @@ class Proxy:
     def stop(self) -> None:
         """Refuse connections and cut those that are open: the server is away."""
         self._loop.run(self._stop())
+
+    def cut(self) -> None:
+        """End all open connections: clients keep idle ones for the next request."""
+        self._loop.loop.call_soon_threadsafe(self._abort)
 
     async def _start(self) -> None:
         timeout = ClientTimeout(total=None, connect=CONNECT_SECONDS)
@@ -149,14 +153,17 @@ class Proxy:
     async def _stop(self) -> None:
         if self._runner is None or self._session is None:
             return
-        server = self._runner.server
-        for connection in list(server.connections if server else ()):
-            if connection.transport is not None:
-                connection.transport.abort()
+        self._abort()
         await self._runner.cleanup()
         await self._session.close()
         self._runner = self._session = None
         await asyncio.sleep(0)
+
+    def _abort(self) -> None:
+        server = self._runner.server if self._runner else None
+        for connection in list(server.connections if server else ()):
+            if connection.transport is not None:
+                connection.transport.abort()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
