@@ -15,7 +15,7 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.specs import InvalidSpec
 
-JOB_STATES: Final = ("running", "starting", "queued", "blocked")
+JOB_STATES: Final = ("running", "starting", "queued", "unschedulable", "blocked")
 SUCCEEDED: Final = "Succeeded"
 
 
@@ -54,7 +54,10 @@ def job_state(job: ObservedJob) -> str:
     wait = waits_for(job)
     if wait is None:
         return "starting"
-    return "queued" if wait.reason is Reason.QUEUED else "blocked"
+    if wait.reason is Reason.QUEUED:
+        return "queued"
+    # Without a pod it is most often a quota that has no room, just as a full cluster.
+    return "unschedulable" if wait.reason is Reason.UNSCHEDULABLE or job.pod is None else "blocked"
 
 
 def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
