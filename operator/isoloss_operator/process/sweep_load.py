@@ -49,7 +49,7 @@ def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad
 
 def job_state(job: ObservedJob) -> str:
     """One of JOB_STATES, for an unfinished Job."""
-    if job.working_since is not None:
+    if job.is_at_work:
         return "running"
     wait = waits_for(job)
     if wait is None:

@@ -50,6 +50,11 @@ def test_a_job_whose_pod_a_quota_refuses_is_unschedulable() -> None:
     assert job_state(refused) == "unschedulable"
 
 
+def test_a_job_that_another_cluster_runs_is_running_as_far_as_can_be_seen() -> None:
+    there = job(POINTS[0], working_since=None, pod=None, managed_elsewhere=True, started=NOW)
+    assert job_state(there) == "running"
+
+
 def test_only_running_pods_hold_accelerators() -> None:
     waiting = job(POINTS[1], suspended=True, pod=None, working_since=None, accelerators=8)
     world = observed(jobs=(job(POINTS[0], **RUNS), waiting))
