@@ -98,12 +98,13 @@ def install(api_client: client.ApiClient, definitions: Sequence[Json]) -> None:
     custom = client.CustomObjectsApi(api_client)
     for crd in definitions:
         spec = crd["spec"]
-        versions = [each["name"] for each in spec["versions"] if each["served"]]
+        # Others would have to be converted, by a controller that is yet to start.
+        (stored,) = (each["name"] for each in spec["versions"] if each["storage"])
+        place = (spec["group"], stored, spec["names"]["plural"])
 
-        def is_served(group: str = spec["group"], plural: str = spec["names"]["plural"]) -> bool:
+        def is_served(place: tuple[str, str, str] = place) -> bool:
             try:
-                for version in versions:  # noqa: B023 (called before the next turn)
-                    custom.list_cluster_custom_object(group, version, plural, limit=1)
+                custom.list_cluster_custom_object(*place, limit=1)
             except client.ApiException:
                 return False
             return True

@@ -43,9 +43,7 @@ def queue(kueue: Kueue, user: User, operator: OperatorProcess) -> str:
 
 def queued(place: Place, queue: str, seconds: float, **spec: Any) -> Json:
     """A sweep whose pods ask for a CPU each."""
-    found = sweep(
-        place, seconds=seconds, queue={"localQueueName": queue, **spec.pop("queue", {})}, **spec
-    )
+    found = sweep(place, seconds=seconds, queue={"localQueueName": queue}, **spec)
     for container in found["spec"]["podTemplate"]["spec"]["containers"]:
         container["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
     return found

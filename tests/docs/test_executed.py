@@ -16,13 +16,14 @@ TRAINER = "tests/isoloss_trainer/test_profiling.py"
 DEMO = "tests/docs/test_demo_page.py"
 BARE = "scripts/test_bare.py"
 PIPELINES = "tests/isoloss_operator/test_pipelines.py"
+GITOPS = "tests/controllers/test_gitops_guide.py"
 RUN = ".ci/run"
 EXECUTED: dict[str, dict[str, str]] = {
     "README.md": {"make": BARE, "helm": INSTALL, "isoloss": COMMAND_LINE},
     "CONTRIBUTING.md": {"make": RUN},
     "docs/guides/debug-the-trainer.md": {"ISOLOSS_TRACE_STEPS": TRAINER, "kubectl": KIND},
     "docs/guides/demo.md": {"make": BARE, "export": DEMO},
-    "docs/guides/gitops.md": {"generation=": PIPELINES},
+    "docs/guides/gitops.md": {"generation=": PIPELINES, "kubectl": GITOPS},
     "docs/guides/install.md": {"": INSTALL},
     "docs/guides/kind.md": {"": KIND},
     "docs/guides/monitoring.md": {"helm": INSTALL},
@@ -47,7 +48,6 @@ REASONS = {
     "needs Docker",
     "needs Kueue",
     "needs Argo CD",
-    "needs Flux",
     "takes hours",
     "a form, not a command",
 }

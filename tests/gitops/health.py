@@ -37,17 +37,18 @@ def argocd_health(body: Json) -> tuple[str, str]:
     return answer.status, answer.message
 
 
-def flux_expressions() -> list[Json]:
-    """Every health check of the Kustomizations."""
+def flux_expressions() -> dict[str, list[Json]]:
+    """The health checks of each Kustomization."""
     documents = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
-    return [each for doc in documents for each in doc["spec"].get("healthCheckExprs", [])]
+    return {doc["metadata"]["name"]: doc["spec"].get("healthCheckExprs", []) for doc in documents}
 
 
-def flux_health(body: Json) -> str:
+def flux_health(body: Json, kustomization: str) -> str:
     """RFC 0009: the generation first, then inProgress, failed and current; an error is an error."""
     if body["status"].get("observedGeneration", 0) != body["metadata"]["generation"]:
         return "InProgress"
-    (check,) = (each for each in flux_expressions() if each["kind"] == body["kind"])
+    checks = flux_expressions()[kustomization]
+    (check,) = (each for each in checks if each["kind"] == body["kind"])
     for name, health in (
         ("inProgress", "InProgress"),
         ("failed", "Failed"),

@@ -31,6 +31,8 @@ BEING_REPLACED = {
 """Ready, but a pipeline that waits for the new answer must not go on with the old one."""
 REPORT_PENDING = {"laws are ready before their report is drawn"}
 """Ready: nothing that uses the laws needs the report. To kstatus, Reconciling comes first."""
+APPLIED = {SWEEP_KIND: "research-sweep", PREDICTION_KIND: "research-prediction"}
+"""The Kustomization that applies it."""
 
 
 def seen(kind: str, world: Any, status: Any) -> Json:
@@ -77,17 +79,33 @@ def test_argocd(state: Any, name: str) -> None:
     assert message.startswith(f"{row.ready[1]}: ")
 
 
-@pytest.mark.parametrize(("state", "name"), STATES)
-def test_flux(state: Any, name: str) -> None:
-    """What depends on it is applied for a Current one only."""
-    row, body = state(name)
+@pytest.mark.parametrize("name", prediction_table.ROWS)
+def test_flux_waits_for_the_answer(name: str) -> None:
+    """The training job is applied for a Current one only."""
+    row, body = prediction_state(name)
     if row.stalled:
         expected = "Failed"
     elif row.ready[0] == "True" and name not in BEING_REPLACED:
         expected = "Current"
     else:
         expected = "InProgress"
-    assert flux_health(body) == expected
+    assert flux_health(body, "research-answer") == expected
+
+
+@pytest.mark.parametrize(("state", "name"), STATES)
+def test_flux_has_applied_what_is_accepted_and_fails_where_somebody_must_act(
+    state: Any, name: str
+) -> None:
+    """A sweep that trains for days is no reason for an alarm."""
+    row, body = state(name)
+    accepted = {c["type"]: c["status"] for c in body["status"]["conditions"]}["Accepted"]
+    if row.stalled:
+        expected = "Failed"
+    elif accepted == "True" or row.ready[0] == "True":
+        expected = "Current"
+    else:
+        expected = "InProgress"
+    assert flux_health(body, APPLIED[body["kind"]]) == expected
 
 
 @pytest.mark.parametrize(("state", "name"), STATES)
@@ -118,7 +136,7 @@ def test_kstatus(state: Any, name: str) -> None:
 def test_a_spec_that_the_operator_has_not_seen_is_in_progress(kind: str, status: Json) -> None:
     body = {"kind": kind, "metadata": {"name": "dense", "generation": 2}, "status": status}
     assert argocd_health(body)[0] == "Progressing"
-    assert flux_health(body) == "InProgress"
+    assert flux_health(body, APPLIED[kind]) == "InProgress"
     assert kstatus(body) == "InProgress"
 
 
@@ -134,5 +152,6 @@ def test_a_status_without_conditions_is_in_progress_for_argocd() -> None:
 def test_both_kinds_have_a_health_check_in_either_tool() -> None:
     kinds = {SWEEP_KIND, PREDICTION_KIND}
     assert set(argocd_scripts()) == kinds
-    assert {each["kind"] for each in flux_expressions()} == kinds
-    assert {each["apiVersion"] for each in flux_expressions()} == {f"{GROUP}/{VERSION}"}
+    checks = [each for of_one in flux_expressions().values() for each in of_one]
+    assert {each["kind"] for each in checks} == kinds
+    assert {each["apiVersion"] for each in checks} == {f"{GROUP}/{VERSION}"}

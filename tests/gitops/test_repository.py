@@ -12,7 +12,13 @@ import pytest
 from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
-from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.api import (
+    GROUP,
+    PREDICTION_PLURAL,
+    SWEEP_KIND,
+    SWEEP_PLURAL,
+    VERSION,
+)
 from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from tests.gitops.health import GITOPS, argocd_health, flux_health, kstatus
 from tests.support.cluster import wait_until
@@ -103,7 +109,8 @@ def test_what_is_applied_shows_no_difference_before_and_after_the_operators_pass
             if each["manager"].startswith("isoloss")
         ]
         assert fields == [{"f:status"}], "the operator owns the status and nothing else"
-        assert (argocd_health(body)[0], flux_health(body), kstatus(body)) in {
+        tool = "research-sweep" if body["kind"] == SWEEP_KIND else "research-answer"
+        assert (argocd_health(body)[0], flux_health(body, tool), kstatus(body)) in {
             ("Degraded", "Failed", "Failed"),
             ("Progressing", "InProgress", "InProgress"),
         }
@@ -138,12 +145,20 @@ def test_argocd_applies_sweep_prediction_and_training_in_this_order() -> None:
     assert application["spec"]["source"]["path"] == RESEARCH.name
 
 
-def test_flux_applies_each_once_the_one_before_it_is_ready() -> None:
+def test_flux_applies_the_training_job_once_the_answer_is_there() -> None:
     steps = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
     paths = [step["spec"]["path"] for step in steps]
-    assert paths == [f"./research/{name}" for name in ("sweep", "prediction", "training")]
+    assert paths == [
+        f"./research/{name}" for name in ("sweep", "prediction", "answer", "training")
+    ]
     for before, step in pairwise(steps):
         assert step["spec"]["dependsOn"] == [{"name": before["metadata"]["name"]}]
-        assert before["spec"]["wait"] is True
+        assert before["spec"].get("wait") or before["spec"]["healthChecks"]
     for path in paths:
         assert (GITOPS / "repository" / path / "kustomization.yaml").exists()
+    _, prediction, _ = manifests()
+    ((awaited,),) = (s["spec"]["healthChecks"] for s in steps if "healthChecks" in s["spec"])
+    assert (awaited["kind"], awaited["name"]) == (
+        prediction["kind"],
+        prediction["metadata"]["name"],
+    )

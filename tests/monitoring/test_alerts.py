@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from isoloss_operator.api.yaml_text import to_yaml
+from isoloss_operator.decide.jobs.failures import UNCHARGED
 from tests.deploy.chart import CHART, ROOT
 from tests.monitoring.dashboard import dashboard_queries
 from tests.monitoring.rules import JOB, RUNBOOKS, alerts, promtool, rule_file
@@ -19,11 +20,28 @@ RUNBOOK_PAGE = ROOT / "docs" / "guides" / "runbooks.md"
 METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
 SWEEP = f'job="{JOB}",namespace="research",name="dense"'
 
+SWEEP_CLOCK = f"isoloss_scalingsweep_last_progress_timestamp_seconds{{{SWEEP}}}"
 PROBES_CLOCK = f"isoloss_hyperparamprediction_probes_last_progress_timestamp_seconds{{{SWEEP}}}"
 
 
 def condition(kind: str, condition: str, reason: str = "Any") -> str:
     return f'isoloss_{kind}_condition{{{SWEEP},condition="{condition}",reason="{reason}"}}'
+
+
+def sweep_ready(reason: str) -> str:
+    return condition("scalingsweep", "Ready", reason)
+
+
+def prediction_ready(reason: str) -> str:
+    return condition("hyperparamprediction", "Ready", reason)
+
+
+def jobs(state: str) -> str:
+    return f'isoloss_scalingsweep_jobs{{{SWEEP},state="{state}"}}'
+
+
+def attempts(kind: str) -> str:
+    return f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="{kind}"}}'
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,8 @@ class Row:
     """Minute."""
     clears: int
     """Minute."""
+    quiet: int = 0
+    """Minute at which nothing fires yet."""
 
 
 ROWS: dict[str, tuple[str, Row]] = {
@@ -118,11 +138,7 @@ ROWS: dict[str, tuple[str, Row]] = {
     "a training attempt crashes every minute": (
         "AttemptsFailing",
         Row(
-            {
-                f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="Crashed"}}': (
-                    "0+1x60 60x180"
-                )
-            },
+            {attempts("Crashed"): "0+1x60 60x180"},
             fires=30,
             clears=150,
         ),
@@ -152,17 +168,41 @@ ROWS: dict[str, tuple[str, Row]] = {
     "pods wait for a Secret": (
         "PodsBlocked",
         Row(
-            {f'isoloss_scalingsweep_jobs{{{SWEEP},state="blocked"}}': "2x60 0x80"},
+            {jobs("blocked"): "2x60 0x80", jobs("running"): "4x140"},
             fires=30,
             clears=100,
         ),
     ),
+    "no node has room for any pod": (
+        "PodsBlocked",
+        Row(
+            {jobs("unschedulable"): "9x60 5x80", jobs("running"): "0x60 4x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "the pod that measures a checkpoint waits for a Secret": (
+        "PodsBlocked",
+        Row({prediction_ready("SecretMissing"): "0x60"}, fires=30, clears=100),
+    ),
+    "no node has room for the pod that measures a checkpoint": (
+        "PodsBlocked",
+        Row({prediction_ready("Unschedulable"): "0x60"}, fires=30, clears=100),
+    ),
     "all Jobs are queued": (
         "QueuedLong",
         Row(
+            {jobs("queued"): "3x200", jobs("running"): "0x100 1x100"},
+            fires=90,
+            clears=150,
+        ),
+    ),
+    "the Job that measures a checkpoint is queued": (
+        "QueuedLong",
+        Row(
             {
-                f'isoloss_scalingsweep_jobs{{{SWEEP},state="queued"}}': "3x200",
-                f'isoloss_scalingsweep_jobs{{{SWEEP},state="running"}}': "0x100 1x100",
+                prediction_ready("Queued"): "0x100",
+                prediction_ready("Evaluating"): "_x101 0x100",
             },
             fires=90,
             clears=150,
@@ -172,13 +212,85 @@ ROWS: dict[str, tuple[str, Row]] = {
         "NoProgress",
         Row(
             {
-                f"isoloss_scalingsweep_last_progress_timestamp_seconds{{{SWEEP}}}": (
-                    "0x180 10860+60x80"
-                ),
-                condition("scalingsweep", "Progressing", "Training"): "1x260",
+                SWEEP_CLOCK: "0x180 10860+60x80",
+                sweep_ready("Training"): "0x260",
+                condition("scalingsweep", "Stalled", "NothingWrong"): "0x260",
             },
-            fires=150,
+            quiet=140,
+            fires=170,
             clears=200,
+        ),
+    ),
+    "points crash and are retried for ever": (
+        "NoProgress",
+        Row(
+            {
+                SWEEP_CLOCK: "0x180 10860+60x80",
+                sweep_ready("Training"): "0 0 0 0 0 _ _ _ _ _ " * 26,
+                sweep_ready("WaitingToRetry"): "_ _ _ _ _ 0 0 0 0 0 " * 26,
+            },
+            fires=170,
+            clears=200,
+        ),
+    ),
+    "a quota refuses every Job of a sweep": (
+        "NoProgress",
+        Row(
+            {
+                SWEEP_CLOCK: "0x180 10860+60x80",
+                sweep_ready("JobRefused"): "0x180",
+                sweep_ready("Training"): "_x181 0x80",
+            },
+            fires=170,
+            clears=200,
+        ),
+    ),
+    "a quota refuses the Job that measures a checkpoint": (
+        "NoProgress",
+        Row(
+            {
+                prediction_ready("JobRefused"): "0x180",
+                prediction_ready("Evaluating"): "_x181 0x5",
+                prediction_ready("Predicted"): "_x187 1x80",
+            },
+            quiet=110,
+            fires=130,
+            clears=200,
+        ),
+    ),
+    "a checkpoint is measured for hours": (
+        "NoProgress",
+        Row(
+            {
+                prediction_ready("Evaluating"): "0x180",
+                prediction_ready("Predicted"): "_x181 1x80",
+            },
+            fires=130,
+            clears=200,
+        ),
+    ),
+    "a prediction names no sweep and then one that trains": (
+        "NoProgress",
+        Row(
+            {
+                prediction_ready("SweepNotFound"): "0x180",
+                prediction_ready("SweepNotReady"): "_x181 0x80",
+            },
+            fires=130,
+            clears=200,
+        ),
+    ),
+    "a prepare Job hangs for a day": (
+        "PreparationLong",
+        Row(
+            {
+                SWEEP_CLOCK: "0x1600",
+                sweep_ready("PreparingData"): "0x1500",
+                sweep_ready("Training"): "_x1501 0x100",
+            },
+            quiet=1430,
+            fires=1450,
+            clears=1550,
         ),
     ),
     "one point is silent": (
@@ -199,6 +311,20 @@ ROWS: dict[str, tuple[str, Row]] = {
             {f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x60 0x80"},
             fires=30,
             clears=100,
+        ),
+    ),
+    "the budget burns and is then raised": (
+        "BudgetNear",
+        Row(
+            {
+                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="acceleratorHours"}}': (
+                    "0+0.01x110 0.6x80"
+                ),
+                sweep_ready("Training"): "0x110 0x80",
+            },
+            quiet=85,
+            fires=100,
+            clears=130,
         ),
     ),
     "the budget is nearly spent and then raised": (
@@ -246,6 +372,14 @@ ROWS: dict[str, tuple[str, Row]] = {
             clears=100,
         ),
     ),
+    "training at an answer diverges and its validation is then removed": (
+        "AnswerDoesNotHold",
+        Row(
+            {condition("hyperparamprediction", "Validated", "AnswerDiverged"): "0x60"},
+            fires=30,
+            clears=100,
+        ),
+    ),
     "probes are left to train and none advances": (
         "ProbesStalled",
         Row(
@@ -272,6 +406,52 @@ ROWS: dict[str, tuple[str, Row]] = {
 }
 
 
+FALSE_ALARMS: dict[str, dict[str, str]] = {
+    **{
+        f"twelve attempts an hour end as {kind}, which is not charged": {
+            attempts(kind): "0+0.2x1600"
+        }
+        for kind in sorted(UNCHARGED)
+    },
+    "four of nine pods train on a full cluster": {
+        jobs("running"): "4x1600",
+        jobs("unschedulable"): "5x1600",
+        sweep_ready("Training"): "0x1600",
+        SWEEP_CLOCK: "0+60x1600",
+    },
+    "a quota lets four Jobs through, which train": {
+        jobs("running"): "4x1600",
+        sweep_ready("JobRefused"): "0x1600",
+        SWEEP_CLOCK: "0+60x1600",
+    },
+    "a corpus is prepared for ten hours, then points train": {
+        sweep_ready("PreparingData"): "0x600",
+        sweep_ready("Training"): "_x601 0x1000",
+        SWEEP_CLOCK: "0x620 37260+60x980",
+    },
+    "a sweep that was ready for half a day is edited": {
+        sweep_ready("Fitted"): "1x720",
+        sweep_ready("Training"): "_x721 0x880",
+        SWEEP_CLOCK: "0x760 45660+60x840",
+    },
+    "a sweep is suspended for half a day and resumed": {
+        sweep_ready("Suspended"): "0x720",
+        sweep_ready("Training"): "_x721 0x880",
+        SWEEP_CLOCK: "0x760 45660+60x840",
+    },
+    "a prediction follows a sweep that trains for a day": {
+        prediction_ready("SweepNotReady"): "0x800",
+        prediction_ready("Provisional"): "_x801 0x800",
+    },
+    "a search waits for the laws of another sweep": {
+        sweep_ready("SweepNotReady"): "0x1600",
+        SWEEP_CLOCK: "0x1600",
+    },
+    "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
+}
+"""What is as it should be, for a day."""
+
+
 def expectation(minute: int, firing: dict[str, int]) -> list[dict[str, object]]:
     """Which alerts fire at a minute, as promtool's expression tests."""
     expression = 'count by (alertname) (ALERTS{alertstate="firing"})'
@@ -285,25 +465,43 @@ def expectation(minute: int, firing: dict[str, int]) -> list[dict[str, object]]:
 def test_an_alert_fires_and_clears(name: str, tmp_path: Path) -> None:
     """And no other one fires, but that there is no leader where the row has none."""
     alert, row = ROWS[name]
-    # A healthy operator beside the trouble, so that only the trouble is told.
-    series = {f'isoloss_leader{{job="{JOB}"}}': "1x300", **row.series}
-    if alert == "TwoLeaders":
-        series = row.series
+    series = row.series if alert == "TwoLeaders" else {**HEALTHY, **row.series}
+    play(
+        series,
+        [
+            *(expectation(row.quiet, {}) if row.quiet else []),
+            *expectation(row.fires, {f"Isoloss{alert}": 1}),
+            *expectation(row.clears, {}),
+        ],
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("name", FALSE_ALARMS)
+def test_nothing_fires_while_all_is_as_it_should_be(name: str, tmp_path: Path) -> None:
+    minutes = range(10, 1600, 10)
+    expected = [each for minute in minutes for each in expectation(minute, {})]
+    play({**HEALTHY, **FALSE_ALARMS[name]}, expected, tmp_path)
+
+
+HEALTHY = {f'isoloss_leader{{job="{JOB}"}}': "1x1700"}
+"""A healthy operator beside the trouble, so that only the trouble is told."""
+
+
+def play(series: dict[str, str], expected: list[dict[str, object]], folder: Path) -> None:
+    """Let promtool judge what fires."""
     test = {
         "evaluation_interval": "1m",
-        "rule_files": [str(rule_file(tmp_path))],
+        "rule_files": [str(rule_file(folder))],
         "tests": [
             {
                 "interval": "1m",
                 "input_series": [{"series": s, "values": v} for s, v in series.items()],
-                "promql_expr_test": [
-                    *expectation(row.fires, {f"Isoloss{alert}": 1}),
-                    *expectation(row.clears, {}),
-                ],
+                "promql_expr_test": expected,
             }
         ],
     }
-    file = tmp_path / "test.yaml"
+    file = folder / "test.yaml"
     file.write_text(to_yaml(test))
     answer = promtool("test", "rules", str(file))
     assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -160,7 +160,8 @@ def _sweep_gauges(
 def _load_gauges(loads: dict[Name, SweepLoad]) -> Iterator[GaugeMetricFamily]:
     yield _gauge(
         "isoloss_scalingsweep_jobs",
-        "Unfinished Jobs by state: running, starting, queued (waiting for Kueue), blocked (its pod cannot start).",
+        "Unfinished Jobs by state: running, starting, queued (waiting for Kueue), unschedulable (no node or quota "
+        "has room for its pod), blocked (its pod cannot start).",
         ("state",),
         (
             ((*name, state), count)

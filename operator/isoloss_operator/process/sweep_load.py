@@ -15,7 +15,7 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.specs import InvalidSpec
 
-JOB_STATES: Final = ("running", "starting", "queued", "blocked")
+JOB_STATES: Final = ("running", "starting", "queued", "unschedulable", "blocked")
 SUCCEEDED: Final = "Succeeded"
 
 
@@ -49,12 +49,15 @@ def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad
 
 def job_state(job: ObservedJob) -> str:
     """One of JOB_STATES, for an unfinished Job."""
-    if job.working_since is not None:
+    if job.is_at_work:
         return "running"
     wait = waits_for(job)
     if wait is None:
         return "starting"
-    return "queued" if wait.reason is Reason.QUEUED else "blocked"
+    if wait.reason is Reason.QUEUED:
+        return "queued"
+    # Without a pod it is most often a quota that has no room, just as a full cluster.
+    return "unschedulable" if wait.reason is Reason.UNSCHEDULABLE or job.pod is None else "blocked"
 
 
 def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:

@@ -10,7 +10,12 @@ from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import ObservedPod
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
-from isoloss_operator.process.sweep_load import attempts_ended, job_state, sweep_load
+from isoloss_operator.process.sweep_load import (
+    JOB_STATES,
+    attempts_ended,
+    job_state,
+    sweep_load,
+)
 from tests.support.builders import (
     NOW,
     after,
@@ -27,15 +32,27 @@ POINTS = points()
 RUNS = {"working_since": NOW - timedelta(hours=1), "accelerators": 4}
 
 
-def test_a_job_is_running_starting_queued_or_blocked() -> None:
+def test_a_job_is_running_starting_queued_unschedulable_or_blocked() -> None:
+    full = ObservedPod(phase="Pending", unschedulable="0/3 nodes are available")
     secret = ObservedPod(phase="Pending", waiting_reason="CreateContainerConfigError")
     states = {
         "running": job(POINTS[0], **RUNS),
         "starting": job(POINTS[0], working_since=None, pod=ObservedPod(phase="Pending")),
         "queued": job(POINTS[0], working_since=None, suspended=True, pod=None),
+        "unschedulable": job(POINTS[0], working_since=None, pod=full),
         "blocked": job(POINTS[0], working_since=None, pod=secret),
     }
     assert {state: job_state(each) for state, each in states.items()} == {s: s for s in states}
+
+
+def test_a_job_whose_pod_a_quota_refuses_is_unschedulable() -> None:
+    refused = job(POINTS[0], working_since=None, pod=None, held_up="exceeded quota: pods=4")
+    assert job_state(refused) == "unschedulable"
+
+
+def test_a_job_that_another_cluster_runs_is_running_as_far_as_can_be_seen() -> None:
+    there = job(POINTS[0], working_since=None, pod=None, managed_elsewhere=True, started=NOW)
+    assert job_state(there) == "running"
 
 
 def test_only_running_pods_hold_accelerators() -> None:
@@ -43,7 +60,8 @@ def test_only_running_pods_hold_accelerators() -> None:
     world = observed(jobs=(job(POINTS[0], **RUNS), waiting))
     load = sweep_load(world, decide_sweep(world).status)
     assert load.accelerators == 4
-    assert load.jobs == {"running": 1, "starting": 0, "queued": 1, "blocked": 0}
+    none = dict.fromkeys(JOB_STATES, 0)
+    assert load.jobs == {**none, "running": 1, "queued": 1}
 
 
 def test_the_point_that_has_been_silent_longest_is_told() -> None:
