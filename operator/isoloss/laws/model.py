@@ -74,6 +74,7 @@ class RefusalReason(StrEnum):
     OPTIMUM_ON_LEARNING_RATE_EDGE = "OptimumOnLearningRateEdge"
     OPTIMUM_ON_BATCH_SIZE_EDGE = "OptimumOnBatchSizeEdge"
     SURFACE_NOT_CONVEX = "SurfaceNotConvex"
+    CURVATURE_NOT_IDENTIFIED = "CurvatureNotIdentified"
     TREND_INDISTINGUISHABLE_FROM_NOISE = "TrendIndistinguishableFromNoise"
     IRREDUCIBLE_LOSS_NOT_IDENTIFIED = "IrreducibleLossNotIdentified"
     INITIAL_LOSS_BELOW_IRREDUCIBLE = "InitialLossBelowIrreducible"

@@ -139,6 +139,11 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "The losses have no single valley over learning rate and batch size.",
         "Look at the report for runs that stand out.",
     ),
+    Refused.CURVATURE_NOT_IDENTIFIED: (
+        "The points do not show how the loss bends in one direction: fewer than three learning rates or batch sizes, or a "
+        "row and a column of the grid alone.",
+        "Train the points that the message names.",
+    ),
     Refused.TREND_INDISTINGUISHABLE_FROM_NOISE: (
         "The answer would be too vague to be worth anything.",
         "Add sizes, or grid points near the optimum.",
