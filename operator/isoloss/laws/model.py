@@ -86,6 +86,7 @@ class RefusalReason(StrEnum):
     MIXED_LOSS_KINDS = "MixedLossKinds"
     MIXED_OPTIMIZERS = "MixedOptimizers"
     MIXED_FLOPS_CONVENTIONS = "MixedFlopsConventions"
+    ROUTES_DISAGREE = "RoutesDisagree"
     TARGET_FLOPS_UNKNOWN = "TargetFlopsUnknown"
     DUPLICATED_RUN = "DuplicatedRun"
     LAW_REFUSED = "LawRefused"

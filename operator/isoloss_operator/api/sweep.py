@@ -158,7 +158,8 @@ class Fit(ApiType):
     the causal mask, as executed. Predictions count a budget in the same way. Plans, budgets and spent
     FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
-    """Form of the hyperparameter laws."""
+    """Form of the hyperparameter laws along the sizes of least compute. LinearInLogCompute is answered by them even
+    where the target's size is known: the joint surface has power laws alone."""
 
 
 USUAL_ADDITIONS = 6

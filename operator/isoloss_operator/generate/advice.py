@@ -157,7 +157,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Check that the initial loss was measured on the sweep's validation text.",
     ),
     Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
-        "The checkpoint is worse than anything the sweep has seen.",
+        "The checkpoint is worse than anything the sweep has seen, and its equivalent compute may be more than 5 % of the total.",
         "Check tokenizer and validation text of the initial loss.",
     ),
     Refused.EXTRAPOLATION_TOO_FAR: (
@@ -187,6 +187,10 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     Refused.MIXED_FLOPS_CONVENTIONS: (
         "Compute is counted with attention in some runs and without in others.",
         "Count all runs alike.",
+    ),
+    Refused.ROUTES_DISAGREE: (
+        "No size is given, and the intervals of the two routes have nothing in common.",
+        "Give the target's size, or add sizes or points near the optimum.",
     ),
     Refused.TARGET_FLOPS_UNKNOWN: (
         "The laws count attention, and what attention takes in the target is unknown.",
