@@ -113,6 +113,7 @@ def sweep_manifest(store: Store) -> Json:
             "evaluation": {"firstTokens": 1_000, "perDecade": 8},
             "training": {"precision": "Float32", "checkpointSeconds": 1},
             "parallelism": PARALLELISM,
+            "design": "Unchecked",
             "podTemplate": {"spec": {"containers": [container]}},
         },
     }

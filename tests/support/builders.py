@@ -54,6 +54,7 @@ def sweep_spec(**changes: Any) -> dict[str, Any]:
         "grid": {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]},
         "evaluation": {"firstTokens": 10_000},
         "parallelism": 3,
+        "design": "Unchecked",
     }
     return {**spec, **changes}
 

@@ -372,6 +372,7 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
             "evaluation": {"firstTokens": 100_000, "perDecade": 24},
             "training": {"precision": "Float32"},
             "parallelism": 6,
+            "design": "Unchecked",
             "failurePolicy": {"retriesPerPoint": 1, "maxFailedPoints": 0},
             **spec,
         },

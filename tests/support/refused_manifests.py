@@ -114,11 +114,39 @@ def grid(batch_sizes: int, learning_rates: int) -> Manifest:
 _PATTERN = "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH"
 _SEGMENTS = "must not contain empty, '.' or '..' path segments"
 _FIRST = {"evaluation.firstTokens": 1}
+_UNCHECKED = {"design": "Unchecked"}
 LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 
 GRIDS = (
     _sweep("a grid of one batch size", {"grid.batchSizes": [4]}, "at least 2 items"),
     _sweep("a grid of one learning rate", {"grid.learningRates": ["1e-3"]}, "at least 2 items"),
+    _sweep("a grid of two learning rates", {"grid": grid(4, 2)}, "shows no best one"),
+    _sweep("a grid of two batch sizes", {"grid": grid(2, 4)}, "shows no best one"),
+    _sweep(
+        "two learning rates for one proxy of two",
+        {"proxies.1.grid": grid(4, 2)},
+        "a grid of two learning rates shows no best one: give at least 3 to every size",
+    ),
+    _sweep(
+        "a single proxy",
+        {"proxies": sweep()["spec"]["proxies"][:1]},
+        "one size gives no laws: add a proxy; set design to Unchecked",
+    ),
+    _sweep(
+        "a search of a single proxy",
+        {"search.strategy": "Sequential", "proxies": sweep()["spec"]["proxies"][:1]},
+        "one size gives no laws",
+    ),
+    _sweep(
+        "batch sizes that are tokens",
+        {"grid.batchSizes": [256, 512, 1024]},
+        "must last for 100 steps of its largest batch (batch size x data.sequenceLength); batchSizes count sequences",
+    ),
+    _sweep(
+        "runs of 99 steps",
+        {"proxies.0.tokens": 100 * 8 * 128 - 1},
+        "must last for 100 steps of its largest batch",
+    ),
     _sweep("no grid", {"grid": ABSENT}, "set spec.grid, or a grid for every proxy"),
     _sweep(
         "no grid for one proxy of two",
@@ -585,9 +613,18 @@ PREDICTIONS = (
 REFUSED = (*GRIDS, *UNQUOTED, *REST_OF_SWEEP, *PREDICTIONS)
 
 ACCEPTED = {
-    "the smallest grid": sweep({"grid": grid(2, 2)}),
+    "the smallest grid": sweep({"grid": grid(3, 3)}),
+    "the smallest grid that is not checked": sweep({**_UNCHECKED, "grid": grid(2, 2)}),
+    "the smallest grid of a search": sweep({"search.strategy": "Sequential", "grid": grid(2, 2)}),
+    "runs of a hundred steps": sweep({"proxies.0.tokens": 100 * 8 * 128}),
+    "runs of few steps that are not checked": sweep({**_UNCHECKED, "proxies.0.tokens": 20_000}),
     "10,000 points": sweep(
-        {**_FIRST, "proxies": sweep()["spec"]["proxies"][:1], "grid": grid(100, 100)}
+        {
+            **_FIRST,
+            **_UNCHECKED,
+            "proxies": sweep()["spec"]["proxies"][:1],
+            "grid": grid(100, 100),
+        }
     ),
     "a sequential search": sweep(
         {"search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 0}}}
@@ -611,9 +648,11 @@ ACCEPTED = {
     ),
     "further seeds": sweep({"training": {"additionalSeeds": [1, 2]}}),
     "a corpus prepared by several pods": sweep({"data.parallelism": 16}),
-    "one proxy, for more to come": sweep({"proxies": sweep()["spec"]["proxies"][:1]}),
+    "one proxy, for more to come": sweep(
+        {**_UNCHECKED, "proxies": sweep()["spec"]["proxies"][:1]}
+    ),
     "a grid for every proxy and none for the sweep": sweep(
-        {"grid": ABSENT, "proxies.0.grid": grid(2, 2), "proxies.1.grid": grid(3, 4)}
+        {"grid": ABSENT, "proxies.0.grid": grid(3, 3), "proxies.1.grid": grid(3, 4)}
     ),
     "learning rates in different notations": sweep(
         {"grid.learningRates": ["0.0001", "2E-4", "1e-03"]}

@@ -18,10 +18,20 @@ from isoloss.laws.model import (
     Interval,
     LawForm,
     Refusal,
+    RefusalReason,
     Route,
     Status,
 )
 from isoloss.laws.run_noise import RunNoise
+
+TELLING = frozenset(
+    {
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        RefusalReason.CURVATURE_NOT_IDENTIFIED,
+    }
+)
+"""Refusals of the joint surface that name what to try."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +288,15 @@ class Laws:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Of the three laws, in order, without repetitions."""
+        """Of the three laws, in order, without repetitions; where nothing answers, the joint surface's before them if
+        it names what to try.
+
+        All runs together show better which edge the optimum is beyond than single loss levels do.
+        """
+        parts: tuple[HyperparameterLaw | LossComputeLaw | SurfaceLaw, ...]
         parts = (self.learning_rate, self.batch_size, self.loss_compute)
+        surface = self.surface.refusal
+        if self.status == "refused" and surface is not None and surface.reason in TELLING:
+            parts = (self.surface, *parts)
         found = [part.refusal for part in parts if part.refusal is not None]
         return tuple(r for i, r in enumerate(found) if r not in found[:i])

@@ -98,7 +98,9 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | La
     )
     found = predict(laws, query)
     if not isinstance(found, Prediction):
-        named = (_lack(refusal.figures) for refusal in found.refusals)
+        # What is lacking at one size is the nearer aim than what is lacking at all of them.
+        ordered = sorted(found.refusals, key=lambda refusal: "params" not in refusal.figures)
+        named = (_lack(refusal.figures) for refusal in ordered)
         return next((lack for lack in named if lack is not None), None)
     batch = replace(found.batch_size, value=found.batch_size_raw)
     regret = _expected_regret(laws, found.learning_rate, batch)

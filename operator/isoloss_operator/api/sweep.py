@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -152,7 +153,8 @@ class Fit(ApiType):
     the causal mask, as executed. Predictions count a budget in the same way. Plans, budgets and spent
     FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
-    """Form of the hyperparameter laws."""
+    """Form of the hyperparameter laws along the sizes of least compute. LinearInLogCompute is answered by them even
+    where the target's size is known: the joint surface has power laws alone."""
 
 
 USUAL_ADDITIONS = 6
@@ -303,6 +305,12 @@ _POINTS = _GRID.format(
     "self.grid.batchSizes.size() * self.grid.learningRates.size()",
     "self.search.placement.lines * self.search.placement.lines",
 )
+FEWEST_LINES = 3
+"""Learning rates, and batch sizes, that show a minimum."""
+FEWEST_STEPS = 100
+"""Of a run at its largest batch size: of fewer the warm-up is most, or batch sizes were meant in tokens."""
+_UNCHECKED = "self.design == 'Unchecked'"
+_ASK_FOR_IT = "; set design to Unchecked to train it all the same"
 
 
 class ScalingSweepSpec(ApiType):
@@ -328,10 +336,43 @@ class ScalingSweepSpec(ApiType):
             "every proxy's tokens must cover a step of its largest batch"
             " (batch size x data.sequenceLength)",
             lambda spec: all(
-                (max(grid.batch_sizes) if (grid := proxy.grid or spec.grid) else 1)
-                * spec.data.sequence_length
-                <= proxy.tokens
+                spec.largest_batch(proxy) * spec.data.sequence_length <= proxy.tokens
                 for proxy in spec.proxies
+            ),
+        ),
+        Rule(
+            f"{_UNCHECKED} || self.proxies.size() > 1",
+            f"one size gives no laws: add a proxy{_ASK_FOR_IT}",
+            lambda spec: not spec.is_checked or len(spec.proxies) > 1,
+        ),
+        Rule(
+            f"{_UNCHECKED} || self.search.strategy == 'Sequential' || self.proxies.all(p,"
+            f" {_GRID.format('p.grid.learningRates.size()', 'self.grid.learningRates.size()', FEWEST_LINES)}"
+            f" >= {FEWEST_LINES})",
+            f"a grid of two learning rates shows no best one: give at least {FEWEST_LINES} to every size, or set"
+            f" search.strategy to Sequential, which adds points{_ASK_FOR_IT}",
+            lambda spec: spec.shows_minima(lambda grid: len(grid.learning_rates)),
+        ),
+        Rule(
+            f"{_UNCHECKED} || self.search.strategy == 'Sequential' || self.proxies.all(p,"
+            f" {_GRID.format('p.grid.batchSizes.size()', 'self.grid.batchSizes.size()', FEWEST_LINES)}"
+            f" >= {FEWEST_LINES})",
+            f"a grid of two batch sizes shows no best one: give at least {FEWEST_LINES} to every size, or set"
+            f" search.strategy to Sequential, which adds points{_ASK_FOR_IT}",
+            lambda spec: spec.shows_minima(lambda grid: len(grid.batch_sizes)),
+        ),
+        Rule(
+            f"{_UNCHECKED} || self.proxies.all(p,"
+            f" {_LARGEST_BATCH} * self.data.sequenceLength * {FEWEST_STEPS} <= p.tokens)",
+            f"every proxy's tokens must last for {FEWEST_STEPS} steps of its largest batch"
+            f" (batch size x data.sequenceLength); batchSizes count sequences, not tokens{_ASK_FOR_IT}",
+            lambda spec: (
+                not spec.is_checked
+                or all(
+                    FEWEST_STEPS * spec.largest_batch(proxy) * spec.data.sequence_length
+                    <= proxy.tokens
+                    for proxy in spec.proxies
+                )
             ),
         ),
         Rule(
@@ -388,6 +429,10 @@ class ScalingSweepSpec(ApiType):
     grid: Grid | None = None
     """Grid of every size without one of its own. May be absent if every proxy has a grid, and where
     search.strategy is Sequential: search.placement then places the first points."""
+    design: Literal["Checked", "Unchecked"] = "Checked"
+    """Whether sizes, grids and tokens that can give no laws are refused: a single size, fewer than three learning
+    rates or batch sizes where no search adds points, runs of fewer than 100 steps. Unchecked trains them all the
+    same, as a part of a sweep that is to grow, say."""
     optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
     """Optimizer of every run. Immutable."""
     evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
@@ -418,6 +463,23 @@ class ScalingSweepSpec(ApiType):
         if grid is None:
             raise ValueError(f"proxy {proxy.name} has no grid")
         return grid
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether designs that can give no laws are refused."""
+        return self.design == "Checked"
+
+    def shows_minima(self, lines: Callable[[Grid], int]) -> bool:
+        """Whether the grids have enough lines of a kind for a minimum, or a search that adds them, or are not checked."""
+        if not self.is_checked or self.searches:
+            return True
+        grids = [proxy.grid or self.grid for proxy in self.proxies]
+        return all(grid is None or lines(grid) >= FEWEST_LINES for grid in grids)
+
+    def largest_batch(self, proxy: Proxy) -> int:
+        """Sequences; 1 where the grid of the size is still to be placed."""
+        grid = proxy.grid or self.grid
+        return 1 if grid is None else max(grid.batch_sizes)
 
     @property
     def searches(self) -> bool:

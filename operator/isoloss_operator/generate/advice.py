@@ -142,6 +142,11 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "The losses have no single valley over learning rate and batch size.",
         "Look at the report for runs that stand out.",
     ),
+    Refused.CURVATURE_NOT_IDENTIFIED: (
+        "The points do not show how the loss bends in one direction: fewer than three learning rates or batch sizes, or a "
+        "row and a column of the grid alone.",
+        "Train the points that the message names.",
+    ),
     Refused.TREND_INDISTINGUISHABLE_FROM_NOISE: (
         "The answer would be too vague to be worth anything.",
         "Add sizes, or grid points near the optimum.",
@@ -155,7 +160,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Check that the initial loss was measured on the sweep's validation text.",
     ),
     Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
-        "The checkpoint is worse than anything the sweep has seen.",
+        "The checkpoint is worse than anything the sweep has seen, and its equivalent compute may be more than 5 % of the total.",
         "Check tokenizer and validation text of the initial loss.",
     ),
     Refused.EXTRAPOLATION_TOO_FAR: (
@@ -185,6 +190,10 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     Refused.MIXED_FLOPS_CONVENTIONS: (
         "Compute is counted with attention in some runs and without in others.",
         "Count all runs alike.",
+    ),
+    Refused.ROUTES_DISAGREE: (
+        "No size is given, and the intervals of the two routes have nothing in common.",
+        "Give the target's size, or add sizes or points near the optimum.",
     ),
     Refused.TARGET_FLOPS_UNKNOWN: (
         "The laws count attention, and what attention takes in the target is unknown.",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.science.cases import planted_case, swapped, with_outlier
-from benchmarks.science.shapes import SMALL, WIDE
+from benchmarks.science.shapes import SMALL, WIDE, Layout
 from isoloss.laws import (
     FitOptions,
     InvalidRunError,
@@ -103,3 +103,31 @@ def test_a_name_to_exclude_that_no_run_has_is_an_error():
     case = planted_case("exact", WIDE, 0)
     with pytest.raises(InvalidRunError, match="run bogus: name is to be excluded, but no run"):
         fit_laws(case.runs, replace(OPTIONS, exclude=("bogus",)))
+
+
+SLIPS = Layout(sizes=(1e8, 2e8, 4e8, 8e8), tokens=(8e9, 1.2e10, 2e10, 3e10), rates=4, batches=5)
+
+
+@pytest.mark.parametrize("factor", [10.0, 0.1])
+@pytest.mark.parametrize("at", [1, 12, 37, 52, 79])
+def test_a_learning_rate_ten_times_too_high_or_low_is_named_and_left_out(at, factor):
+    """One of 80 runs, whose loss is no lower than others': only its label is wrong."""
+    case = planted_case("exact", SLIPS, 0)
+    runs = list(case.runs)
+    right = runs[at]
+    runs[at] = replace(right, learning_rate=factor * right.learning_rate)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    assert [e.run for e in laws.excluded] == [right.name]
+    (warning,) = [w for w in laws.warnings if right.name in w]
+    assert f"looks as if its learning rate were {right.learning_rate:.3g}" in warning
+    assert regret(laws, case) < 0.001
+
+
+def test_a_lone_run_far_outside_the_grid_is_kept():
+    """A learning rate that somebody tried beyond the edge is no slip of the pen."""
+    case = planted_case("exact", SLIPS, 0)
+    edge = max(case.runs, key=lambda run: (run.params, run.learning_rate, run.batch_size))
+    beyond = replace(edge, name="beyond", learning_rate=10 * edge.learning_rate)
+    beyond = replace(beyond, losses=edge.losses + 0.4)
+    laws = fit_laws([*case.runs, beyond], FitOptions(bootstrap_samples=20))
+    assert laws.excluded == ()

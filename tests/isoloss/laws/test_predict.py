@@ -1,6 +1,6 @@
 """The arithmetic of a prediction: inversion, composition, variants, rounding, and the paper's own numbers."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from isoloss.laws import (
     FitOptions,
     HyperparameterCurve,
     HyperparameterLaw,
+    LawForm,
     Laws,
     LossComputeLaw,
     LossCurve,
@@ -175,16 +176,45 @@ def test_a_difference_of_sequence_length_is_said():
     assert any("sequence length" in w for w in found.warnings)
 
 
-def test_estimates_that_disagree_beyond_their_intervals_are_a_warning():
+def contradicting(form: LawForm = "PowerLawOfLoss") -> Laws:
+    """A joint surface far from the iso-loss laws."""
     rate, batch = float(np.log(1e-5)), float(np.log(5.0))
     planes = OptimumPlanes(Plane(rate, 0.0, 0.0), Plane(batch, 0.0, 0.0), 0.0, 0.0)
     laws = power_laws(surface=SurfaceLaw("fitted", planes, frontier_log_ratio=3.0))
     zero = np.zeros(50)
     same = OptimumPlanes(Plane(rate + zero, zero, zero), Plane(batch + zero, zero, zero), 0.0, 0.0)
-    laws = replace(laws, draws=replace(laws.draws, surface=same))
-    found = answer(laws, initial_loss=2.8, cpt_flops=3e20)
-    assert set(found.routes) == {"iso-loss", "surface"}
+    options = replace(laws.options, form=form)
+    return replace(laws, draws=replace(laws.draws, surface=same), options=options)
+
+
+def test_routes_that_disagree_beyond_their_intervals_are_not_believed():
+    found = predict(contradicting(), PredictionQuery(initial_loss=2.8, cpt_flops=3e20))
+    assert isinstance(found, Refused)
+    (refusal,) = found.refusals
+    assert refusal.reason is RefusalReason.ROUTES_DISAGREE
+    assert refusal.message.count("beyond their intervals") == 2
+
+
+def test_at_a_given_size_routes_that_disagree_are_a_warning():
+    """The iso-loss laws are of another size then."""
+    found = answer(contradicting(), initial_loss=2.8, cpt_flops=3e20, params=1e9)
+    assert found.route == "surface"
     assert sum("beyond their intervals" in w for w in found.warnings) == 2
+
+
+def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
+    asked = {"initial_loss": 2.8, "cpt_flops": 3e20, "params": 1e9}
+    found = answer(contradicting("LinearInLogCompute"), **asked)
+    assert found.route == "iso-loss"
+    alone = contradicting("LinearInLogCompute")
+    alone = replace(
+        alone,
+        learning_rate=HyperparameterLaw("learning_rate", "refused", "LinearInLogCompute"),
+        draws=replace(alone.draws, learning_rate=None),
+    )
+    found = answer(alone, **asked)
+    assert found.route == "surface"
+    assert any("LinearInLogCompute was asked for" in warning for warning in found.warnings)
 
 
 def test_at_a_given_size_the_joint_surface_answers_whatever_the_default_route_is():
@@ -208,6 +238,29 @@ def test_both_forms_agree_inside_the_data(form):
     point = answer(laws, total_flops=flops).routes["iso-loss"]
     assert point.learning_rate.value == pytest.approx(Planted().rate(n, d), rel=0.1)
     assert point.batch_size.value == pytest.approx(Planted().batch(n, d), rel=0.1)
+
+
+@dataclass(frozen=True)
+class LinearBatch(Planted):
+    """The paper's law of the batch size: a step of 100 sequences per factor of e in C = 6 N D."""
+
+    def batch(self, n: float, d: float) -> float:
+        return float(500.0 + 100.0 * np.log(n * d / (2e8 * 8e9)))
+
+
+def test_a_planted_batch_size_that_is_linear_in_log_compute_is_found():
+    """Of three sizes; the power law through the same runs is off by more."""
+    world = LinearBatch()
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 1e10, 2.5e10), seen_from=0.2)
+    runs = planted_runs(world, grid, np.random.default_rng(0), 0.0002)
+    errors = {}
+    for form in ("LinearInLogCompute", "PowerLawOfLoss"):
+        laws = fit_laws(runs, FitOptions(form=form, bootstrap_samples=50))
+        flops = 30 * laws.data.largest_flops
+        n, d = world.best_size(flops)
+        found = answer(laws, total_flops=flops, params=n)
+        errors[form] = abs(np.log(found.batch_size_raw / world.batch(n, d)))
+    assert errors["LinearInLogCompute"] < 0.15 < errors["PowerLawOfLoss"]
 
 
 def test_a_fixed_irreducible_loss_is_used_and_said():

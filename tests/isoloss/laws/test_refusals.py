@@ -249,9 +249,22 @@ def test_initial_loss_just_above_the_irreducible_is_not_inverted(laws):
     assert reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
 
 
-def test_initial_loss_above_all_seen(laws):
-    reason = refused(laws, initial_loss=9.0, cpt_flops=1e20)
+def test_an_initial_loss_above_all_seen_is_refused_where_its_compute_may_matter(laws):
+    reason = refused(laws, initial_loss=9.0, cpt_flops=1e-3 * laws.data.largest_flops)
     assert reason is RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN
+
+
+def test_an_initial_loss_above_all_seen_is_answered_where_its_compute_cannot_matter(laws):
+    """Whatever the checkpoint is worth, it is less than what runs from scratch took to the highest loss seen."""
+    cpt = laws.data.largest_flops
+    found = predict(laws, PredictionQuery(initial_loss=9.0, cpt_flops=cpt, params=2e8))
+    assert isinstance(found, Prediction)
+    assert found.equivalent_flops.value < 0.05 * cpt
+    (warning,) = [w for w in found.warnings if "is above every loss of the sweep" in w]
+    assert "C_pre is at most" in warning
+    without = predict(laws, PredictionQuery(total_flops=cpt, params=2e8))
+    assert found.learning_rate.value == pytest.approx(without.learning_rate.value, rel=0.02)
+    assert found.batch_size_raw == pytest.approx(without.batch_size_raw, rel=0.05)
 
 
 def test_extrapolation_too_far(laws):

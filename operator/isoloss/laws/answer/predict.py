@@ -11,6 +11,7 @@ from isoloss.laws.answer.composition import (
     faded,
     with_composition_error,
 )
+from isoloss.laws.answer.disagreement import disagreements, routes_disagree
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
 from isoloss.laws.answer.limits import implausible, refuse_distance, too_few_steps
@@ -21,8 +22,9 @@ from isoloss.laws.answer.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.answer.query_refusals import check_query, refuse_query
+from isoloss.laws.answer.query_refusals import check_query, refuse_query, unseen_past
 from isoloss.laws.answer.routes import (
+    budget_flops,
     draw_count,
     exponential,
     flops_per_token,
@@ -79,7 +81,7 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
     if query.total_flops is not None:
         return Compute(None, np.full(count + 1, np.log(query.total_flops)), None)
     assert query.initial_loss is not None
-    cpt = query.cpt_flops or (query.cpt_tokens or 0.0) * flops_per_token(laws, query)
+    cpt = budget_flops(laws, query)
     rng = np.random.default_rng([laws.options.seed, 3])
     losses = query.initial_loss + query.initial_loss_standard_error * rng.standard_normal(
         count + 1
@@ -132,6 +134,9 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     error, level = composition_error(query), laws.options.interval
     composed = {name: with_composition_error(p, error, level) for name, p in routes.items()}
     chosen = composed[route]
+    disagreement = routes_disagree(laws, query, composed)
+    if disagreement is not None:
+        return Refused((disagreement,), laws.warnings)
     raw = chosen.batch_size.value
     batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
@@ -166,8 +171,13 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
 
 
 def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Route:
-    """At a given size the joint surface, which alone knows of sizes; else the one that did better."""
+    """At a given size the joint surface, which alone knows of sizes; else the one that did better.
+
+    Linear in ln C are the iso-loss laws alone: who asks for that form is answered by them.
+    """
     wanted: Route = "surface" if query.params is not None else laws.default_route
+    if laws.options.form == "LinearInLogCompute":
+        wanted = "iso-loss"
     return wanted if wanted in routes else next(iter(routes))
 
 
@@ -205,22 +215,26 @@ def _variants(
     return {**variants, "faded": faded(chosen, share)}
 
 
+def _unseen(laws: Laws, query: PredictionQuery) -> list[str]:
+    """What is known of C_pre where the initial loss is above all that the sweep has seen."""
+    past = unseen_past(laws, query)
+    if past is None:
+        return []
+    return [
+        f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}): C_pre "
+        f"is at most {past.most:.2g} FLOPs, {past.share:.1%} of the total."
+    ]
+
+
 def _warnings(
     laws: Laws, query: PredictionQuery, routes: dict[Route, Point], route: Route
 ) -> list[str]:
-    found = []
-    if len(routes) == 2:
-        one, other = routes["iso-loss"], routes["surface"]
-        for words, a, b in (
-            ("learning rate", one.learning_rate, other.learning_rate),
-            ("batch size", one.batch_size, other.batch_size),
-        ):
-            if a.high < b.low or b.high < a.low:
-                found.append(
-                    f"The two routes disagree on the {words} beyond their intervals: the iso-loss laws give "
-                    f"{a.value:.3g} [{a.low:.3g}, {a.high:.3g}], the joint surface "
-                    f"{b.value:.3g} [{b.low:.3g}, {b.high:.3g}]."
-                )
+    found = [*disagreements(routes), *_unseen(laws, query)]
+    if laws.options.form == "LinearInLogCompute" and route == "surface":
+        found.append(
+            "The form LinearInLogCompute was asked for, which the iso-loss laws alone have, and these were refused: the "
+            "joint surface answers, whose optima are power laws of size and tokens."
+        )
     if route == "surface" and query.params is None:
         found.append(
             "No target size was given: the joint surface is evaluated at the sweep's compute-optimal "

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from isoloss.laws.answer.prediction import PredictionQuery
+from isoloss.laws.answer.routes import budget_flops
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import Laws, LossComputeLaw
+
+LARGEST_UNSEEN_SHARE = 0.05
+"""Of the total compute that C_pre may be at most where it is not known: it moves ln LR and ln B by a hundredth or two."""
 
 
 def check_query(query: PredictionQuery) -> None:
@@ -75,16 +81,46 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
     loss = query.initial_loss
     if loss is not None and curve.irreducible_loss is not None and loss <= curve.irreducible_loss:
         refusals.append(_below_irreducible(curve, loss))
-    highest = laws.data.highest_loss
-    if loss is not None and highest is not None and loss > highest:
-        refusals.append(
-            Refusal(
-                RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
-                f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g}).",
-                {"initial_loss": loss, "highest_loss": highest},
-            )
-        )
+    past = unseen_past(laws, query)
+    if past is not None and past.share > LARGEST_UNSEEN_SHARE:
+        refusals.append(_above_all_seen(laws, query, past))
     return refusals
+
+
+class UnseenPast(NamedTuple):
+    """The bound on C_pre of a checkpoint whose loss is above all that the sweep has seen."""
+
+    most: float
+    """FLOPs at which runs from scratch had the highest loss seen."""
+    share: float
+    """Of the total compute."""
+
+
+def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
+    """None where the initial loss is within the sweep's, or nothing can be said of it."""
+    curve, highest, loss = laws.loss_compute.curve, laws.data.highest_loss, query.initial_loss
+    if None in (curve, highest, loss) or query.total_flops is not None:
+        return None
+    assert curve is not None and highest is not None and loss is not None  # noqa: PT018
+    if loss <= highest or _needs_target_flops(laws, query):
+        return None
+    most = float(np.exp(min(float(curve.log_x(highest)), 700.0)))
+    return UnseenPast(most, most / (most + budget_flops(laws, query)))
+
+
+def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Refusal:
+    return Refusal(
+        RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
+        f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
+        f"its equivalent compute may matter: it is up to {past.share:.0%} of the total, where {LARGEST_UNSEEN_SHARE:.0%} "
+        "would not. Was it measured with the sweep's tokenizer on its validation text? A larger budget, or earlier "
+        "evaluations of the sweep, make it matter less.",
+        {
+            "initial_loss": query.initial_loss or 0.0,
+            "highest_loss": laws.data.highest_loss or 0.0,
+            "largest_share": past.share,
+        },
+    )
 
 
 def _needs_target_flops(laws: Laws, query: PredictionQuery) -> bool:

@@ -28,6 +28,13 @@ def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
     return laws.surface.flops_per_token_per_param * query.params
 
 
+def budget_flops(laws: Laws, query: PredictionQuery) -> float:
+    """C_cpt."""
+    if query.cpt_flops is not None:
+        return query.cpt_flops
+    return (query.cpt_tokens or 0.0) * flops_per_token(laws, query)
+
+
 def six_nd_share(laws: Laws, query: PredictionQuery) -> float | None:
     """6ND of the target over its FLOPs as the laws count them; None: unknown."""
     if laws.flops_convention != "WithAttention":

@@ -8,7 +8,7 @@ are too high need no such care: they weigh little anyway.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import PRIOR_RUN_NOISE
 from isoloss.laws.data.cells import Cell, late_cells, make_cells
+from isoloss.laws.data.mislabels import Slip, slip
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import quadratic_terms
@@ -53,10 +54,19 @@ class Outlier:
     sure: bool
     partner: str | None = None
     """The run whose learning rate and batch size it probably has, and which has its own."""
+    meant_rate: float | None = None
+    """The learning rate that it probably has, a tenth or ten times of its own."""
 
     @property
     def sentence(self) -> str:
         """What is wrong with it."""
+        if self.meant_rate is not None:
+            return (
+                f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
+                f"{self.batch_size:.4g}) looks as if its learning rate were {self.meant_rate:.3g}: no other run has "
+                f"the one that it states, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
+                f"of {self.loss:.4g} is the one that is missing there."
+            )
         found = (
             f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
             f"{self.batch_size:.4g}) reports a loss of {self.loss:.4g}, {self.expected - self.loss:.2g} nats less than "
@@ -92,7 +102,39 @@ def find_outliers(trajectories: Sequence[Trajectory]) -> tuple[Outlier, ...]:
         for (index, name), seen in suspects.items()
         if (outlier := _judged(trajectories, cells, index, name, seen, noise)) is not None
     ]
-    return tuple(sorted(found, key=lambda outlier: (outlier.partner is None, -outlier.deviations)))
+    found.sort(key=lambda outlier: (outlier.partner is None, -outlier.deviations))
+    return (*_mislabelled(trajectories, cells, noise), *found)
+
+
+def _mislabelled(
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell], noise: float
+) -> Iterator[Outlier]:
+    """Runs that belong to an empty place at ten times, or a tenth, of their learning rate in most of their cells."""
+    seen: dict[tuple[int, str], list[tuple[Cell, int, Slip]]] = defaultdict(list)
+    for cell in cells:
+        positions = _positions(trajectories, cell)
+        for at, index in enumerate(cell.runs):
+            found = slip(positions, cell.log_losses, at, max(noise, PRIOR_RUN_NOISE), _quadratic)
+            if found is not None:
+                name = _run_at(trajectories[index], cell.log_tokens)
+                seen[int(index), name].append((cell, at, found))
+    for (index, name), slips in seen.items():
+        t = trajectories[index]
+        own = [c for c in cells if index in c.runs and _run_at(t, c.log_tokens) == name]
+        if 2 * len(slips) <= len(own):
+            continue
+        cell, at, last = max(slips, key=lambda found: found[0].log_tokens)
+        yield Outlier(
+            run=name,
+            params=t.params,
+            learning_rate=t.learning_rate,
+            batch_size=t.batch_size,
+            loss=float(np.exp(cell.log_losses[at])),
+            expected=float(np.exp(last.expected)),
+            deviations=last.deviations,
+            sure=len(cell.runs) - 7 >= FEWEST_SPARE,
+            meant_rate=last.meant,
+        )
 
 
 def beyond_doubt(

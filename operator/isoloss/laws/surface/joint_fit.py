@@ -19,7 +19,8 @@ from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.surface.form_error import usual_end
-from isoloss.laws.surface.skew import Points, valley, weighted_solver
+from isoloss.laws.surface.identified import refuse_unidentified
+from isoloss.laws.surface.skew import Points, quadratic, valley, weighted_solver
 from isoloss.laws.surface.terms import Centre, Shape
 
 WINDOW = 0.5
@@ -95,7 +96,11 @@ def fit_surface(
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
     )
-    terms = valley(points, np.eye(len(cells))[cell], z, weights, runs)
+    levels = np.eye(len(cells))[cell]
+    refusal = _refuse_curvature(points, levels, weights, trajectories, cells)
+    if refusal is not None:
+        return refusal
+    terms = valley(points, levels, z, weights, runs)
     design = terms.design
     full = weighted_solver(design, weights)
     narrow = weighted_solver(design, precision * _window(excess, NARROW))
@@ -119,6 +124,24 @@ def fit_surface(
         past_end=points.d - end[0] - end[1] * points.n,
         unseen_asymmetry=unseen @ terms.unseen_covariance @ unseen.T,
     )
+
+
+def _refuse_curvature(
+    points: Points,
+    levels: Array,
+    weights: Array,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+) -> Refusal | None:
+    """A direction of curvature that was not tried."""
+    root = np.sqrt(weights)[:, None]
+    curvature = quadratic(points)[:, : Shape.X]
+    # Every size has slopes of its own here: how sizes deviate from their trend is no sign of a curvature.
+    of_size = np.unique(np.round(points.n, 9), return_inverse=True)[1]
+    own = np.eye(of_size.max() + 1)[of_size]
+    x, y, d = (column[:, None] for column in (points.x, points.y, points.d))
+    slopes = np.concatenate([own * x, own * y, d * x, d * y], axis=1)
+    return refuse_unidentified(curvature * root, slopes * root, levels * root, trajectories, cells)
 
 
 def _window(excess: Array, width: float) -> Array:

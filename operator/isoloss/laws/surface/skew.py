@@ -68,7 +68,7 @@ def valley(points: Points, levels: Array, z: Array, weights: Array, runs: Array)
     `levels` (points, cells) are the cells' indicators; `runs` (points,) name the trajectories, whose points
     err together.
     """
-    plain = np.concatenate([_quadratic(points), levels], axis=1)
+    plain = np.concatenate([quadratic(points), levels], axis=1)
     coefficients = weighted_solver(plain, weights) @ z
     if not _convex(coefficients):
         return Valley(plain, np.zeros((len(z), 0)), np.zeros((0, 0)))
@@ -113,7 +113,8 @@ def _usual(coefficients: Array) -> Array:
     return np.asarray((USUAL_ASYMMETRY * np.array([xx, mixed, yy, mixed])) ** 2)
 
 
-def _quadratic(points: Points) -> Array:
+def quadratic(points: Points) -> Array:
+    """(points, 9): the terms of Shape."""
     x, y, n, d = points
     return np.stack([0.5 * x**2, x * y, 0.5 * y**2, x, x * n, x * d, y, y * n, y * d], axis=1)
 

@@ -1,0 +1,104 @@
+"""Designs that do not show the valley's curvature are refused, and the points that the refusal names mend them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from isoloss.laws import (
+    FitOptions,
+    PredictionQuery,
+    RefusalReason,
+    Refused,
+    Run,
+    fit_laws,
+    predict,
+)
+from tests.support.planted import Deviating, Grid, Planted, planted_runs
+
+OPTIONS = FitOptions(bootstrap_samples=40)
+SIZES, TOKENS = (1e8, 2e8, 4e8), (8e9, 1.2e10, 2e10)
+TARGET = PredictionQuery(total_flops=6 * 4e8 * 3e10, params=4e8)
+Design = Callable[[Sequence[float], Sequence[float], Run], bool]
+
+
+def _cross(rates: Sequence[float], batches: Sequence[float], run: Run) -> bool:
+    middle = rates[len(rates) // 2], batches[len(batches) // 2]
+    return run.learning_rate == middle[0] or run.batch_size == middle[1]
+
+
+def _everything(_rates: Sequence[float], _batches: Sequence[float], _run: Run) -> bool:
+    return True
+
+
+def sweep(seed: int, rates: int, batches: int, design: Design) -> list[Run]:
+    """The runs of a grid of every size that the design has."""
+    grid = Grid(sizes=SIZES, tokens=TOKENS, rates=rates, batches=batches)
+    world = Deviating(Planted(), seed)
+    runs = planted_runs(world, grid, np.random.default_rng(seed), 0.0005, 0.001)
+    kept = []
+    for size in SIZES:
+        own = [run for run in runs if run.params == size]
+        lines = sorted({r.learning_rate for r in own}), sorted({r.batch_size for r in own})
+        kept += [run for run in own if design(*lines, run)]
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("rates", "batches", "design", "missing"),
+    [
+        (3, 3, _cross, "diagonal"),
+        (5, 5, _cross, "diagonal"),
+        (2, 4, _everything, "learning rate"),
+        (4, 2, _everything, "batch size"),
+    ],
+    ids=["a cross", "a wide cross", "two learning rates", "two batch sizes"],
+)
+def test_a_direction_of_curvature_that_was_not_tried_is_named(
+    rates, batches, design, missing, seed
+):
+    laws = fit_laws(sweep(seed, rates, batches, design), OPTIONS)
+    refusal = laws.surface.refusal
+    assert refusal.reason is RefusalReason.CURVATURE_NOT_IDENTIFIED
+    assert refusal.figures["missing"] == missing
+    assert refusal.figures["share"] < 0.01
+    assert isinstance(predict(laws, TARGET), Refused)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("rates", "batches", "design"),
+    [(3, 3, _cross), (5, 5, _cross), (2, 4, _everything), (4, 2, _everything)],
+)
+def test_the_points_that_a_refusal_names_mend_the_design(rates, batches, design, seed):
+    runs = sweep(seed, rates, batches, design)
+    refusal = fit_laws(runs, OPTIONS).surface.refusal
+    world, rng = Deviating(Planted(), seed), np.random.default_rng(seed + 100)
+    named = refusal.message.partition("Train also ")[2].rstrip(".").split("; ")
+    assert len(named) == len(SIZES)
+    for words in named:
+        rate, rest = words.removeprefix("learning rate ").split(" with batch size ")
+        batch, size = rest.removesuffix(" parameters").split(" at ")
+        runs.append(_trained(world, float(size), float(batch), float(rate), rng))
+    mended = fit_laws(runs, OPTIONS).surface.refusal
+    assert mended is None or mended.reason is not RefusalReason.CURVATURE_NOT_IDENTIFIED
+
+
+def _trained(
+    world: Deviating, size: float, batch: float, rate: float, rng: np.random.Generator
+) -> Run:
+    tokens = np.geomspace(0.01, 1.0, 30) * TOKENS[SIZES.index(size)]
+    loss = np.array([world.loss(size, t, batch, rate) for t in tokens])
+    return Run(f"named-{size:g}", size, batch, 2048, rate, tokens, loss + 0.001 * rng.normal())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cross_with_two_points_off_its_lines_at_one_size_shows_the_curvature(seed):
+    def design(rates: Sequence[float], batches: Sequence[float], run: Run) -> bool:
+        corners = {(rates[0], batches[-1]), (rates[-1], batches[-1])}
+        own_corner = run.params == SIZES[0] and (run.learning_rate, run.batch_size) in corners
+        return own_corner or _cross(rates, batches, run)
+
+    refusal = fit_laws(sweep(seed, 3, 3, design), OPTIONS).surface.refusal
+    assert refusal is None or refusal.reason is not RefusalReason.CURVATURE_NOT_IDENTIFIED
