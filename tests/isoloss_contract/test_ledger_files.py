@@ -214,24 +214,6 @@ def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
     assert now.digest != ledger(3).digest
 
 
-def test_models_that_were_derived_are_kept_and_part_of_the_digest() -> None:
-    model = DerivedModel("s3://models/target", 10**6, {"model_type": "llama", "rope_theta": 1e4})
-    folder, now = Folder(), ledger(3, derived=(model,))
-    folder.write(now)
-    assert folder.read().ledger.derived == (model,)
-    assert now.digest != ledger(3).digest
-
-
-def test_a_ledger_of_a_former_minor_version_is_read_without_what_it_lacks() -> None:
-    """Its digest was taken over fewer fields."""
-    folder, now = Folder(), ledger(3)
-    folder.write(now)
-    head = json.loads(folder.head)
-    del head["derived"], head["corpus"]
-    folder.head = json.dumps(head | {"minor_version": 2, "digest": "0" * 64}).encode()
-    assert folder.read().ledger == now
-
-
 def test_an_unknown_field_of_this_very_version_is_refused() -> None:
     folder = Folder()
     folder.write(ledger(3))
@@ -283,3 +265,11 @@ def test_a_dropped_point_keeps_its_cost() -> None:
     spent = replace(done(0), attempts=Attempts(ended=1, accelerator_seconds=60.0))
     now = ledger(1, former=(spent,), carried=Spend(1e15, 30.0))
     assert now.spent == Spend(2e15, 90.0)
+
+
+def test_models_that_were_derived_are_kept_and_part_of_the_digest() -> None:
+    model = DerivedModel("s3://models/target", 10**6, {"model_type": "llama", "rope_theta": 1e4})
+    folder, now = Folder(), ledger(3, derived=(model,))
+    folder.write(now)
+    assert folder.read().ledger.derived == (model,)
+    assert now.digest != ledger(3).digest
