@@ -20,7 +20,6 @@ NOT_FOUND, CONFLICT = 404, 409
 # An API server that has just started has no roles in its caches and refuses every client (401, 403);
 # 429 asks clients to slow down.
 PASSING = (401, 403, 429)
-READ_BYTES = 1 << 20
 CALL_SECONDS = 30
 WATCH_SECONDS = 300
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -129,12 +130,15 @@ def test_names_and_removal_are_the_same_everywhere(open_store: OpenStore) -> Non
 
 
 @pytest.fixture
-def proxied(s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> FaultyProxy:
-    """A relay through which S3 is reached."""
+def proxied(
+    s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultyProxy]:
+    """A proxy through which S3 is reached."""
     s3fs.S3FileSystem.clear_instance_cache()
     proxy = FaultyProxy(s3_environment.url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-    return proxy
+    yield proxy
+    proxy.close()
 
 
 @pytest.mark.s3

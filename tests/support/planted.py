@@ -6,11 +6,13 @@ a share of the tokens. LR* and B* are power laws of N and D.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from isoloss.laws import Run
@@ -82,30 +84,31 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Deviating:
-    """A surface whose optima deviate from their laws, size by size, as those of published sweeps do."""
+class Moved(ABC):
+    """A surface whose optimum is elsewhere, size by size."""
 
     base: Surface
     seed: int
-    deviation: float = 0.055
-    """Standard deviation of ln LR* and of ln B* over sizes."""
 
-    def _factors(self, n: float) -> tuple[float, float]:
-        rng = np.random.default_rng([self.seed, round(n)])
-        rate, batch = np.exp(self.deviation * rng.standard_normal(2))
+    @abstractmethod
+    def move(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Of ln LR* and ln B* at one size."""
+
+    def _moved(self, n: float) -> tuple[float, float]:
+        rate, batch = np.exp(self.move(np.random.default_rng([self.seed, round(n)])))
         return float(rate), float(batch)
 
     def rate(self, n: float, d: float) -> float:
         """The best learning rate at N, D."""
-        return self.base.rate(n, d) * self._factors(n)[0]
+        return self.base.rate(n, d) * self._moved(n)[0]
 
     def batch(self, n: float, d: float) -> float:
         """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d) * self._factors(n)[1]
+        return self.base.batch(n, d) * self._moved(n)[1]
 
     def loss(self, n: float, d: float, b: float, lr: float) -> float:
         """Nats per token."""
-        rate, batch = self._factors(n)
+        rate, batch = self._moved(n)
         return self.base.loss(n, d, b / batch, lr / rate)
 
     def best_size(self, flops: float) -> tuple[float, float]:
@@ -114,39 +117,31 @@ class Deviating:
 
 
 @dataclass(frozen=True)
-class ScatteredGradients:
+class Deviating(Moved):
+    """A surface whose optima deviate from their laws, as those of published sweeps do."""
+
+    deviation: float = 0.055
+    """Standard deviation of ln LR* and of ln B* over sizes."""
+
+    def move(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        return self.deviation * rng.standard_normal(2)
+
+
+@dataclass(frozen=True)
+class ScatteredGradients(Moved):
     """A surface on which every size's valley is pushed by a random slope, as those of published sweeps are.
 
     A slope moves the optimum by the inverse Hessian: little in a steep valley, far along a flat ridge.
     """
 
     base: Planted
-    seed: int
     scatter: float
     """Standard deviation of the slope, ln D per ln x."""
 
-    def _shift(self, n: float) -> tuple[float, float]:
-        rng = np.random.default_rng([self.seed, round(n)])
+    def move(self, rng: np.random.Generator) -> NDArray[np.float64]:
         xx, xy, yy = self.base.curvature
-        moved = np.linalg.solve([[xx, xy], [xy, yy]], self.scatter * rng.standard_normal(2))
-        return float(moved[0]), float(moved[1])
-
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate at N, D."""
-        return self.base.rate(n, d) * float(np.exp(self._shift(n)[0]))
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d) * float(np.exp(self._shift(n)[1]))
-
-    def loss(self, n: float, d: float, b: float, lr: float) -> float:
-        """Nats per token."""
-        x, y = self._shift(n)
-        return self.base.loss(n, d, b * float(np.exp(-y)), lr * float(np.exp(-x)))
-
-    def best_size(self, flops: float) -> tuple[float, float]:
-        """(N, D) of least loss at 6 N D = flops: that of the base."""
-        return self.base.best_size(flops)
+        slope = self.scatter * rng.standard_normal(2)
+        return np.asarray(np.linalg.solve([[xx, xy], [xy, yy]], slope), dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from isoloss_contract.records import TrainTask
-from isoloss_trainer.memory import Fit, Footprint, fit, footprint
+from isoloss_trainer.memory import Fit, fit, footprint
 from isoloss_trainer.model import build_network
 
 DEVICES = {"80 GB": 79 * 2**30, "141 GB": 139 * 2**30}
@@ -40,12 +40,6 @@ def in_words(found: Fit | None, share: int) -> str:
         return "does not fit"
     twice = ", recomputed" if found.recompute else ""
     return f"{min(found.sequences, share)} at once{twice}"
-
-
-def total_bytes(needed: Footprint, found: Fit, length: int) -> int:
-    """What is in use at the peak of a step."""
-    activations = needed.of_sequences(found.sequences, length, recompute=found.recompute)
-    return needed.state + needed.head + activations
 
 
 def _gib(number: int) -> str:
