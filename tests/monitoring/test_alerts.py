@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from isoloss_operator.api.yaml_text import to_yaml
+from isoloss_operator.decide.jobs.failures import FailureClass
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.process.sweep_load import SUCCEEDED
 from tests.deploy.chart import CHART, ROOT
 from tests.monitoring.dashboard import dashboard_queries
 from tests.monitoring.rules import JOB, RUNBOOKS, alerts, promtool, rule_file
@@ -108,3 +111,10 @@ def test_alerts_and_dashboard_ask_for_metrics_that_are_served_only() -> None:
     for expression in expressions:
         for name in re.findall(r"\bisoloss_\w+", expression):
             assert re.sub(r"_(bucket|count|sum)$", "", name) in served, expression
+
+
+def test_alerts_name_reasons_and_classes_that_exist() -> None:
+    known = {*map(str, Reason), *map(str, FailureClass), SUCCEEDED}
+    for name, alert in alerts().items():
+        named = re.findall(r'\b(?:reason|class)[=!]~?"([^"]+)"', alert["expr"])
+        assert {each for group in named for each in group.split("|")} <= known, name
