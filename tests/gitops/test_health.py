@@ -79,10 +79,10 @@ def test_argocd(state: Any, name: str) -> None:
     assert message.startswith(f"{row.ready[1]}: ")
 
 
-@pytest.mark.parametrize("name", prediction_table.ROWS)
-def test_flux_waits_for_the_answer(name: str) -> None:
-    """The training job is applied for a Current one only."""
-    row, body = prediction_state(name)
+@pytest.mark.parametrize(("state", "name"), STATES)
+def test_flux_waits_for_the_answer(state: Any, name: str) -> None:
+    """The training job is applied once both are Current."""
+    row, body = state(name)
     if row.stalled:
         expected = "Failed"
     elif row.ready[0] == "True" and name not in BEING_REPLACED:
@@ -93,18 +93,12 @@ def test_flux_waits_for_the_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize(("state", "name"), STATES)
-def test_flux_has_applied_what_is_accepted_and_fails_where_somebody_must_act(
+def test_flux_is_done_with_what_is_under_way_and_fails_where_somebody_must_act(
     state: Any, name: str
 ) -> None:
-    """A sweep that trains for days is no reason for an alarm."""
+    """A sweep that trains for days, or waits for a quota, is no reason for an alarm."""
     row, body = state(name)
-    accepted = {c["type"]: c["status"] for c in body["status"]["conditions"]}["Accepted"]
-    if row.stalled:
-        expected = "Failed"
-    elif accepted == "True" or row.ready[0] == "True":
-        expected = "Current"
-    else:
-        expected = "InProgress"
+    expected = "Failed" if row.stalled else "Current"
     assert flux_health(body, APPLIED[body["kind"]]) == expected
 
 

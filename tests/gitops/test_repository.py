@@ -15,7 +15,6 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import (
     GROUP,
     PREDICTION_PLURAL,
-    SWEEP_KIND,
     SWEEP_PLURAL,
     VERSION,
 )
@@ -109,8 +108,7 @@ def test_what_is_applied_shows_no_difference_before_and_after_the_operators_pass
             if each["manager"].startswith("isoloss")
         ]
         assert fields == [{"f:status"}], "the operator owns the status and nothing else"
-        tool = "research-sweep" if body["kind"] == SWEEP_KIND else "research-answer"
-        assert (argocd_health(body)[0], flux_health(body, tool), kstatus(body)) in {
+        assert (argocd_health(body)[0], flux_health(body, "research-answer"), kstatus(body)) in {
             ("Degraded", "Failed", "Failed"),
             ("Progressing", "InProgress", "InProgress"),
         }
@@ -156,9 +154,8 @@ def test_flux_applies_the_training_job_once_the_answer_is_there() -> None:
         assert before["spec"].get("wait") or before["spec"]["healthChecks"]
     for path in paths:
         assert (GITOPS / "repository" / path / "kustomization.yaml").exists()
-    _, prediction, _ = manifests()
-    ((awaited,),) = (s["spec"]["healthChecks"] for s in steps if "healthChecks" in s["spec"])
-    assert (awaited["kind"], awaited["name"]) == (
-        prediction["kind"],
-        prediction["metadata"]["name"],
-    )
+    (awaited,) = (s["spec"]["healthChecks"] for s in steps if "healthChecks" in s["spec"])
+    sweep, prediction, _ = manifests()
+    assert [(each["kind"], each["name"]) for each in awaited] == [
+        (each["kind"], each["metadata"]["name"]) for each in (sweep, prediction)
+    ]

@@ -1,0 +1,441 @@
+"""What goes wrong with an installation, and what only looks like it, as Prometheus sees both over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isoloss_operator.decide.jobs.failures import UNCHARGED
+from tests.monitoring.rules import JOB
+
+SWEEP = f'job="{JOB}",namespace="research",name="dense"'
+
+SWEEP_CLOCK = f"isoloss_scalingsweep_last_progress_timestamp_seconds{{{SWEEP}}}"
+PROBES_CLOCK = f"isoloss_hyperparamprediction_probes_last_progress_timestamp_seconds{{{SWEEP}}}"
+
+
+def condition(kind: str, condition: str, reason: str = "Any") -> str:
+    return f'isoloss_{kind}_condition{{{SWEEP},condition="{condition}",reason="{reason}"}}'
+
+
+def sweep_ready(reason: str) -> str:
+    return condition("scalingsweep", "Ready", reason)
+
+
+def prediction_ready(reason: str) -> str:
+    return condition("hyperparamprediction", "Ready", reason)
+
+
+def jobs(state: str) -> str:
+    return f'isoloss_scalingsweep_jobs{{{SWEEP},state="{state}"}}'
+
+
+def attempts(kind: str) -> str:
+    return f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="{kind}"}}'
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trouble that begins at minute 0 or 10 and ends later; one value a minute, in promtool's notation."""
+
+    series: dict[str, str]
+    fires: int
+    """Minute."""
+    clears: int
+    """Minute."""
+    quiet: int = 0
+    """Minute at which nothing fires yet."""
+
+
+ROWS: dict[str, tuple[str, Row]] = {
+    "nobody leads": (
+        "OperatorDown",
+        Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 0x59 1x80"}, fires=30, clears=100),
+    ),
+    "no operator is there to scrape": (
+        "OperatorDown",
+        Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}, fires=30, clears=100),
+    ),
+    "two processes lead": (
+        "TwoLeaders",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}",pod="a"}}': "1x140",
+                f'isoloss_leader{{job="{JOB}",pod="b"}}': "1x60 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "two releases serve one sweep": (
+        "TwoLeaders",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}"}}': "1x140",
+                f"isoloss_scalingsweep_progress_ratio{{{SWEEP}}}": "0x140",
+                'isoloss_scalingsweep_progress_ratio{job="other",namespace="research",name="dense"}': "0x60",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "passes fail": (
+        "ReconcileErrors",
+        Row(
+            {
+                f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="KeyError"}}': (
+                    "0+6x60 360x80"
+                )
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a resource waits for a worker": (
+        "QueueStuck",
+        Row(
+            {f'isoloss_queue_longest_wait_seconds{{job="{JOB}"}}': "400x60 0x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a watch is silent": (
+        "WatchStale",
+        Row({f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}, fires=30, clears=100),
+    ),
+    "one store call in ten fails": (
+        "StoreErrors",
+        Row(
+            {
+                f'isoloss_store_errors_total{{job="{JOB}",operation="read"}}': "0+1x60 60x80",
+                f'isoloss_store_duration_seconds_count{{job="{JOB}",operation="read"}}': "0+10x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "one request in ten fails": (
+        "APIErrors",
+        Row(
+            {
+                f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="503"}}': "0+1x60 60x80",
+                f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="200"}}': "0+9x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a training attempt crashes every minute": (
+        "AttemptsFailing",
+        Row(
+            {attempts("Crashed"): "0+1x60 60x180"},
+            fires=30,
+            clears=150,
+        ),
+    ),
+    "a sweep stalls": (
+        "SweepStalled",
+        Row(
+            {
+                condition("scalingsweep", "Stalled", "BadData"): "1x60",
+                condition("scalingsweep", "Stalled", "NothingWrong"): "_x61 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a prediction stalls": (
+        "PredictionStalled",
+        Row(
+            {
+                condition("hyperparamprediction", "Stalled", "ConfigMapTaken"): "1x60",
+                condition("hyperparamprediction", "Stalled", "NothingWrong"): "_x61 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "pods wait for a Secret": (
+        "PodsBlocked",
+        Row(
+            {jobs("blocked"): "2x60 0x80", jobs("running"): "4x140"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "no node has room for any pod": (
+        "PodsBlocked",
+        Row(
+            {jobs("unschedulable"): "9x60 5x80", jobs("running"): "0x60 4x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "the pod that measures a checkpoint waits for a Secret": (
+        "PodsBlocked",
+        Row({prediction_ready("SecretMissing"): "0x60"}, fires=30, clears=100),
+    ),
+    "no node has room for the pod that measures a checkpoint": (
+        "PodsBlocked",
+        Row({prediction_ready("Unschedulable"): "0x60"}, fires=30, clears=100),
+    ),
+    "all Jobs are queued": (
+        "QueuedLong",
+        Row(
+            {jobs("queued"): "3x200", jobs("running"): "0x100 1x100"},
+            fires=90,
+            clears=150,
+        ),
+    ),
+    "the Job that measures a checkpoint is queued": (
+        "QueuedLong",
+        Row(
+            {
+                prediction_ready("Queued"): "0x100",
+                prediction_ready("Evaluating"): "_x101 0x100",
+            },
+            fires=90,
+            clears=150,
+        ),
+    ),
+    "points train and none advances": (
+        "NoProgress",
+        Row(
+            {
+                SWEEP_CLOCK: "0x180 10860+60x80",
+                sweep_ready("Training"): "0x260",
+                condition("scalingsweep", "Stalled", "NothingWrong"): "0x260",
+            },
+            quiet=140,
+            fires=170,
+            clears=200,
+        ),
+    ),
+    "points crash and are retried for ever": (
+        "NoProgress",
+        Row(
+            {
+                SWEEP_CLOCK: "0x180 10860+60x80",
+                sweep_ready("Training"): "0 0 0 0 0 _ _ _ _ _ " * 26,
+                sweep_ready("WaitingToRetry"): "_ _ _ _ _ 0 0 0 0 0 " * 26,
+            },
+            fires=170,
+            clears=200,
+        ),
+    ),
+    "a quota refuses every Job of a sweep": (
+        "NoProgress",
+        Row(
+            {
+                SWEEP_CLOCK: "0x180 10860+60x80",
+                sweep_ready("JobRefused"): "0x180",
+                sweep_ready("Training"): "_x181 0x80",
+            },
+            fires=170,
+            clears=200,
+        ),
+    ),
+    "a quota refuses the Job that measures a checkpoint": (
+        "NoProgress",
+        Row(
+            {
+                prediction_ready("JobRefused"): "0x180",
+                prediction_ready("Evaluating"): "_x181 0x5",
+                prediction_ready("Predicted"): "_x187 1x80",
+            },
+            quiet=110,
+            fires=130,
+            clears=200,
+        ),
+    ),
+    "a checkpoint is measured for hours": (
+        "NoProgress",
+        Row(
+            {
+                prediction_ready("Evaluating"): "0x180",
+                prediction_ready("Predicted"): "_x181 1x80",
+            },
+            fires=130,
+            clears=200,
+        ),
+    ),
+    "a prediction names no sweep and then one that trains": (
+        "NoProgress",
+        Row(
+            {
+                prediction_ready("SweepNotFound"): "0x180",
+                prediction_ready("SweepNotReady"): "_x181 0x80",
+            },
+            fires=130,
+            clears=200,
+        ),
+    ),
+    "a prepare Job hangs for a day": (
+        "PreparationLong",
+        Row(
+            {
+                SWEEP_CLOCK: "0x1600",
+                sweep_ready("PreparingData"): "0x1500",
+                sweep_ready("Training"): "_x1501 0x100",
+            },
+            quiet=1430,
+            fires=1450,
+            clears=1550,
+        ),
+    ),
+    "one point is silent": (
+        "PointHung",
+        Row(
+            {
+                f"isoloss_scalingsweep_oldest_progress_timestamp_seconds{{{SWEEP}}}": (
+                    "0x60 3660+60x80"
+                )
+            },
+            fires=40,
+            clears=100,
+        ),
+    ),
+    "a point failed for good": (
+        "PointsFailed",
+        Row(
+            {f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x60 0x80"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "the budget burns and is then raised": (
+        "BudgetNear",
+        Row(
+            {
+                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="acceleratorHours"}}': (
+                    "0+0.01x110 0.6x80"
+                ),
+                sweep_ready("Training"): "0x110 0x80",
+            },
+            quiet=85,
+            fires=100,
+            clears=130,
+        ),
+    ),
+    "the budget is nearly spent and then raised": (
+        "BudgetNear",
+        Row(
+            {
+                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x60 0.5x80",
+                condition("scalingsweep", "Ready", "Training"): "0x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "the budget is nearly spent by a sweep that is then ready": (
+        "BudgetNear",
+        Row(
+            {
+                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x140",
+                condition("scalingsweep", "Ready", "Fitted"): "_x60 1x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "a fit cannot run": (
+        "FitFailing",
+        Row({condition("scalingsweep", "FitReady", "FitFailed"): "0x60"}, fires=30, clears=100),
+    ),
+    "an answer is stale": (
+        "PredictionStale",
+        Row(
+            {condition("hyperparamprediction", "Stale", "SweepNotReady"): "1x100 0x80"},
+            fires=80,
+            clears=150,
+        ),
+    ),
+    "probes contradict an answer and then another one holds": (
+        "AnswerDoesNotHold",
+        Row(
+            {
+                condition("hyperparamprediction", "Validated", "BetterAnswerNearby"): "0x60",
+                condition("hyperparamprediction", "Validated", "AnswerHolds"): "_x61 1x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "training at an answer diverges and its validation is then removed": (
+        "AnswerDoesNotHold",
+        Row(
+            {condition("hyperparamprediction", "Validated", "AnswerDiverged"): "0x60"},
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "probes are left to train and none advances": (
+        "ProbesStalled",
+        Row(
+            {
+                PROBES_CLOCK: "0x180 10860+60x80",
+                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "3x260",
+                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "0x260",
+            },
+            fires=150,
+            clears=200,
+        ),
+    ),
+    "no probe advances until all are done": (
+        "ProbesStalled",
+        Row(
+            {
+                PROBES_CLOCK: "0x260",
+                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "1x160 0x100",
+            },
+            fires=150,
+            clears=200,
+        ),
+    ),
+}
+
+
+FALSE_ALARMS: dict[str, dict[str, str]] = {
+    **{
+        f"twelve attempts an hour end as {kind}, which is not charged": {
+            attempts(kind): "0+0.2x1600"
+        }
+        for kind in sorted(UNCHARGED)
+    },
+    "four of nine pods train on a full cluster": {
+        jobs("running"): "4x1600",
+        jobs("unschedulable"): "5x1600",
+        sweep_ready("Training"): "0x1600",
+        SWEEP_CLOCK: "0+60x1600",
+    },
+    "a quota lets four Jobs through, which train": {
+        jobs("running"): "4x1600",
+        sweep_ready("JobRefused"): "0x1600",
+        SWEEP_CLOCK: "0+60x1600",
+    },
+    "a corpus is prepared for ten hours, then points train": {
+        sweep_ready("PreparingData"): "0x600",
+        sweep_ready("Training"): "_x601 0x1000",
+        SWEEP_CLOCK: "0x620 37260+60x980",
+    },
+    "a sweep that was ready for half a day is edited": {
+        sweep_ready("Fitted"): "1x720",
+        sweep_ready("Training"): "_x721 0x880",
+        SWEEP_CLOCK: "0x760 45660+60x840",
+    },
+    "a sweep is suspended for half a day and resumed": {
+        sweep_ready("Suspended"): "0x720",
+        sweep_ready("Training"): "_x721 0x880",
+        SWEEP_CLOCK: "0x760 45660+60x840",
+    },
+    "a prediction follows a sweep that trains for a day": {
+        prediction_ready("SweepNotReady"): "0x800",
+        prediction_ready("Provisional"): "_x801 0x800",
+    },
+    "a search waits for the laws of another sweep": {
+        sweep_ready("SweepNotReady"): "0x1600",
+        SWEEP_CLOCK: "0x1600",
+    },
+    "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
+}
+"""What is as it should be, for a day."""
