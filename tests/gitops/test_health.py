@@ -27,6 +27,7 @@ SUSPENDED = {
 BEING_REPLACED = {
     "an answer stands, stale, while its sweep trains again",
     "an answer stands, stale, until the operator has seen the changed sweep",
+    "an answer stands, stale, when its checkpoint is replaced and the corpus is gone",
 }
 """Ready, but a pipeline that waits for the new answer must not go on with the old one."""
 REPORT_PENDING = {"laws are ready before their report is drawn"}

@@ -58,7 +58,8 @@ def test_a_point_is_explained_from_the_store(isoloss: Isoloss, store: Store) -> 
     assert store.location(layout.point_folder(point.key)) in ended.out
     document = isoloss("explain", store.uri, point.key[:12], "--json").document
     assert (document["name"], document["state"]) == (point.name, "Succeeded")
-    assert document["files"] == ["config.json", "result.json", "trajectory.jsonl"]
+    listed = ["config.json", "result.json", "trajectories", "trajectory.jsonl"]
+    assert document["files"] == listed
 
 
 def test_a_damaged_file_is_named_and_hides_nothing_else(isoloss: Isoloss, store: Store) -> None:
