@@ -116,6 +116,11 @@ def point_reads(
         for point in points
         if point.key in readable and not _is_done(point, records.get(point.key))
     ]
+    # What a Job had ended with whose point is dropped now has been paid, too.
+    planned = {point.key for point in points}
+    results += [
+        key for key in records if key not in planned and key in {j.key for j in unrecorded}
+    ]
     failed = {
         key
         for key in results

@@ -118,6 +118,15 @@ def test_a_point_that_is_dropped_before_the_end_of_its_job_is_recorded_has_cost_
     assert decide_sweep(later).status.spent_flops == plan.status.spent_flops
 
 
+def test_a_result_counts_whose_point_is_dropped_before_it_is_recorded() -> None:
+    """The status of a store that took no ledger knew of it already: what was spent never shrinks."""
+    ended = training(jobs=(complete(FIRST),), results={FIRST.key: result(FIRST)})
+    before = decide_sweep(ended).status.spent_flops
+    world = without_first_rate(replace(ended, results={}))
+    assert FIRST.key in sweep_reads(world, frozenset()).results
+    assert decide_sweep(without_first_rate(ended)).status.spent_flops == before != "0"
+
+
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: bool) -> None:
     """Also where an edit drops its point in the same moment. Another sweep's report costs this one nothing."""

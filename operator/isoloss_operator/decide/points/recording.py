@@ -87,6 +87,7 @@ def _former(
             record,
             by_attempt(jobs.get(record.key, ())),
             own_progress(observed, record.key),
+            observed.results.get(record.key, ABSENT),
             observed.now,
         )
         for record in (*known.ledger.former, *known.ledger.points)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from isoloss_contract.ledger import MAX_VERSIONS, Attempts, Intent, PointRecord, PointState
+from isoloss_contract.reading import Read
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import (
@@ -91,16 +92,22 @@ def dropped(
     record: PointRecord,
     jobs: Sequence[ObservedJob],
     progress: PointProgress | None,
+    result: Read[PointResult],
     now: datetime,
 ) -> PointRecord:
     """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
     attempts = record.attempts
     for job in jobs:
         attempts = after_stop(attempts, job, now)
-    return last_reported(replace(record, attempts=attempts, intent=Intent()), progress)
+    ended = last_reported(replace(record, attempts=attempts, intent=Intent()), progress)
+    if isinstance(result, PointResult) and any(job.complete for job in jobs):
+        return last_reported(ended, result)
+    return ended
 
 
-def last_reported(record: PointRecord, progress: PointProgress | None) -> PointRecord:
+def last_reported(
+    record: PointRecord, progress: PointProgress | PointResult | None
+) -> PointRecord:
     """The record with the work that an attempt of its own reported, whatever became of its Job."""
     flops = 0.0 if progress is None else record.flops_per_token * progress.trained_tokens
     return record if flops <= record.spent_flops else replace(record, unfinished_flops=flops)
