@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from isoloss_contract.ledger import Ledger
@@ -90,8 +90,10 @@ class FakeWorld:
         plan = decide_sweep(observed)
         try:
             self._apply(plan)
+            self._may_die()
         except Killed:
             return None
+        self.status = plan.status.document()
         return plan
 
     def observe(self) -> ObservedSweep:
@@ -101,7 +103,7 @@ class FakeWorld:
             namespace="research",
             uid=UID,
             generation=1,
-            now=NOW + timedelta(seconds=self.clock),
+            now=self.now,
             spec=parsed(self.spec),
             status=self.status,
             jobs=tuple(self.jobs.values()),
@@ -135,9 +137,10 @@ class FakeWorld:
             self._create(request)
         if plan.fit is not None:
             self._may_die()
-            self.fit = self._fitted(plan.fit)
-        self._may_die()
-        self.status = plan.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+            self._start_fit(plan.fit)
+
+    def _start_fit(self, request: FitRequest) -> None:
+        self.fit = self._fitted(request)
 
     def _fitted(self, request: FitRequest) -> FitOutcome:
         """A fit that finds out which trajectories are damaged."""
@@ -155,7 +158,21 @@ class FakeWorld:
             raise Killed
 
     def _create(self, request: JobRequest) -> None:
-        point, task = self.points[request.labels["isoloss.dev/key"]], request.task
+        point = self.points[request.labels["isoloss.dev/key"]]
+        self._check_start(point, request)
+        self.jobs[request.name] = self._created(point, request)
+        assert self.jobs[request.name].name == request.name
+        active = sum(j.holds_a_slot for j in self.jobs.values()) + len(self.orphaned)
+        self.most_active = max(self.most_active, active)
+        assert active <= self.most_allowed, "more Jobs than spec.parallelism"
+
+    @property
+    def most_allowed(self) -> int:
+        """Jobs that may hold a slot at a time."""
+        return int(self.spec["parallelism"])
+
+    def _check_start(self, point: PlannedPoint, request: JobRequest) -> None:
+        task = request.task
         assert request.name not in self.jobs, f"{request.name} is there already"
         assert isinstance(task, TrainTask)
         self.tasks[request.name] = task
@@ -164,17 +181,20 @@ class FakeWorld:
         assert not is_done, f"{point.name} is done and starts again"
         busy = [j.key for j in self.jobs.values() if j.holds_a_slot] + self.orphaned
         assert point.key not in busy, f"{point.name} has two pods at work"
-        self.jobs[request.name] = job(
+
+    def _created(self, point: PlannedPoint, request: JobRequest) -> ObservedJob:
+        return job(
             point,
             attempt=request.attempt,
             uid=f"{request.name}-{self.clock}",
-            created=NOW + timedelta(seconds=self.clock),
-            started=NOW + timedelta(seconds=self.clock),
+            created=self.now,
+            started=self.now,
         )
-        assert self.jobs[request.name].name == request.name
-        active = sum(j.holds_a_slot for j in self.jobs.values()) + len(self.orphaned)
-        self.most_active = max(self.most_active, active)
-        assert active <= self.spec["parallelism"], "more Jobs than spec.parallelism"
+
+    @property
+    def now(self) -> datetime:
+        """By the world's clock."""
+        return NOW + timedelta(seconds=self.clock)
 
     # ------------------------------------------------------------------------------ the cluster
 
@@ -216,7 +236,7 @@ class FakeWorld:
         elif how == "vanished":
             self._finish(name, failed=True, pod=None)
         else:
-            self._finish(name, failed=True, pod=_POD[how])
+            self._finish(name, failed=True, pod=PODS[how])
 
     def _succeed(self, name: str, observed: ObservedJob) -> None:
         self.trained[observed.key] += 1
@@ -225,7 +245,7 @@ class FakeWorld:
             self.damages[observed.key] += 1
         self.results[observed.key] = self._result(self.points[observed.key], self.tasks[name])
         if self.chance.random() < 0.1:  # preempted between result and exit
-            self._finish(name, failed=True, pod=_POD["preempted"])
+            self._finish(name, failed=True, pod=PODS["preempted"])
         else:
             self._finish(name, complete=True, pod=None)
 
@@ -238,7 +258,7 @@ class FakeWorld:
         self.jobs[name] = replace(self.jobs[name], unfinished_pods=lingering, **changes)
 
 
-_POD = {
+PODS = {
     "crash": ObservedPod(phase="Failed", exit_code=1, reason="Error"),
     "storage": ObservedPod(phase="Failed", exit_code=ExitCode.STORAGE, reason="Error"),
     "preempted": ObservedPod(

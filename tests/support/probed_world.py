@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 from isoloss_contract.reading import ABSENT
@@ -15,7 +14,7 @@ from isoloss_operator.decide.prediction_reads import probe_reads
 from isoloss_operator.decide.prediction_view import prediction_view
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
-from tests.support.builders import NOW, UID, parsed, sweep_spec
+from tests.support.builders import UID, parsed, sweep_spec
 from tests.support.fake_world import FakeWorld, Killed
 from tests.support.predictions import (
     evaluation,
@@ -66,7 +65,7 @@ class ProbedWorld(FakeWorld):
         found = observed(
             name="demo",
             uid=UID,
-            now=NOW + timedelta(seconds=self.clock),
+            now=self.now,
             spec=parsed_prediction(prediction_spec(validation=self.validation)),
             status=self.status,
             sweep=sweep(spec=parsed(self.spec)),

@@ -7,84 +7,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from isoloss_contract.ledger_files import LedgerHead, _Entry, parse_head
-from isoloss_contract.records import (
-    DataManifest,
-    EvaluationResult,
-    PointProgress,
-    PointResult,
-    TrajectoryRow,
-)
+from isoloss_contract.ledger_files import parse_head
+from isoloss_contract.records import PointResult
 from isoloss_contract.store import BadRecord, limits, parse_json_object, parse_record
-from isoloss_contract.store.limits import Limit
-from isoloss_operator.store.fit_files import FitRecord, LawsFile
+from tests.support.hostile_objects import KINDS, LISTS, MAPPINGS, hostile
 
-KINDS: dict[str, tuple[Limit, type[Any]]] = {
-    "manifest": (limits.MANIFEST, DataManifest),
-    "result": (limits.RESULT, PointResult),
-    "evaluation": (limits.EVALUATION, EvaluationResult),
-    "progress": (limits.PROGRESS, PointProgress),
-    "fit": (limits.FIT, FitRecord),
-    "laws": (limits.LAWS, LawsFile),
-    "ledger head": (limits.LEDGER_HEAD, LedgerHead),
-    "ledger entry": (limits.LINE, _Entry),
-    "trajectory row": (limits.LINE, TrajectoryRow),
-}
-LISTS = {
-    "manifest": ("domains",),
-    "fit": ("step", "decisions"),
-    "laws": ("laws", "optima"),
-    "ledger head": ("segments",),
-    "ledger entry": ("record", "attempts", "failures"),
-}
-MAPPINGS = {
-    "result": ("versions",),
-    "evaluation": ("domains",),
-    "ledger entry": ("record", "attempts", "charged"),
-}
 CPU_SECONDS = 2.0
 """Four times what the worst of them takes; half a MiB of bad items took 4 s without the limits."""
-
-
-def largest(head: str, item: Callable[[int], str], tail: str, limit: Limit, values: int) -> bytes:
-    """As many items of so many values as the limit lets through."""
-    room = limit.max_bytes - len(head) - len(tail)
-    count = min((limit.max_values - 20) // values, room // (len(item(10**6)) + 1))
-    return (head + ",".join(map(item, range(count))) + tail).encode()
-
-
-def opened(path: tuple[str, ...], bracket: str) -> str:
-    return "".join(f'{{"{name}":' for name in path) + bracket
-
-
-def hostile(name: str) -> dict[str, bytes]:
-    """By what is wrong with it: the largest content that the limit of that kind lets through."""
-    limit, _ = KINDS[name]
-    found = {
-        "unknown lists": largest('{"junk":[', lambda _: "[]", "]}", limit, 2),
-        "unknown objects": largest('{"junk":[', lambda _: "{}", "]}", limit, 2),
-        "unknown fields": largest("{", lambda n: f'"{n}":0', "}", limit, 1),
-        "long integers": largest('{"junk":[', lambda _: "1" * 4299, "]}", limit, 1),
-        "long fractions": largest('{"junk":[', lambda _: f"1.{'1' * 4299}e300", "]}", limit, 1),
-        "one string": b'{"junk":"' + b"a" * (limit.max_bytes - 11) + b'"}',
-        "one number": b'{"junk":' + b"1" * (limit.max_bytes - 9) + b"}",
-        "nested": b'{"junk":' + b"[" * min(limit.max_values - 20, limit.max_bytes // 2),
-        "not JSON": b"\x00" * limit.max_bytes,
-    }
-    if name in LISTS:
-        head, tail = opened(LISTS[name], "["), "]" + "}" * len(LISTS[name])
-        found["bad items"] = largest(head, lambda _: "{}", tail, limit, 2)
-    if name in MAPPINGS:
-        head, tail = opened(MAPPINGS[name], "{"), "}" * (1 + len(MAPPINGS[name]))
-        found["bad members"] = largest(head, lambda n: f'"{n}":{{}}', tail, limit, 2)
-    return found
-
 
 CASES = [(name, what) for name in KINDS for what in hostile(name)]
 

@@ -1,0 +1,99 @@
+"""What another tenant sees of the operator while somebody attacks it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import yaml
+from kubernetes import client
+
+from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
+from tests.support.cluster import wait_until
+from tests.support.operator_process import PROJECT, OperatorProcess, User, conditions
+
+LEASE: Final = "isoloss-operator"
+UNTROUBLED: Final = frozenset(
+    {"PreparingData", "Training", "WaitingToRetry", "Fitting", "Fitted", "NotYetKnown", ""}
+)
+"""Reasons of Ready of a sweep that nobody disturbs. Laws of its eight points are refused for their own reasons, once
+every point is done."""
+
+
+def chart_memory_bytes() -> int:
+    """The chart's memory limit."""
+    values = yaml.safe_load((PROJECT / "helm" / "isoloss" / "values.yaml").read_text())
+    text = values["resources"]["limits"]["memory"]
+    unit = {"Mi": 2**20, "Gi": 2**30}[text[-2:]]
+    return int(float(text[:-2]) * unit)
+
+
+def peak_memory_bytes(operator: OperatorProcess) -> int:
+    """The most that the process ever held, as the kernel counts against a limit."""
+    assert operator.process is not None
+    status = Path(f"/proc/{operator.process.pid}/status").read_text()
+    line = next(each for each in status.splitlines() if each.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+@dataclass
+class Neighbour:
+    """A sweep of somebody else, watched from before the attack to its end."""
+
+    user: User
+    operator: OperatorProcess
+    place: Place
+    reasons: set[str] = field(default_factory=set)
+    """Of its Ready, while points were left to train."""
+    renewals: list[datetime] = field(default_factory=list)
+    """Of the lease, as seen."""
+    holders: set[tuple[str, int]] = field(default_factory=set)
+    """Who held the lease, and at which transition."""
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Neighbour:
+        """Its sweep trains before anything else begins."""
+        self.operator.start()
+        self.user.apply_sweep(sweep(self.place, seconds=0.5, parallelism=2))
+        wait_until(lambda: self.place.traces.read("start"), "the neighbour's points to train", 120)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        leases = client.CoordinationV1Api(self.user.api_client)
+        while not self._over.wait(0.5):
+            spec: Any = leases.read_namespaced_lease(LEASE, self.operator.namespaces[0]).spec
+            self.holders.add((spec.holder_identity, spec.lease_transitions))
+            if spec.renew_time not in self.renewals:
+                self.renewals.append(spec.renew_time)
+            body = self.user.sweep("dense")
+            points = body.get("status", {}).get("points", {})
+            if points.get("succeeded", 0) < SMALL_POINTS:
+                self.reasons.add(conditions(body).get("Ready", {}).get("reason", ""))
+
+    def judge(self) -> None:
+        """Its sweep came to its end, by the same process, which led and was within its limits all the time."""
+        assert finished(self.user)["status"]["points"]["succeeded"] == SMALL_POINTS
+        assert self.operator.is_running(), self.operator.log.read_text()[-4000:]
+        assert self.operator.starts == 1
+        assert peak_memory_bytes(self.operator) < chart_memory_bytes()
+        assert len(self.holders) == 1, self.holders
+        pairs = zip(self.renewals, self.renewals[1:], strict=False)
+        longest = max(((b - a).total_seconds() for a, b in pairs), default=0.0)
+        assert longest < 15.0, f"the lease was not renewed for {longest} s"
+        assert self.reasons <= UNTROUBLED

@@ -1,0 +1,133 @@
+"""What a tenant puts into a store of its own against the operator that serves other namespaces, too.
+
+Each object is the largest that its limit lets through and costs its own sweep alone: a neighbour's comes to its end
+with the same process, which never loses its lease.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from devcluster.process_node import ProcessNode
+from isoloss_contract import layout
+from isoloss_contract.store import Store
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from tests.hostile.neighbour import Neighbour
+from tests.isoloss_operator.conftest import Place, sweep
+from tests.support.builders import manifest, points
+from tests.support.hostile_objects import hostile
+from tests.support.operator_process import OperatorProcess, User
+from tests.support.published_configs import TOY_CHECKPOINT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3]
+
+Json = dict[str, Any]
+WORST = (
+    ("manifest", "bad items"),
+    ("result", "bad members"),
+    ("ledger head", "bad items"),
+    ("laws", "bad items"),
+    ("fit", "bad items"),
+    ("fit", "nested"),
+)
+KINDS = ("manifest", "result", "ledger head", "laws", "fit")
+CONFIGS: dict[str, str] = {
+    "16,384 heads": json.dumps({**TOY_CHECKPOINT, "num_attention_heads": 16_384}),
+    "minus one head": json.dumps({**TOY_CHECKPOINT, "num_attention_heads": -1}),
+    "a size of 1e308": json.dumps({**TOY_CHECKPOINT, "hidden_size": 1e308}),
+    "a size that is no number": json.dumps({**TOY_CHECKPOINT, "hidden_size": float("nan")}),
+    "a size of 4,000 digits": json.dumps({**TOY_CHECKPOINT, "hidden_size": 10**4000}),
+    "half a character": json.dumps({**TOY_CHECKPOINT, "model_type": "\ud800"}),
+    "nested": '{"a":' * 20_000,
+    "one key many times": "{" + '"hidden_size":1,' * 40_000 + '"model_type":"llama"}',
+}
+"""config.json of a checkpoint that a size is to be like."""
+
+
+def put(store: Store, kind: str, content: bytes, spec: Json, name: str, uid: str) -> None:
+    """Where the operator looks for it."""
+    folder = layout.sweep_folder(name, uid)
+    if kind == "result":
+        corpus = layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)
+        store.write(corpus, manifest(spec).model_dump_json().encode())
+        paths = [layout.point_result(point.key) for point in points(spec)]
+    elif kind == "manifest":
+        paths = [layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)]
+    else:
+        named = {
+            "ledger head": layout.ledger_in(folder),
+            "laws": layout.sweep_laws(name, uid),
+            "fit": layout.fit_in(folder),
+        }
+        paths = [named[kind]]
+    for path in paths:
+        store.write(path, content)
+
+
+def attack(tenant: User, place: Place, number: int, kind: str, what: str) -> None:
+    """A sweep whose pods never start, and what its store holds against the operator."""
+    name = f"object-{number}"
+    body = tenants_sweep(place, name)
+    body["spec"]["suspend"] = True
+    made = tenant.apply_sweep(body)
+    store = Store(f"file://{place.storage.buckets / place.bucket / name}")
+    put(store, kind, hostile(kind)[what], body["spec"], name, made["metadata"]["uid"])
+    tenant.apply_sweep(tenants_sweep(place, name))
+
+
+def tenants_sweep(place: Place, name: str) -> Json:
+    body = sweep(place, parallelism=1)
+    body["metadata"]["name"] = name
+    body["spec"]["storage"]["uri"] = f"s3://{place.bucket}/{name}"
+    body["spec"]["podTemplate"]["spec"]["nodeSelector"] = {"nowhere": "true"}
+    return body
+
+
+def like(tenant: User, place: Place, number: int, text: str) -> None:
+    """A sweep of a size that is to be like a checkpoint with this config.json."""
+    name = f"like-{number}"
+    folder = place.storage.buckets / place.bucket / name / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(text)
+    body = tenants_sweep(place, name)
+    model = {"like": {"checkpoint": f"s3://{place.bucket}/{name}/checkpoint", "parameters": 10**6}}
+    body["spec"]["proxies"] = [{"name": "alike", "model": model, "tokens": 4_000_000}]
+    tenant.apply_sweep(body)
+
+
+def judge(limited: OperatorProcess, user: User, tenant: User, place: Place, objects: Any) -> None:
+    with Neighbour(user, limited, place) as neighbour:
+        for number, (kind, what) in enumerate(objects):
+            attack(tenant, place, number, kind, what)
+        for number, text in enumerate(CONFIGS.values()):
+            like(tenant, place, number, text)
+        for number, _ in enumerate(objects):
+            answered(tenant, f"object-{number}")
+        said = {what: answered(tenant, f"like-{n}") for n, what in enumerate(CONFIGS)}
+        assert {reason for reason in said.values() if reason != "InvalidSpec"} == set(), said
+        neighbour.judge()
+
+
+def answered(tenant: User, name: str) -> str:
+    """The reason of Ready once the operator has looked at the sweep as it is now; never its own failure."""
+    body = tenant.wait_for(lambda: tenant.sweep(name), "Ready", "False")
+    reason = next(c["reason"] for c in body["status"]["conditions"] if c["type"] == "Ready")
+    assert reason not in ("InternalError", "StorageUnreachable"), (name, body["status"])
+    return str(reason)
+
+
+def test_no_object_in_a_tenants_store_takes_the_operator_from_its_neighbours(
+    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
+) -> None:
+    judge(limited, user, tenant, place, WORST)
+
+
+@pytest.mark.whole
+def test_nor_does_any_other_of_the_largest_objects(
+    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
+) -> None:
+    every = [(kind, what) for kind in KINDS for what in hostile(kind)]
+    judge(limited, user, tenant, place, every)

@@ -1,0 +1,315 @@
+"""Sweeps that are edited, harmed and interrupted in any order, and what must hold all along and at their end.
+
+Hypothesis drives the real decision over an EditedWorld, step by step, and shortens what it finds to the fewest steps.
+Within the world it is asserted, as each Job starts, that no point has two pods at work or its outcome in the stored
+ledger, and that parallelism and budget are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from isoloss_operator.decide.conditions import parse_conditions
+from isoloss_operator.decide.plans import SweepPlan
+from tests.support.builders import points, sweep_spec
+from tests.support.edited_world import ENDS, EditedWorld
+
+PASSES_TO_THE_END: Final = 120
+"""Without disturbances: a dozen points one after the other, each with retries, and their fit."""
+SIZES: Final[dict[str, dict[str, Any]]] = {
+    "tiny": {"model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
+    "small": {"model": {"preset": "dense-small"}, "tokens": 2_000_000},
+    "renamed": {"model": {"preset": "dense-small"}, "tokens": 2_000_000},
+    "large": {"model": {"preset": "dense-100m"}, "tokens": 2_000_000},
+}
+TEMPLATES: Final = (
+    None,
+    {"spec": {"containers": [{"name": "trainer", "image": "lab/trainer:2"}]}},
+)
+INDEX: Final = st.integers(0, 20)
+
+
+class Fuzz(RuleBasedStateMachine):
+    """Everything that may happen to a sweep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = EditedWorld()
+        self.spent = 0.0
+        self.away = 0
+        """Steps without a pass."""
+
+    # ------------------------------------------------------------------------------ the operator
+
+    @invariant()
+    def a_pass(self) -> None:
+        """After every step, unless the operator is away."""
+        if self.away:
+            self.away -= 1
+            return
+        self.judge(self.world.run_operator())
+        self.world.writes_left = None
+        self.world.let_time_pass(1.0)
+
+    @rule(steps=st.integers(2, 5))
+    def the_operator_is_away(self, steps: int) -> None:
+        self.away = steps
+
+    @rule(writes=st.integers(0, 8))
+    def a_kill_between_two_writes(self, writes: int) -> None:
+        self.world.writes_left = writes
+
+    @rule(seconds=st.sampled_from([1.0, 25.0, 400.0, 4000.0]))
+    def time(self, seconds: float) -> None:
+        self.world.let_time_pass(seconds)
+
+    # ---------------------------------------------------------------------------------- its user
+
+    @rule(parallelism=st.integers(1, 4))
+    def another_parallelism(self, parallelism: int) -> None:
+        self.world.edit(parallelism=parallelism)
+
+    @rule(names=st.sets(st.sampled_from(sorted(SIZES)), min_size=1), factor=st.integers(1, 2))
+    def other_sizes_and_tokens(self, names: set[str], factor: int) -> None:
+        sizes = ({"name": name, **SIZES[name]} for name in sorted(names))
+        self.world.edit(proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes])
+
+    @rule(
+        batches=st.sets(st.sampled_from([8, 16]), min_size=1),
+        rates=st.sets(st.sampled_from(["1e-3", "2e-3", "4e-3"]), min_size=1),
+    )
+    def another_grid(self, batches: set[int], rates: set[str]) -> None:
+        grid = {"batchSizes": sorted(batches), "learningRates": sorted(rates, key=float)}
+        self.world.edit(grid=grid)
+
+    @rule(share=st.sampled_from([None, 0.05, 0.3, 0.7, 1.5]))
+    def another_budget(self, share: float | None) -> None:
+        whole = sum(point.flops for point in points())
+        budget = None if share is None else {"flops": f"{whole * share:.6e}".replace("e+", "e")}
+        self.world.edit(budget=budget)
+
+    @rule(suspend=st.booleans())
+    def a_suspension(self, suspend: bool) -> None:
+        self.world.edit(suspend=suspend)
+
+    @rule(template=st.sampled_from(TEMPLATES))
+    def another_pod_template(self, template: dict[str, Any] | None) -> None:
+        self.world.edit(podTemplate=template)
+
+    @rule(retries=st.integers(0, 3), failed=st.integers(0, 2))
+    def another_failure_policy(self, retries: int, failed: int) -> None:
+        self.world.edit(failurePolicy={"retriesPerPoint": retries, "maxFailedPoints": failed})
+
+    @rule(waiting=st.sampled_from([None, 0, 2]))
+    def another_queue(self, waiting: int | None) -> None:
+        queue = {"localQueueName": "gpus", "maxWaiting": waiting}
+        self.world.edit(queue=None if waiting is None else queue)
+
+    @rule(length=st.sampled_from([128, 256]))
+    def another_corpus(self, length: int) -> None:
+        self.world.edit(data={**sweep_spec()["data"], "sequenceLength": length})
+
+    @rule()
+    def an_invalid_spec(self) -> None:
+        self.world.edit(proxies=[])
+
+    # ------------------------------------------------------------------------------- the cluster
+
+    @precondition(lambda self: self.world.at_work)
+    @rule(index=INDEX, how=st.sampled_from(ENDS))
+    def a_job_ends(self, index: int, how: str) -> None:
+        self.world.end(self.any_of(self.world.at_work, index), how)
+
+    @precondition(lambda self: self.world.at_work)
+    @rule()
+    def all_jobs_succeed(self) -> None:
+        for name in self.world.at_work:
+            self.world.end(name, "succeeds")
+
+    @precondition(lambda self: self.world.at_work)
+    @rule(index=INDEX)
+    def a_job_hangs(self, index: int) -> None:
+        self.world.hung.add(self.any_of(self.world.at_work, index))
+
+    @precondition(lambda self: self.queued)
+    @rule(index=INDEX)
+    def kueue_admits(self, index: int) -> None:
+        self.world.admit(self.any_of(self.queued, index))
+
+    @precondition(lambda self: self.world.at_work)
+    @rule(index=INDEX, active=st.booleans())
+    def kueue_evicts(self, index: int, active: bool) -> None:
+        self.world.evict(self.any_of(self.world.at_work, index), active=active)
+
+    @rule(refusal=st.sampled_from(["", "exceeded quota: gpus"]), may_pass=st.booleans())
+    def jobs_are_refused(self, refusal: str, may_pass: bool) -> None:
+        self.world.refuses_jobs, self.world.refusal_may_pass = refusal, may_pass
+
+    # --------------------------------------------------------------------------------- the store
+
+    @rule(error=st.sampled_from(["", "the store does not answer"]))
+    def the_store_comes_or_goes(self, error: str) -> None:
+        self.world.store_error = error
+
+    @rule(refuses=st.booleans())
+    def ledgers_are_refused(self, refuses: bool) -> None:
+        self.world.refuses_ledgers = refuses
+
+    # Of a lost ledger the status knows what was spent: at worst, all but the last pass.
+    @precondition(lambda self: self.world.status_is_current)
+    @rule()
+    def the_ledger_is_damaged(self) -> None:
+        self.world.ledger_is_damaged = self.world.ledger is not None
+
+    @rule(index=INDEX)
+    def another_sweep_finds_a_result(self, index: int) -> None:
+        key = self.any_of(sorted(self.world.points), index)
+        if key not in self.world.results:
+            self.world.find_result(key)
+
+    @precondition(lambda self: self.world.results)
+    @rule(index=INDEX)
+    def a_result_is_withheld(self, index: int) -> None:
+        self.world.withhold_result(self.any_of(sorted(self.world.results), index))
+
+    @rule()
+    def results_are_given_out_again(self) -> None:
+        self.world.withheld.clear()
+
+    @precondition(lambda self: self.world.results)
+    @rule(index=INDEX)
+    def a_result_vanishes(self, index: int) -> None:
+        self.world.lose_result(self.any_of(sorted(self.world.results), index))
+
+    @rule()
+    def the_prepared_corpus_vanishes(self) -> None:
+        self.world.lose_corpus()
+
+    @precondition(lambda self: self.world.fit_running)
+    @rule(how=st.sampled_from(["laws", "refused", "error", "unreadable"]))
+    def a_fit_ends(self, how: str) -> None:
+        self.world.end_fit(how)
+
+    # ------------------------------------------------------------------------------ what must hold
+
+    @property
+    def queued(self) -> list[str]:
+        return [n for n, j in self.world.jobs.items() if j.suspended and not j.is_finished]
+
+    def any_of(self, names: list[str], index: int) -> str:
+        return names[index % len(names)]
+
+    def judge(self, plan: SweepPlan | None) -> None:
+        if plan is None:
+            return
+        assert contradictions(self.world) == []
+        spent = float(self.world.status.get("spentFlops") or 0)
+        assert spent >= self.spent * (1 - 1e-4), "what was spent shrinks"
+        self.spent = spent
+
+    def teardown(self) -> None:
+        """The disturbances cease: the world comes to its end, and stays there."""
+        world = self.world
+        world.store_error = world.refuses_jobs = ""
+        world.refuses_ledgers = False
+        world.writes_left = None
+        world.withheld.clear()
+        world.hung.clear()
+        for _ in range(PASSES_TO_THE_END):
+            plan = world.run_operator()
+            self.judge(plan)
+            if plan is not None and is_quiet(world, plan) and is_at_its_end(world):
+                break
+            self.everything_goes_well()
+        else:
+            raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {world.status}")
+        before = world.status
+        world.let_time_pass(4000.0)
+        plan = world.run_operator()
+        assert plan is not None
+        assert is_quiet(world, plan)
+        assert world.status == before
+
+    def everything_goes_well(self) -> None:
+        world = self.world
+        for name in self.queued:
+            world.admit(name)
+        for name in world.at_work:
+            world.end(name, "succeeds")
+        world.end_fit("laws")
+        world.let_time_pass(120.0)
+
+
+def contradictions(world: EditedWorld) -> list[str]:
+    """Statements of the status that cannot both be true, or that the world belies."""
+    found = parse_conditions(world.status)
+    is_true = {kind for kind, each in found.items() if each.status == "True"}
+    holding = [job for job in world.jobs.values() if job.holds_a_slot and not job.deleting]
+    counts = world.status["points"]
+    parts = ("pending", "active", "succeeded", "diverged", "failed")
+    told = {
+        "Reconciling and Stalled": {"Reconciling", "Stalled"} <= is_true,
+        "Ready and Stalled": {"Ready", "Stalled"} <= is_true,
+        "Ready without laws": "Ready" in is_true and "FitReady" not in is_true,
+        "Ready and Progressing": {"Ready", "Progressing"} <= is_true,
+        "Stalled and Progressing": {"Stalled", "Progressing"} <= is_true,
+        "nothing to expect": not is_true & {"Ready", "Stalled", "Reconciling", "Suspended"},
+        "Suspended is not what the spec says": ("Suspended" in is_true)
+        is not bool(world.spec.get("suspend")),
+        "Suspended with Jobs": found["Suspended"].reason == "Suspended" and bool(holding),
+        "Stalled for another reason than Ready": "Stalled" in is_true
+        and found["Stalled"].reason != found["Ready"].reason,
+        "an old generation": {each.observed_generation for each in found.values()}
+        != {world.generation},
+        "points that are counted twice or not at all": counts["total"]
+        != sum(counts.get(part, 0) for part in parts),
+    }
+    return [what for what, is_so in told.items() if is_so]
+
+
+def is_quiet(world: EditedWorld, plan: SweepPlan) -> bool:
+    """Whether the operator did nothing, and nothing that is to happen by itself is left."""
+    writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create, plan.fit)
+    # Under an invalid spec Jobs that have ended are left where they are.
+    kept = world.planned is None
+    going = [job for job in world.jobs.values() if not (kept and job.is_finished)]
+    return not (any(writes) or going or world.fit_running or world.orphaned)
+
+
+def is_at_its_end(world: EditedWorld) -> bool:
+    """Whether nobody has to expect anything of it until somebody acts."""
+    found = parse_conditions(world.status)
+    is_over = any(found[kind].status == "True" for kind in ("Ready", "Stalled", "Suspended"))
+    return is_over and found["Reconciling"].status == "False"
+
+
+def fuzz(worlds: int) -> None:
+    chosen = settings(
+        max_examples=worlds,
+        stateful_step_count=40,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Fuzz, settings=chosen)
+
+
+def test_no_order_of_edits_kills_and_losses_trains_twice_overspends_or_never_ends() -> None:
+    fuzz(100)
+
+
+@pytest.mark.whole
+def test_the_same_in_two_thousand_worlds() -> None:
+    fuzz(2000)

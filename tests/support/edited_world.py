@@ -1,0 +1,516 @@
+"""A FakeWorld in which anything may happen at any time: edits, lost nodes, a store that comes and goes, Kueue.
+
+Nothing is left to chance here: whoever drives it says what happens next. The memory that the shell keeps between
+two passes is the shell's own, and is lost when the operator is killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from isoloss_contract.ledger import PointRecord
+from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.records import (
+    Claimant,
+    ExitCode,
+    Outcome,
+    PointProgress,
+    PointResult,
+    PrepareTask,
+    TrainTask,
+)
+from isoloss_contract.store import StoreError
+from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.decide import suspension
+from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.jobs.progress import progress_marks
+from isoloss_operator.decide.observation import (
+    ObservedJob,
+    ObservedPod,
+    ObservedSweep,
+    ObservedWorkload,
+)
+from isoloss_operator.decide.plans import JobDeletion, JobRequest, SweepPlan
+from isoloss_operator.decide.points.transitions import is_done
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
+from isoloss_operator.planning.flops import six_nd, whole_steps
+from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
+from isoloss_operator.reconcile.passes import Memory, carry_out, create_error, had_trouble, parsed
+from tests.support.builders import UID, job, manifest, points, result, words
+from tests.support.fake_world import PODS, FakeWorld, Killed
+from tests.support.planted_laws import fitted_laws
+from tests.support.sweep_worlds import refused
+
+FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
+"""What an attempt has reported vanishes from spentFlops if its Job completes and its result cannot be read, is deleted by
+hand, has ended when its point is dropped, ends as claimed by another sweep whose result is there, or is at work when
+a corpus is to be prepared. While that is so, none that has reported something comes to that here."""
+TOKENS_PER_SECOND: Final = 2_000
+FIRST_REPORT_SECONDS: Final = 20.0
+"""Until then an attempt has reported nothing."""
+POD_ENDS_SECONDS: Final = 20.0
+"""Pods that are to end, and Jobs that are to go, are gone after this."""
+
+COMPLETE: Final = ("succeeds", "diverges", "no result", "bad result", "outlived")
+"""Ways in which a Job ends as Kubernetes means it to."""
+FAILED: Final = {
+    **PODS,
+    "out of memory": ObservedPod(phase="Failed", exit_code=ExitCode.OUT_OF_MEMORY, reason="Error"),
+    "bad configuration": ObservedPod(
+        phase="Failed",
+        exit_code=ExitCode.BAD_CONFIGURATION,
+        reason="Error",
+        termination_message=words("Unsupported", "not with this rotary embedding", "model"),
+    ),
+    "vanished": None,
+    "lost": None,
+}
+"""Ways in which it fails, by what is left of its pod."""
+ENDS: Final = (*COMPLETE, *FAILED, "deleted by hand")
+UNREPORTED: Final = ("no result", "bad result", "deleted by hand", "claimed")
+
+
+@dataclass
+class EditedWorld(FakeWorld):
+    """Everything outside the operator, and the shell's memory."""
+
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
+    generation: int = 1
+    memory: Memory = field(default_factory=lambda: Memory(UID))
+    fit_running: FitRequest | None = None
+    writes_left: int | None = None
+    """Before the operator is killed; None: it is not."""
+    progress: dict[str, PointProgress] = field(default_factory=dict)
+    own_tokens: Counter[str] = field(default_factory=Counter)
+    """Trained by this sweep's attempts, by key."""
+    others_tokens: Counter[str] = field(default_factory=Counter)
+    """Of a result that another sweep left, by key."""
+    hung: set[str] = field(default_factory=set)
+    """Names of Jobs that work and report nothing any more."""
+    store_error: str = ""
+    withheld: set[str] = field(default_factory=set)
+    """Keys of results that the store does not give out."""
+    ledger_is_damaged: bool = False
+    refuses_ledgers: bool = False
+    refuses_jobs: str = ""
+    refusal_may_pass: bool = True
+    prepared: set[str] = field(default_factory=set)
+    """Keys of the preparations whose manifests are stored."""
+    status_is_current: bool = False
+    """The last pass came to its end."""
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.kills = 0.0
+        self.prepared.add(self._corpus)
+
+    @property
+    def _corpus(self) -> str:
+        """Key of the preparation that the spec asks for."""
+        return prepare_config(parse_sweep_spec(self.spec)).key
+
+    def edit(self, **changes: Any) -> None:
+        """Apply a spec with these top-level fields; None removes one."""
+        spec = {
+            name: value for name, value in {**self.spec, **changes}.items() if value is not None
+        }
+        planned = self._planned(spec)
+        if planned is not None and self._loses_flops(planned):
+            return
+        if "data" in changes and self._corpus_is_in_use:
+            return
+        self.spec = spec
+        self.generation += 1
+        self.points |= planned or {}
+
+    @property
+    def planned(self) -> dict[str, PlannedPoint] | None:
+        """The points that the spec means, by key; None: it is invalid."""
+        return self._planned(self.spec)
+
+    def _planned(self, spec: dict[str, Any]) -> dict[str, PlannedPoint] | None:
+        """None: the spec is invalid, as with two sizes of one model."""
+        try:
+            return {point.key: point for point in points(spec)}
+        except InvalidSpec:
+            return None
+
+    def _loses_flops(self, planned: Mapping[str, PlannedPoint]) -> bool:
+        """Whether points are dropped whose attempts have ended and are not recorded."""
+        return FLOPS_OF_UNRECORDED_ENDS_VANISH and not self._unrecorded <= planned.keys()
+
+    @property
+    def _unrecorded(self) -> set[str]:
+        """Keys of points with an attempt that has ended and that the stored ledger has not."""
+        ended = {record.key: record.attempts.ended for record in self._records()}
+        return {
+            job.key
+            for job in self.jobs.values()
+            if job.kind == "train" and job.is_finished and job.attempt > ended.get(job.key, 0)
+        }
+
+    # ----------------------------------------------------------------------------- the operator
+
+    def run_operator(self) -> SweepPlan | None:
+        """One pass as the shell runs it; None where it was killed, or has no status to write."""
+        self.passes += 1
+        try:
+            return self._pass()
+        except Killed:
+            self.memory, self.fit_running, self.writes_left = Memory(UID), None, None
+            self.status_is_current = False
+            if self.fit is not None and self.fit.laws is None:
+                self.fit = None  # only laws are stored
+            return None
+
+    def _pass(self) -> SweepPlan | None:
+        was_in_trouble = had_trouble(self.memory)
+        observed = self.observe()
+        plan = decide_sweep(observed)
+        if carry_out(self.memory, self.generation, lambda: self._apply(plan)):
+            ledger = plan.ledger or value_of(observed.ledger)
+            self.memory.stopped = suspension.unrecorded(self.memory.stopped, ledger)
+        elif not was_in_trouble:
+            self.status_is_current = False
+            return None
+        self._may_die()
+        self.status, self.status_is_current = plan.status.document(), True
+        return plan
+
+    def observe(self) -> ObservedSweep:
+        """What the shell would observe now, once it has stopped the Jobs of a suspended sweep."""
+        memory, spec = self.memory, parsed(parse_sweep_spec, {"spec": self.spec})
+        if spec.suspend:
+            jobs = tuple(self.jobs.values())
+            delete, memory.stopped = suspension.stop(jobs, memory.stopped, self.now)
+            self._delete(delete)
+        observed = ObservedSweep(
+            name="demo",
+            namespace="research",
+            uid=UID,
+            generation=self.generation,
+            now=self.now,
+            spec=spec,
+            status=self.status,
+            jobs=tuple(self.jobs.values()),
+            stopped=memory.stopped,
+            orphaned_pods=tuple(self.orphaned),
+            create_error=create_error(memory, self.generation),
+            refusal_may_pass=memory.refusal_may_pass,
+            store_write_error=memory.store_write_error,
+            write_error=memory.write_error,
+        )
+        if isinstance(spec, InvalidSpec):
+            return observed
+        if self.store_error:
+            return replace(observed, store_error=self.store_error)
+        return self._with_store(observed)
+
+    def _with_store(self, observed: ObservedSweep) -> ObservedSweep:
+        ledger = ABSENT if self.ledger is None else self.ledger
+        observed = replace(
+            observed,
+            manifest=manifest(self.spec) if self._corpus in self.prepared else ABSENT,
+            ledger=Unreadable("head.json: not JSON") if self.ledger_is_damaged else ledger,
+            fit_running=self.fit_running,
+            fit=self.fit,
+        )
+        reads = sweep_reads(observed, frozenset(self.results))
+        progress = {key: self.progress[key] for key in reads.progress if key in self.progress}
+        marks = progress_marks(observed.jobs, progress, self.memory.marks, self.now)
+        self.memory.marks = marks
+        wanted = (*reads.results, *reads.results_of_failed)
+        return replace(
+            observed,
+            results={key: self._read(key) for key in wanted if key in self.results},
+            progress=progress,
+            unchanged_since={uid: mark.since for uid, mark in marks.items()},
+        )
+
+    def _read(self, key: str) -> Read[Any]:
+        return Unanswered("SlowDown", alone=True) if key in self.withheld else self.results[key]
+
+    def _apply(self, plan: SweepPlan) -> None:
+        head = [aside for aside in plan.set_aside if aside.path.startswith("sweeps/")]
+        if head:
+            self._may_die()
+            self.ledger, self.ledger_is_damaged = None, False
+        if plan.ledger is not None and self.refuses_ledgers:
+            raise StoreError("head.json: AccessDenied")
+        others = tuple(aside for aside in plan.set_aside if aside not in head)
+        super()._apply(replace(plan, set_aside=others))
+        if plan.create:
+            self.memory.create_error = ""
+
+    def _start_fit(self, request: FitRequest) -> None:
+        self.fit_running = request
+
+    def _delete(self, deletions: tuple[JobDeletion, ...]) -> None:
+        for deletion in deletions:
+            self._may_die()
+            self.jobs[deletion.name] = replace(self.jobs[deletion.name], deleting=True)
+
+    def _may_die(self) -> None:
+        if self.writes_left is None:
+            return
+        if not self.writes_left:
+            raise Killed
+        self.writes_left -= 1
+
+    def _create(self, request: JobRequest) -> None:
+        if self.refuses_jobs:
+            raise CreateRefused(self.refuses_jobs, may_pass=self.refusal_may_pass)
+        if isinstance(request.task, PrepareTask):
+            self._prepare(request, request.task)
+        else:
+            super()._create(request)
+
+    def _prepare(self, request: JobRequest, task: PrepareTask) -> None:
+        others = [j for j in self.jobs.values() if j.kind == "prepare" and j.holds_a_slot]
+        assert not others, "the corpus is prepared twice at a time"
+        assert task.config.key not in self.orphaned
+        assert task.config.key not in self.prepared, "a corpus that is there is prepared again"
+        assert request.name not in self.jobs
+        self.jobs[request.name] = self._created(task.config.key, request)
+
+    def _check_start(self, point: PlannedPoint, request: JobRequest) -> None:
+        super()._check_start(point, request)
+        assert not self.spec.get("suspend"), f"{point.name} starts in a suspended sweep"
+        record = next((each for each in self._records() if each.key == point.key), None)
+        assert record is not None, f"{point.name} starts unknown to the stored ledger"
+        assert not is_done(record, point), f"{point.name} starts, and the ledger has its outcome"
+        budget = self.spec.get("budget")
+        if budget is not None:
+            spent = self.committed_flops(starting=point.key)
+            assert spent <= 1.000_001 * float(budget["flops"]), f"{point.name} exceeds the budget"
+
+    def _records(self) -> tuple[PointRecord, ...]:
+        return () if self.ledger is None else (*self.ledger.former, *self.ledger.points)
+
+    def committed_flops(self, starting: str) -> float:
+        """What this sweep has trained, and what those at work and `starting` will have trained at their end."""
+        working = {j.key for j in self.jobs.values() if j.holds_a_slot and not j.deleting}
+        total = 0.0
+        for key, point in self.points.items():
+            tokens = self.own_tokens[key]
+            if key in working | {starting}:
+                whole = whole_steps(
+                    point.wanted_tokens, point.batch_size, point.config.sequence_length
+                )
+                tokens = max(tokens, whole - self.others_tokens[key])
+            total += six_nd(point.proxy.parameters, tokens)
+        return total
+
+    @property
+    def most_allowed(self) -> int:
+        """With those that Kueue has yet to admit."""
+        queue = self.spec.get("queue") or {}
+        return super().most_allowed + int(queue.get("maxWaiting", 0))
+
+    def _created(self, point: PlannedPoint | str, request: JobRequest) -> ObservedJob:
+        is_queued = bool(request.local_queue)
+        return job(
+            point,
+            attempt=request.attempt,
+            uid=f"{request.name}-{self.passes}",
+            created=self.now,
+            started=None,
+            suspended=is_queued,
+            unfinished_pods=0 if is_queued else 1,
+            pod=None if is_queued else ObservedPod(),
+            generation=int(request.labels["isoloss.dev/generation"]),
+        )
+
+    # ------------------------------------------------------------------------------ the cluster
+
+    def let_time_pass(self, seconds: float) -> None:
+        """Pods begin and go on; what is to go does."""
+        before = self.now
+        self.clock += seconds
+        if seconds >= POD_ENDS_SECONDS:
+            self.orphaned.clear()
+        for name, observed in list(self.jobs.items()):
+            if observed.deleting or observed.is_finished:
+                self._go(name, observed, seconds)
+            elif not observed.suspended:
+                self._work(name, observed, before)
+
+    def _go(self, name: str, observed: ObservedJob, seconds: float) -> None:
+        if seconds < POD_ENDS_SECONDS:
+            return
+        if observed.deleting or observed.expires:
+            del self.jobs[name]
+        else:
+            self.jobs[name] = replace(observed, unfinished_pods=0)
+
+    def _work(self, name: str, observed: ObservedJob, before: Any) -> None:
+        if observed.working_since is None:
+            begun = {"started": before, "working_since": before, "unfinished_pods": 1}
+            observed = replace(observed, pod=ObservedPod(phase="Running"), **begun)
+            self.jobs[name] = observed
+        if name in self.hung or observed.kind == "prepare":
+            return
+        point, task = self.points[observed.key], self.tasks[name]
+        seconds = (self.now - before).total_seconds()
+        begun = observed.working_since or before
+        if (self.now - begun).total_seconds() < FIRST_REPORT_SECONDS:
+            return
+        known = self.progress.get(point.key)
+        tokens = (known.tokens if known else 0) + int(seconds * TOKENS_PER_SECOND)
+        self._report(point, task, min(tokens, task.tokens // 2))
+
+    def _report(self, point: PlannedPoint, task: TrainTask, tokens: int) -> None:
+        known = self.progress.get(point.key)
+        tokens = max(tokens, known.tokens if known else 0)
+        own = tokens - self.others_tokens[point.key]
+        self.own_tokens[point.key] = max(self.own_tokens[point.key], own)
+        self.progress[point.key] = PointProgress(
+            key=point.key,
+            claimant=Claimant(sweep_uid=UID, attempt=task.claimant.attempt),
+            tokens=tokens,
+            wanted_tokens=task.tokens,
+            loss=5.0,
+            tokens_per_second=float(TOKENS_PER_SECOND),
+            updated_at="2026-09-01T12:00:00Z",
+        )
+
+    @property
+    def at_work(self) -> list[str]:
+        """Names of Jobs whose pods run."""
+        return [n for n, j in self.jobs.items() if not j.is_finished and j.working_since]
+
+    def end(self, name: str, how: str) -> None:
+        """The Job at work ends as one of ENDS says."""
+        observed = self.jobs[name]
+        if FLOPS_OF_UNRECORDED_ENDS_VANISH and self._has_reported(observed):
+            is_dropped = self.planned is not None and observed.key not in self.planned
+            how = "crash" if how in UNREPORTED or (is_dropped and how in COMPLETE) else how
+        if how == "deleted by hand":
+            del self.jobs[name]
+            self.orphaned.append(observed.key)
+            return
+        if observed.kind == "prepare":
+            if how in ("succeeds", "outlived"):
+                self.prepared.add(observed.key)
+            self._finish_as(name, how)
+            return
+        point, task = self.points[observed.key], self.tasks[name]
+        if how == "bad result":
+            self.results[point.key] = Unreadable("result.json: tokens: field required")
+        if how in ("succeeds", "outlived", "diverges"):
+            self._write_result(point, task, how)
+        self._finish_as(name, how)
+
+    def _has_reported(self, observed: ObservedJob) -> bool:
+        known = self.progress.get(observed.key)
+        return known is not None and known.claimant.attempt == observed.attempt
+
+    def _write_result(self, point: PlannedPoint, task: TrainTask, how: str) -> None:
+        tokens = whole_steps(task.tokens, point.batch_size, task.point.sequence_length)
+        outcome = Outcome.SUCCEEDED
+        if how == "diverges":
+            known = self.results.get(point.key)  # it went on from there
+            before = known.tokens if isinstance(known, PointResult) else 0
+            tokens = max(self.own_tokens[point.key], before, 10_000)
+            outcome = Outcome.DIVERGED
+        self.trained[point.key] += 1
+        own = tokens - self.others_tokens[point.key]
+        self.own_tokens[point.key] = max(self.own_tokens[point.key], own)
+        sha256 = hashlib.sha256(f"{point.key} {tokens}".encode()).hexdigest()
+        found = result(point, tokens=tokens, wanted_tokens=task.tokens, outcome=outcome)
+        self.results[point.key] = found.model_copy(update={"trajectory_sha256": sha256})
+        self.damaged.discard(point.key)
+
+    def _finish_as(self, name: str, how: str) -> None:
+        observed = self.jobs[name]
+        seconds = (self.now - (observed.working_since or self.now)).total_seconds()
+        changes: dict[str, Any] = {"complete": how in COMPLETE, "failed": how not in COMPLETE}
+        if how in ("lost", "outlived"):
+            changes[how] = True
+        self.jobs[name] = replace(
+            observed,
+            pod=FAILED.get(how),
+            unfinished_pods=1 if how == "outlived" else 0,
+            worked_seconds=observed.worked_seconds + seconds,
+            working_since=None,
+            ended=self.now,
+            **changes,
+        )
+
+    # -------------------------------------------------------------------------- Kueue, the store
+
+    def admit(self, name: str) -> None:
+        """Kueue lets a Job begin."""
+        self.jobs[name] = replace(self.jobs[name], suspended=False, workload=None)
+
+    def evict(self, name: str, *, active: bool = True) -> None:
+        """Kueue takes a Job's place away; not `active`: somebody has deactivated its Workload."""
+        observed = self.jobs[name]
+        since = observed.working_since or self.now
+        self.jobs[name] = replace(
+            observed,
+            suspended=True,
+            unfinished_pods=0,
+            pod=None,
+            workload=ObservedWorkload("workload", active=active, evicted="Preempted"),
+            worked_seconds=observed.worked_seconds + (self.now - since).total_seconds(),
+            working_since=None,
+        )
+
+    def find_result(self, key: str) -> None:
+        """Another sweep has trained a point."""
+        point = self.points[key]
+        self.results[key] = result(point)
+        self.others_tokens[key] = point.tokens
+
+    def lose_corpus(self) -> None:
+        """Somebody deletes data/."""
+        if not self._corpus_is_in_use:
+            self.prepared.clear()
+
+    @property
+    def _corpus_is_in_use(self) -> bool:
+        reporting = (j for j in self.jobs.values() if j.kind == "train" and self._has_reported(j))
+        return FLOPS_OF_UNRECORDED_ENDS_VANISH and bool(self._unrecorded or any(reporting))
+
+    def lose_result(self, key: str) -> None:
+        """Somebody deletes a result."""
+        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded):
+            self.results.pop(key, None)
+
+    def withhold_result(self, key: str) -> None:
+        """The store does not give it out."""
+        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded):
+            self.withheld.add(key)
+
+    def end_fit(self, how: str) -> None:
+        """The fit that runs ends: laws, refused, error, or a trajectory that cannot be read."""
+        request, self.fit_running = self.fit_running, None
+        if request is None:
+            return
+        outcomes: dict[str, Callable[[], FitOutcome]] = {
+            "laws": lambda: self._laws(request),
+            "refused": lambda: replace(self._laws(request), laws=refused()),
+            "error": lambda: FitOutcome(request.inputs, None, error="its process was killed"),
+            "unreadable": lambda: self._fitted(request),
+        }
+        if how == "unreadable" and request.points:
+            self.damaged.add(request.points[0].key)
+        self.fit = outcomes[how]()
+
+    def _laws(self, request: FitRequest) -> FitOutcome:
+        return FitOutcome(
+            inputs=request.inputs,
+            laws=fitted_laws(provisional=request.provisional),
+            laws_sha256=request.inputs,
+            report_written=True,
+            points=len(request.points),
+        )
