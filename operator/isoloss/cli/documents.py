@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isoloss.laws import (
+    BatchSizeRange,
     Extrapolation,
     HyperparameterLaw,
     Interval,
@@ -158,6 +159,9 @@ def prediction(
         "batch_size": interval(answer.batch_size),
         "batch_size_not_rounded": answer.batch_size_raw,
         "batch_size_tokens": interval(answer.batch_size_tokens),
+        "batch_size_given": answer.batch_size_given,
+        "batch_size_cost": interval(answer.batch_size_cost),
+        "affordable_batch_sizes": _affordable(answer.affordable),
         "sequence_length": sequence_length,
         "target_loss": interval(answer.target_loss),
         "equivalent_flops": interval(answer.equivalent_flops),
@@ -173,6 +177,12 @@ def prediction(
         "provisional": answer.provisional,
         "warnings": [*answer.warnings, *warnings],
     }
+
+
+def _affordable(found: BatchSizeRange | None) -> Document | None:
+    if found is None:
+        return None
+    return {"tolerance": found.tolerance, "smallest": found.smallest, "largest": found.largest}
 
 
 def _extrapolation(value: Extrapolation) -> Document:
