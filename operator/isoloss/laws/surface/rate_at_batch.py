@@ -15,7 +15,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import RateAtBatch
-from isoloss.laws.data.cells import make_cells
+from isoloss.laws.data.cells import LATE, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
@@ -121,17 +121,15 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     x, where = points.x - middle, points.where - centre
     varied = _varied(points, where)
     slopes = np.column_stack([x, x[:, None] * where[:, varied]])
-    levels = np.eye(points.line.max() + 1)[points.line]
-    design = np.column_stack([0.5 * x**2, slopes, levels])
-    solver = weighted_solver(design, points.weights)
-    solution = solver @ points.z
-    shape = solver[: 2 + len(varied)]
-    estimate = solution[: len(shape)]
+    design = _within_lines(points, np.column_stack([0.5 * x**2, slopes]))
+    # Of columns without their lines' means: the lines' levels need no columns of their own, of which there may be thousands.
+    shape = weighted_solver(design, points.weights)
+    estimate = shape @ points.z
     if estimate[0] <= 0.0:
         return _not_convex(0.0)
-    residuals = points.z - design @ solution
-    found = _scatter(points, x, residuals, estimate[0], len(varied))
-    noise, freedom = _noise(points, shape, residuals, design)
+    residuals = _within_lines(points, points.z[:, None])[:, 0] - design @ estimate
+    found = _scatter(points, residuals, estimate[0], len(varied))
+    noise, freedom = _noise(points, shape, residuals)
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
     wobble = np.sqrt(freedom / source.chisquare(freedom))[:, None]
     draws = estimate + source.correlated(noise) * wobble
@@ -159,6 +157,13 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     )
     kept = np.flatnonzero(convex)
     return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]))
+
+
+def _within_lines(points: _Points, columns: Array) -> Array:
+    """Less the weighted mean of each line."""
+    weights = np.bincount(points.line, points.weights)
+    means = [np.bincount(points.line, points.weights * column) / weights for column in columns.T]
+    return np.asarray(columns - np.stack(means, axis=1)[points.line], dtype=float)
 
 
 def _varied(points: _Points, where: Array) -> Indices:
@@ -196,70 +201,57 @@ class _Scatter:
         return float(np.hypot(self.of_sizes, self.of_lines))
 
 
-def _scatter(
-    points: _Points, x: Array, residuals: Array, curvature: float, slopes: int
-) -> _Scatter:
+def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -> _Scatter:
     """As the residual slopes show it, with what is usual of sizes."""
+    about = _within_lines(points, points.x[:, None])[:, 0]
 
-    def shift(own: Array) -> float:
-        weights = points.weights[own]
-        about = x[own] - np.average(x[own], weights=weights)
-        pull = float((weights * about * residuals[own]).sum())
-        return -pull / (curvature * float((weights * about**2).sum()))
+    def shifts(of: Indices) -> Array:
+        pull = np.bincount(of, points.weights * about * residuals)
+        return np.asarray(-pull / (curvature * np.bincount(of, points.weights * about**2)))
 
-    sizes = np.array([shift(points.size == k) for k in np.unique(points.size)])
-    lines = np.array([shift(points.line == k) for k in range(int(points.line.max()) + 1)])
-    size_of = np.array([points.size[points.line == k][0] for k in range(len(lines))])
+    sizes, lines = shifts(points.size), shifts(points.line)
+    size_of = points.size[np.unique(points.line, return_index=True)[1]]
     # Two of the law's coefficients, at most, are of the sizes.
     freedom = float(max(len(sizes) - 2, 0))
     squares = float((sizes**2).sum()) if freedom else 0.0
     of_sizes = (squares + USUAL_FREEDOM * USUAL_SCATTER**2) / (freedom + USUAL_FREEDOM)
-    means = np.array([lines[size_of == k].mean() for k in size_of])
+    means = np.bincount(size_of, lines) / np.bincount(size_of)
     spare = max(len(lines) - len(sizes) - slopes, 1)
-    of_lines = float(((lines - means) ** 2).sum()) / spare
+    of_lines = float(((lines - means[size_of]) ** 2).sum()) / spare
     return _Scatter(float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + USUAL_FREEDOM)
 
 
 def _moved(points: _Points, x: Array, shape: Array, curvature: float, found: _Scatter) -> Array:
     """(coefficients, sizes and lines) what a standard deviation of each one's scatter does."""
-    sizes = [
-        found.of_sizes * curvature * shape @ (x * (points.size == k))
-        for k in np.unique(points.size)
+    parts = [
+        scale * curvature * np.stack([np.bincount(of, row * x) for row in shape])
+        for scale, of in ((found.of_sizes, points.size), (found.of_lines, points.line))
     ]
-    lines = [
-        found.of_lines * curvature * shape @ (x * (points.line == k))
-        for k in range(int(points.line.max()) + 1)
-    ]
-    return np.stack([*sizes, *lines], axis=1)
+    return np.concatenate(parts, axis=1)
 
 
-def _noise(points: _Points, shape: Array, residuals: Array, design: Array) -> tuple[Array, float]:
+def _noise(points: _Points, shape: Array, residuals: Array) -> tuple[Array, float]:
     """(covariance of the coefficients, degrees of freedom): points of one run err together."""
-    rank = int(np.linalg.matrix_rank(design * np.sqrt(points.weights)[:, None], tol=1e-8))
     runs = np.unique(points.run, return_inverse=True)[1]
     freedom = max(float(runs.max() + 1 - len(shape) - points.size.max() - 1), 2.0)
-    spare = max(len(residuals) - rank, 1)
-    per_run = np.zeros((len(shape), int(runs.max()) + 1))
-    np.add.at(per_run.T, runs, (shape * residuals).T)
-    inflated = max(len(residuals) / spare, 1.0)
-    return inflated * per_run @ per_run.T, freedom
+    spare = max(len(residuals) - len(shape) - int(points.line.max()) - 1, 1)
+    per_run = np.stack([np.bincount(runs, row * residuals) for row in shape])
+    return len(residuals) / spare * per_run @ per_run.T, freedom
 
 
 def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
     """Refuse where the best learning rate of most late lines is outside of what was tried there."""
-    last = {k: points.where[points.size == k, 1].max() for k in np.unique(points.size)}
-    late = [
-        line
-        for line in range(int(points.line.max()) + 1)
-        if points.where[points.line == line, 1][0]
-        >= last[points.size[points.line == line][0]] + np.log(0.25) - 1e-6
-    ]
-    sides = []
-    for line in late:
-        own = points.line == line
-        best = curve.at(*points.where[own][0])[0]
-        sides.append(float(best > points.x[own].max()) - float(best < points.x[own].min()))
-    above, below = float(np.mean(np.array(sides) > 0)), float(np.mean(np.array(sides) < 0))
+    first = np.unique(points.line, return_index=True)[1]
+    last = np.array(
+        [points.where[points.size == k, 1].max() for k in range(points.size.max() + 1)]
+    )
+    late = points.where[first, 1] >= last[points.size[first]] + np.log(LATE) - 1e-6
+    best = np.array([curve.at(*where)[0] for where in points.where[first]])
+    lowest = np.full(len(first), np.inf)
+    np.minimum.at(lowest, points.line, points.x)
+    highest = np.full(len(first), -np.inf)
+    np.maximum.at(highest, points.line, points.x)
+    above, below = float((best > highest)[late].mean()), float((best < lowest)[late].mean())
     if max(above, below) <= 0.5:
         return None
     larger = above > below
