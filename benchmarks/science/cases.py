@@ -73,6 +73,11 @@ def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
         f"{name} smallest to larger",
         tuple(_split(table, sizes[:k], sizes[k:]) for k in range(2, len(sizes))),
     )
+    for count, words in ((3, "three"), (4, "four")):
+        chosen = [list(some) for some in combinations(sizes, count) if some[-1] < sizes[-1]]
+        upward = tuple(_split(table, some, [n for n in sizes if n > some[-1]]) for some in chosen)
+        if upward:
+            yield Row(f"{name} upward from {words}", upward)
     pairs = [list(pair) for pair in combinations(sizes, 2)]
     yield Row(
         f"{name} two sizes",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.science.judging import WIDE, near_best, quadratic, terms
+from benchmarks.science.rivals import Cells, Vertex, joint_least_squares, quadratic_surface
 from benchmarks.science.tables import SEQUENCE
 from isoloss.laws import (
     FitOptions,
@@ -22,6 +23,7 @@ from isoloss.laws import (
 )
 
 ENGINE, PLAIN, PUBLISHED, ARGMIN = "isoloss", "plain", "published", "argmin"
+JOINT, SURFACE = "joint", "quadratic"
 STEP_LAW_TREND = SizeTrend("published:step-law", -0.713, 0.0)
 """Ignored where there are two sizes or more."""
 NEAR = np.log(1.01)
@@ -155,11 +157,24 @@ def argmin(runs: Sequence[Run]) -> Contender:
     return answer
 
 
+def of_all_losses(fit: Callable[[Cells], Vertex], runs: Sequence[Run]) -> Contender:
+    """A rival that fits all cells at once."""
+    vertex = fit(_cells(runs))
+
+    def answer(n: float, d: float) -> Answer | None:
+        found = vertex(n, d)
+        return None if found is None else Answer(float(found[0]), float(found[1]))
+
+    return answer
+
+
 def contenders(runs: Sequence[Run], options: FitOptions) -> dict[str, Contender]:
     """All of them, fitted to these runs."""
     return {
         ENGINE: engine(runs, options),
         PLAIN: plain_regression(runs),
+        JOINT: of_all_losses(joint_least_squares, runs),
+        SURFACE: of_all_losses(quadratic_surface, runs),
         PUBLISHED: published,
         ARGMIN: argmin(runs),
     }

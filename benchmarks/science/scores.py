@@ -111,7 +111,7 @@ def record(score: Score, answer: Answer | None, truth: Truth) -> float | None:
 
 
 HEADER = (
-    f"{'row':32s} {'isoloss':>15s} {'plain':>15s} {'published':>15s} {'argmin':>15s} "
+    f"{'row':32s} {'isoloss':>15s} {'plain':>15s} {'joint':>15s} {'quadratic':>15s} {'published':>15s} {'argmin':>15s} "
     f"{'excess':>8s} {'refused':>9s} {'of good':>8s} {'holds':>6s} {'width':>6s} {'x need':>6s}"
 )
 

@@ -537,6 +537,16 @@ PREDICTIONS = (
         {"budget.tokens": 1_000_000},
         "set exactly one of flops and tokens",
     ),
+    _prediction(
+        "a batch size for a model of unknown size",
+        {"checkpoint": ABSENT, "initialLoss": "2.08", "batchSize": 64},
+        "batchSize with initialLoss needs targetParameters",
+    ),
+    _prediction(
+        "a tolerance beside a batch size that is given",
+        {"batchSize": 64, "batchSizeTolerance": "0.01"},
+        "batchSizeTolerance is about the best batch size",
+    ),
     _prediction("a budget of no kind", {"budget": {}}, "set exactly one of flops and tokens"),
     _prediction("no budget", {"budget": ABSENT}, "spec.budget: Required value", "Field required"),
     _prediction(
@@ -678,6 +688,8 @@ ACCEPTED = {
         {"suspend": True, "targetSequenceLength": 32_768, "checkpoint.secretName": "models-s3"}
     ),
     "a name of 63 characters": sweep(name="a" * 63),
+    "a batch size that is given": prediction({"batchSize": 64}),
+    "a tolerance of batch sizes": prediction({"batchSizeTolerance": "0.01"}),
     "an initial loss without a checkpoint": prediction(
         {"checkpoint": ABSENT, "initialLoss": "2.08"}
     ),

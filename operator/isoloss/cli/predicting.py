@@ -52,6 +52,8 @@ def predict(
     flops_per_token: querying.FlopsPerToken = None,
     pretraining_tokens: querying.PretrainingTokens = None,
     composition_error: querying.CompositionError = None,
+    batch_size: querying.BatchSize = None,
+    batch_size_tolerance: querying.BatchSizeTolerance = None,
     round_to: querying.RoundTo = 1,
     sequence_length: querying.SequenceLength = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -67,6 +69,8 @@ def predict(
         flops_per_token=flops_per_token,
         pretraining_tokens=pretraining_tokens,
         composition_error=composition_error,
+        batch_size=batch_size,
+        batch_size_tolerance=batch_size_tolerance,
         round_to=round_to,
         sequence_length=sequence_length,
     )

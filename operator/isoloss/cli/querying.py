@@ -46,6 +46,18 @@ CompositionError = Annotated[
         "want what a run from scratch wants. As measured on small models by default; 0 0 leaves it out.",
     ),
 ]
+BatchSize = Annotated[
+    float | None,
+    typer.Option(
+        help="Sequences: print the best learning rate at this batch size, in place of the best pair; needs --params."
+    ),
+]
+BatchSizeTolerance = Annotated[
+    float | None,
+    typer.Option(
+        help="Nats: print the smallest and largest batch size that are expected to cost at most this much."
+    ),
+]
 RoundTo = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="Round the batch size to a multiple of this.")
 ]
@@ -67,6 +79,8 @@ class Asked:
     flops_per_token: float | None = None
     pretraining_tokens: float | None = None
     composition_error: tuple[float, float] | None = None
+    batch_size: float | None = None
+    batch_size_tolerance: float | None = None
     round_to: int = 1
     sequence_length: int | None = None
 
@@ -74,7 +88,7 @@ class Asked:
         """Raise BadInput for impossible numbers."""
         for option in (
             *("initial_loss", "cpt_flops", "cpt_tokens", "total_flops", "params"),
-            *("pretraining_tokens", "flops_per_token"),
+            *("pretraining_tokens", "flops_per_token", "batch_size", "batch_size_tolerance"),
         ):
             positive(f"--{option.replace('_', '-')}", getattr(self, option))
         error = self.initial_loss_standard_error
@@ -111,6 +125,12 @@ class Asked:
             raise BadInput(
                 "--flops-per-token needs --params, to know the part that is not attention"
             )
+        if self.batch_size is not None and self.params is None:
+            raise BadInput("--batch-size needs --params: it depends on the size, too")
+        if self.batch_size is not None and self.batch_size_tolerance is not None:
+            raise BadInput(
+                "--batch-size-tolerance is about the best batch size: leave --batch-size out"
+            )
         return PredictionQuery(
             initial_loss=self.initial_loss,
             initial_loss_standard_error=self.initial_loss_standard_error,
@@ -121,6 +141,8 @@ class Asked:
             flops_per_token=self.flops_per_token,
             pretraining_tokens=self.pretraining_tokens,
             composition_error=self.composition_error,
+            batch_size=self.batch_size,
+            batch_size_tolerance=self.batch_size_tolerance,
             round_to=self.round_to,
             sequence_length=self.sequence_length,
         )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature
     from isoloss.laws.answer.predict import predict
     from isoloss.laws.answer.prediction import (
+        BatchSizeRange,
         Extrapolation,
         Point,
         Prediction,
@@ -59,7 +60,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
     "answer.predict": ("predict",),
-    "answer.prediction": ("Extrapolation", "Point", "Prediction", "PredictionQuery", "Refused"),
+    "answer.prediction": (
+        "BatchSizeRange",
+        "Extrapolation",
+        "Point",
+        "Prediction",
+        "PredictionQuery",
+        "Refused",
+    ),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
     "document": ("BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
@@ -99,6 +107,7 @@ __all__ = [
     "USUAL_NOISE",
     "Array",
     "BadLaws",
+    "BatchSizeRange",
     "Contour",
     "DataRange",
     "Draws",

@@ -15,6 +15,7 @@ from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_op
 from isoloss.laws.model import FitOptions, Run, Status
 from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
+from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
 
 KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
@@ -29,6 +30,7 @@ class Estimates:
     iso_loss: IsoLossFit
     surface: JointSurfaceEstimate
     selection: Selection
+    rate_at_batch: RateAtBatchFit
 
 
 def assemble(
@@ -64,6 +66,7 @@ def assemble(
         optimizer=runs[0].optimizer,
         flops_convention=runs[0].flops_convention,
         run_noise=collected.run_noise,
+        rate_at_batch=estimates.rate_at_batch.law,
     )
 
 
@@ -128,10 +131,11 @@ def _most_spent(usable: Sequence[Trajectory]) -> float | None:
 
 def _kept_draws(estimates: Estimates) -> Draws:
     laws, kept = estimates.iso_loss.estimate, slice(KEPT_DRAWS)
-    surface = estimates.surface.plane_draws
+    surface, at_batch = estimates.surface.plane_draws, estimates.rate_at_batch.draws
     return Draws(
         laws.rate_draws and laws.rate_draws.take(kept),
         laws.batch_draws and laws.batch_draws.take(kept),
         laws.curve_draws and laws.curve_draws.take(kept),
         surface and surface.take(kept),
+        at_batch and at_batch.take(kept),
     )

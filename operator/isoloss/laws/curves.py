@@ -129,6 +129,27 @@ class Plane(Drawn):
 
 
 @dataclass(frozen=True)
+class RateAtBatch(Drawn):
+    """The best ln LR at a batch size: a plane over ln N, ln D and ln B, counted from the centres."""
+
+    constant: Number
+    of_params: Number
+    of_tokens: Number
+    of_batch: Number
+    log_params_centre: float
+    log_tokens_centre: float
+    log_batch_centre: float
+
+    def at(self, log_params: Number, log_tokens: Number, log_batch: Number) -> Array:
+        """ln LR."""
+        n = np.asarray(log_params) - self.log_params_centre
+        d = np.asarray(log_tokens) - self.log_tokens_centre
+        y = np.asarray(log_batch) - self.log_batch_centre
+        found = self.constant + self.of_params * n + self.of_tokens * d + self.of_batch * y
+        return np.asarray(found, dtype=float)
+
+
+@dataclass(frozen=True)
 class OptimumPlanes(Drawn):
     """The joint surface's optimum: ln LR and ln B as planes over ln N and ln D."""
 

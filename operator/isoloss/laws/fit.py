@@ -22,6 +22,7 @@ from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.law import residual_rms
+from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
 
 
 def fit_laws(
@@ -47,7 +48,9 @@ def fit_laws(
     selection = select_route(trajectories, (iso_loss.estimate, surface), options)
     warnings = (*collected.warnings, *outlier_warnings(runs, screened, surface.law, options))
     collected = replace(collected, warnings=warnings)
-    return assemble(runs, options, fitted, collected, Estimates(iso_loss, surface, selection))
+    at_batch = fit_rate_at_batch(trajectories, options, fitted)
+    estimates = Estimates(iso_loss, surface, selection, at_batch)
+    return assemble(runs, options, fitted, collected, estimates)
 
 
 def measured_noise(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> RunNoise | None:

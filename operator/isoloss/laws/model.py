@@ -16,7 +16,8 @@ Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
 FlopsConvention = Literal["SixND", "WithAttention"]
 """6 N D, or with the scores of attention under the causal mask."""
-Route = Literal["iso-loss", "surface"]
+Route = Literal["iso-loss", "surface", "fixed-batch"]
+"""What answers: the paper's laws, the joint surface, or, where the batch size is given, the law of the learning rate there."""
 
 
 class InvalidRunError(ValueError):

@@ -13,6 +13,7 @@ from isoloss.laws.results import (
     HyperparameterLaw,
     Laws,
     LossComputeLaw,
+    RateAtBatchLaw,
     Selection,
     SurfaceLaw,
 )
@@ -92,4 +93,5 @@ def refused_laws(
         loss_kind=first.loss_kind if first else None,
         optimizer=first.optimizer if first else None,
         flops_convention=first.flops_convention if first else None,
+        rate_at_batch=RateAtBatchLaw("refused", refusal=refusal),
     )

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isoloss.laws.arrays import Array, Real
-from isoloss.laws.curves import HyperparameterCurve, LossCurve, OptimumPlanes, Quantity
+from isoloss.laws.curves import (
+    HyperparameterCurve,
+    LossCurve,
+    OptimumPlanes,
+    Quantity,
+    RateAtBatch,
+)
 from isoloss.laws.model import (
     FitOptions,
     FlopsConvention,
@@ -182,6 +188,29 @@ class SurfaceLaw:
 
 
 @dataclass(frozen=True)
+class RateAtBatchLaw:
+    """The best learning rate at a batch size that is given, whatever the best batch size is."""
+
+    status: Status
+    curve: RateAtBatch | None = None
+    """None where it was refused."""
+    curvature: Real | None = None
+    """Second derivative of the wasted ln D over ln LR at a batch size."""
+    scatter: Real = 0.0
+    """Standard deviation of a size's own best ln LR about the law."""
+    freedom: Real = 1.0
+    """Degrees of freedom behind it."""
+    smallest_batch: Real | None = None
+    largest_batch: Real | None = None
+    """Sequences, of those with enough learning rates."""
+    lines: int = 0
+    """Batch sizes at a size and tokens."""
+    shows_batch: bool = False
+    """Whether sizes were trained with several batch sizes, so that it is known how the best learning rate moves."""
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True)
 class HeldOutScore:
     """How one route did on the part of the user's own data that it was not shown."""
 
@@ -251,6 +280,7 @@ class Draws:
     batch_size: HyperparameterCurve | None = None
     loss_compute: LossCurve | None = None
     surface: OptimumPlanes | None = None
+    rate_at_batch: RateAtBatch | None = None
 
 
 @dataclass(frozen=True)
@@ -280,6 +310,8 @@ class Laws:
     flops_convention: FlopsConvention | None = None
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
+    rate_at_batch: RateAtBatchLaw = RateAtBatchLaw("refused")
+    """Answers where the batch size is given."""
 
     @property
     def default_route(self) -> Route:

@@ -46,6 +46,21 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
     rows.append(
         ("batch size before rounding (sequences)", formatting.number(answer.batch_size_raw, 4))
     )
+    if answer.batch_size_cost is not None:
+        rows.append(
+            (
+                "what this batch size costs (nats over the best one)",
+                formatting.interval(answer.batch_size_cost, _nats),
+            )
+        )
+    if answer.affordable is not None:
+        within = answer.affordable
+        rows.append(
+            (
+                f"batch sizes within {formatting.number(within.tolerance, 2)} nats (sequences)",
+                f"{formatting.batch_size(within.smallest)} to {formatting.batch_size(within.largest)}",
+            )
+        )
     rows.append(("estimate", ROUTES[answer.route]))
     far = answer.extrapolation
     rows.append(
@@ -89,7 +104,15 @@ def alternatives_table(
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
 
 
-ROUTES = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
+def _nats(value: float | None) -> str:
+    return formatting.number(value, 2)
+
+
+ROUTES = {
+    "iso-loss": "iso-loss laws",
+    "surface": "joint surface",
+    "fixed-batch": "learning rate at the batch size that is given",
+}
 _VARIANTS = {
     "A": "without the checkpoint's past",
     "B": "C_pre from the raw pre-training tokens",

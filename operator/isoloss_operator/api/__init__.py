@@ -20,6 +20,7 @@ from isoloss_operator.api.prediction import (
 from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
 from isoloss_operator.api.statuses import (
     ActivePoint,
+    BatchSizeRangeStatus,
     Condition,
     ExtrapolationStatus,
     FailedPoint,
@@ -66,6 +67,7 @@ __all__ = [
     "ActivePoint",
     "AnswerValidation",
     "ApiType",
+    "BatchSizeRangeStatus",
     "Checkpoint",
     "Condition",
     "Data",

@@ -115,6 +115,18 @@ class HyperparamPredictionSpec(ApiType):
             lambda spec: spec.checkpoint is None or spec.target_parameters is None,
         ),
         Rule(
+            "!has(self.batchSize) || has(self.checkpoint) || has(self.targetParameters)",
+            "batchSize with initialLoss needs targetParameters: the learning rate there depends on the size, too",
+            lambda spec: (
+                not (spec.batch_size and spec.initial_loss and spec.target_parameters is None)
+            ),
+        ),
+        Rule(
+            "!has(self.batchSize) || !has(self.batchSizeTolerance)",
+            "batchSizeTolerance is about the best batch size: remove it, or batchSize",
+            lambda spec: spec.batch_size is None or spec.batch_size_tolerance is None,
+        ),
+        Rule(
             "!has(self.validation) || has(self.checkpoint)",
             "validation continues a checkpoint: set checkpoint instead of initialLoss",
             lambda spec: spec.validation is None or spec.checkpoint is not None,
@@ -140,6 +152,13 @@ class HyperparamPredictionSpec(ApiType):
     sequences of this length. Defaults to the sweep's data.sequenceLength."""
     pretraining_tokens: PositiveTokens | None = None
     """Tokens of the original pre-training. Adds variant B to the answer."""
+    batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Batch size of the planned run in sequences, where it cannot be chosen. The answer is then the best learning rate
+    at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among
+    status.secondOpinions."""
+    batch_size_tolerance: Decimal | None = None
+    """Nats. status.affordableBatchSizes are then the smallest and largest batch size that are expected to cost at
+    most so much more than the best one."""
     batch_size_multiple_of: int = Field(default=1, ge=1, le=1_000_000)
     """Round the batch size to a multiple of this number."""
     max_extrapolation: AtLeastOne = "1000"

@@ -350,6 +350,17 @@ class RefinedStatus(StatusType):
     """Nats that the laws' own answer loses to the best one, by laws and probes together."""
 
 
+class BatchSizeRangeStatus(StatusType):
+    """Batch sizes within a tolerance."""
+
+    tolerance: StatusText = ""
+    """Nats over the best batch size."""
+    smallest: StatusText = ""
+    """In sequences."""
+    largest: StatusText = ""
+    """In sequences."""
+
+
 class HyperparamPredictionStatus(StatusType):
     """Observed state of the prediction: the answer and what it is based on."""
 
@@ -376,6 +387,10 @@ class HyperparamPredictionStatus(StatusType):
     """Predicted batch size in sequences."""
     batch_size_tokens: StatusText = ""
     """Predicted batch size in tokens."""
+    batch_size_cost: IntervalStatus | None = None
+    """Nats that spec.batchSize is expected to cost over the best batch size, where the laws know that one."""
+    affordable_batch_sizes: BatchSizeRangeStatus | None = None
+    """Batch sizes within spec.batchSizeTolerance. Absent where none is known to be; a warning then says so."""
     search_cost: SearchCostStatus | None = None
     """Compute of the sweep beside a grid search on the target itself."""
     extrapolation: ExtrapolationStatus | None = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final, get_args
+from typing import Final
 
 from isoloss.formatting import batch_size, learning_rate
 from isoloss.laws import (
+    BatchSizeRange,
     Interval,
     Laws,
     Point,
@@ -25,6 +26,9 @@ from isoloss_operator.decide.reasons import Reason
 
 ROUNDED_TOO_FAR: Final = 0.25
 """Natural logarithm by which rounding may move a batch size before the answer warns, as the laws' own."""
+
+BOTH: Final[dict[Route, str]] = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
+"""What may answer where the batch size is not given."""
 
 
 def predicted(
@@ -66,11 +70,22 @@ def question(
         params=target_parameters(spec, result),
         flops_per_token=_target_flops(laws, spec, sweep, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
+        batch_size=_in_sweep_sequences(spec, sweep),
+        batch_size_tolerance=float(spec.batch_size_tolerance)
+        if spec.batch_size_tolerance
+        else None,
         # For another sequence length the batch size is rounded once it is in the target's sequences.
         round_to=spec.batch_size_multiple_of if _same_length(spec, sweep) else 1,
         max_extrapolation=float(spec.max_extrapolation),
         sequence_length=sweep.data.sequence_length,
     )
+
+
+def _in_sweep_sequences(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> float | None:
+    """The batch size that is given; its tokens stay."""
+    if spec.batch_size is None:
+        return None
+    return spec.batch_size * target_length(spec, sweep) / sweep.data.sequence_length
 
 
 def _target_flops(
@@ -109,6 +124,8 @@ def for_target(
     ratio, multiple = sweep.data.sequence_length / length, spec.batch_size_multiple_of
     raw = prediction.batch_size_raw * ratio
     rounded = float(max(round(raw / multiple), 1) * multiple)
+    if prediction.batch_size_given:
+        rounded = raw = float(spec.batch_size or raw)
     batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
     warnings = prediction.warnings
     if abs(math.log(rounded / raw)) > ROUNDED_TOO_FAR:
@@ -122,12 +139,19 @@ def for_target(
         batch_size=batch,
         batch_size_raw=raw,
         batch_size_tokens=_scaled(batch, length),
+        affordable=_scaled_range(prediction.affordable, ratio),
         routes={name: _scaled_point(point, ratio) for name, point in prediction.routes.items()},
         variants={
             name: _scaled_point(point, ratio) for name, point in prediction.variants.items()
         },
         warnings=warnings,
     )
+
+
+def _scaled_range(found: BatchSizeRange | None, factor: float) -> BatchSizeRange | None:
+    if found is None:
+        return None
+    return replace(found, smallest=found.smallest * factor, largest=found.largest * factor)
 
 
 def _scaled_point(point: Point, factor: float) -> Point:
@@ -155,6 +179,11 @@ def target_parameters(
 def predicted_in_words(prediction: Prediction) -> str:
     """The answer in a sentence."""
     rate, batch = prediction.learning_rate, prediction.batch_size
+    if prediction.batch_size_given:
+        return (
+            f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to {learning_rate(rate.high)}) at "
+            f"the batch size that is given, {batch_size(batch.value)} sequences."
+        )
     return (
         f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to "
         f"{learning_rate(rate.high)}), batch size {batch_size(batch.value)} "
@@ -165,6 +194,6 @@ def predicted_in_words(prediction: Prediction) -> str:
 
 def _route(prediction: Prediction) -> str:
     """Which estimate answered, and that it is alone where the other one was refused."""
-    name = {"iso-loss": "iso-loss laws", "surface": "joint surface"}[prediction.route]
-    alone = len(prediction.routes) < len(get_args(Route))
+    name = BOTH[prediction.route]
+    alone = len(prediction.routes) < len(BOTH)
     return f"{name} alone (see status.warnings)" if alone else name

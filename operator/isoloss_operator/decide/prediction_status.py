@@ -9,12 +9,13 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from isoloss.formatting import batch_size, learning_rate, loss, number
-from isoloss.laws import Interval, Point, Prediction
+from isoloss.laws import BatchSizeRange, Interval, Point, Prediction
 from isoloss.published import published_opinions
 from isoloss.savings import search_cost
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
+    BatchSizeRangeStatus,
     Condition,
     ExtrapolationStatus,
     HyperparamPredictionSpec,
@@ -64,6 +65,8 @@ class Answer:
     learning_rate: IntervalStatus | None = None
     batch_size: IntervalStatus | None = None
     batch_size_tokens: str = ""
+    batch_size_cost: IntervalStatus | None = None
+    affordable_batch_sizes: BatchSizeRangeStatus | None = None
     search_cost: SearchCostStatus | None = None
     extrapolation: ExtrapolationStatus | None = None
     variants: tuple[VariantStatus, ...] = ()
@@ -137,6 +140,8 @@ def answered(
         learning_rate=interval_status(prediction.learning_rate, learning_rate),
         batch_size=interval_status(prediction.batch_size, batch_size),
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
+        batch_size_cost=interval_status(prediction.batch_size_cost),
+        affordable_batch_sizes=_affordable(prediction.affordable),
         search_cost=search_cost_status(
             sweep, reference.status, prediction.as_six_nd(prediction.cpt_flops)
         ),
@@ -154,6 +159,16 @@ def answered(
         sweep_uid=reference.uid,
         laws_sha256=fit.laws_sha256,
         ledger_sha256=fit.ledger_sha256,
+    )
+
+
+def _affordable(found: BatchSizeRange | None) -> BatchSizeRangeStatus | None:
+    if found is None:
+        return None
+    return BatchSizeRangeStatus(
+        tolerance=number(found.tolerance),
+        smallest=batch_size(found.smallest),
+        largest=batch_size(found.largest),
     )
 
 

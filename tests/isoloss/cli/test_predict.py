@@ -37,6 +37,33 @@ def test_variant_b_takes_the_raw_pretraining_tokens(isoloss: Isoloss, planted_la
     assert variant["total_flops"] == pytest.approx(6 * 1e9 * 1e10 + 3e19)
 
 
+def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_price(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    ended = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "64", "--json")
+    document = ended.document
+    assert ended.code == 0
+    assert document["batch_size"] == {"value": 64, "low": 64, "high": 64}
+    assert document["batch_size_given"] is True
+    assert document["learning_rate"]["low"] < document["learning_rate"]["high"]
+    assert document["batch_size_cost"]["value"] > 0
+    printed = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "64").out
+    assert "what this batch size costs" in printed
+
+
+def test_batch_sizes_within_a_tolerance_are_printed(isoloss: Isoloss, planted_laws: Path) -> None:
+    asked = (*QUESTION, "--composition-error", "0", "0", "--batch-size-tolerance", "0.02")
+    document = isoloss("predict", planted_laws, *asked, "--json").document
+    within = document["affordable_batch_sizes"]
+    assert within["smallest"] < document["batch_size"]["value"] < within["largest"]
+    assert "batch sizes within 0.02 nats" in isoloss("predict", planted_laws, *asked).out
+
+
+def test_a_batch_size_without_a_size_is_bad_input(isoloss: Isoloss, planted_laws: Path) -> None:
+    ended = isoloss("predict", planted_laws, "--total-flops", "3e19", "--batch-size", "64")
+    assert ended.code == 2
+
+
 def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> None:
     asked = ("--initial-loss", "2.75", "--cpt-tokens", "5e9", "--params", "1e9", "--json")
     assert isoloss("predict", planted_laws, *asked).document["cpt_flops"] == pytest.approx(3e19)
@@ -46,7 +73,7 @@ def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> 
     ("question", "reason"),
     [
         (("--initial-loss", "0.4", "--cpt-flops", "3e19"), "InitialLossBelowIrreducible"),
-        (("--initial-loss", "9", "--cpt-flops", "3e19"), "InitialLossAboveAllSeen"),
+        (("--initial-loss", "9", "--cpt-flops", "1e17"), "InitialLossAboveAllSeen"),
         (("--total-flops", "1e27"), "ExtrapolationTooFar"),
         (
             ("--initial-loss", "2.75", "--cpt-tokens", "60", "--params", "1e9"),

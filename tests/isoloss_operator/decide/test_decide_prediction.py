@@ -17,6 +17,7 @@ from isoloss_contract.records import (
     EvaluateTask,
     ExitCode,
 )
+from isoloss_operator.api import IntervalStatus
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import (
     ObservedJob,
@@ -498,6 +499,32 @@ def test_the_batch_size_for_another_sequence_length_keeps_its_tokens() -> None:
     rounded = decide_prediction(observed(prediction_spec(targetSequenceLength=8))).status
     assert rounded.batch_size is not None
     assert int(rounded.batch_size.value or 0) % 8 == 0
+
+
+def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -> None:
+    """To the letter, also in sequences of another length than the sweep's, and whatever the batch size is a multiple of."""
+    plain = decide_prediction(observed()).status
+    for length in (None, 256):
+        given = prediction_spec(batchSize=100, targetSequenceLength=length)
+        status = decide_prediction(observed(given)).status
+        assert status.batch_size == IntervalStatus(value="100", low="100", high="100")
+        assert status.learning_rate.value != plain.learning_rate.value
+        assert float(status.batch_size_cost.value) >= 0.0
+        (ready,) = [c for c in status.conditions if c.type == "Ready"]
+        assert "at the batch size that is given, 100 sequences" in ready.message
+        assert "surface route" in {opinion.name for opinion in status.second_opinions}
+    assert plain.batch_size_cost is None
+
+
+def test_batch_sizes_within_a_tolerance_are_in_the_status() -> None:
+    asked = prediction_spec(batchSizeTolerance="0.05")
+    status = decide_prediction(observed(asked)).status
+    within = status.affordable_batch_sizes
+    assert within.tolerance == "0.05"
+    assert float(within.smallest) < float(status.batch_size.value) < float(within.largest)
+    none = decide_prediction(observed(prediction_spec(batchSizeTolerance="1e-9"))).status
+    assert none.affordable_batch_sizes is None
+    assert any("No batch size is known to cost at most" in w for w in none.warnings)
 
 
 def test_a_quota_that_refuses_the_evaluate_job_is_waited_for() -> None:

@@ -34,7 +34,7 @@ def contradicted(laws: Laws) -> Refusal | None:
 
 def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
     """Sentences about an answer by `route`; none where both routes stand and sizes were compared."""
-    found = [*_missing_route(laws, route)]
+    found = [] if route == "fixed-batch" else [*_missing_route(laws, route)]
     if route == "surface":
         found += [
             f"The best {name.replace('_', ' ')} is assumed not to depend on the size: its trend over sizes "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.laws.answer.batch_sizes import affordable, batch_cost, not_affordable, rate_at
 from isoloss.laws.answer.composition import (
     composition_error,
     faded,
@@ -70,14 +71,17 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     compute = _compute(laws, query)
     if isinstance(compute, Refusal):
         return Refused((compute,), laws.warnings)
-    doubt = contradicted(laws) or _too_far(laws, query, float(compute.total[0]))
+    far = _too_far(laws, query, float(compute.total[0]))
+    doubt = far if query.batch_size is not None else contradicted(laws) or far
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
+    if query.batch_size is not None:
+        return _answer_at_batch(laws, query, compute)
     return _answer(laws, query, compute)
 
 
 def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
-    count = draw_count(laws)
+    count = draw_count(laws, query)
     if query.total_flops is not None:
         return Compute(None, np.full(count + 1, np.log(query.total_flops)), None)
     assert query.initial_loss is not None
@@ -137,17 +141,62 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     disagreement = routes_disagree(laws, query, composed)
     if disagreement is not None:
         return Refused((disagreement,), laws.warnings)
-    raw = chosen.batch_size.value
-    batch = Interval(_rounded(raw, query.round_to), chosen.batch_size.low, chosen.batch_size.high)
-    length = float(laws.sequence_length or 1)
+    tolerance = query.batch_size_tolerance
+    within = None if tolerance is None else affordable(laws, tolerance, chosen)
+    unaffordable = tolerance is not None and within is None
     sentence = error.sentence()
     # A status keeps the first few: what the intervals carry comes before what they rest on.
     warnings = (
         *([sentence] if sentence else []),
+        *([not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []),
         *foundation(laws, route),
         *laws.warnings,
         *_warnings(laws, query, routes, route),
     )
+    answer = _prediction(laws, query, compute, composed, route, warnings)
+    return replace(answer, affordable=within)
+
+
+def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
+    """The learning rate at the batch size that is given, beside the best pair where that is known."""
+    found = rate_at(laws, query, compute.total)
+    if isinstance(found, Refusal):
+        return Refused((found,), laws.warnings)
+    doubt = implausible(laws, found) or too_few_steps(laws, query, compute.cpt_flops, found)
+    if doubt is not None:
+        return Refused((doubt,), laws.warnings)
+    error, level = composition_error(query), laws.options.interval
+    routes: dict[Route, Point] = (
+        {} if contradicted(laws) else route_answers(laws, query, compute.total)
+    )
+    composed = {name: with_composition_error(p, error, level) for name, p in routes.items()}
+    at_batch = replace(with_composition_error(found, error, level), batch_size=found.batch_size)
+    composed["fixed-batch"] = at_batch
+    best = composed.get("surface")
+    sentence = error.sentence()
+    warnings = (
+        *([sentence] if sentence else []),
+        *foundation(laws, "fixed-batch"),
+        *laws.warnings,
+    )
+    answer = _prediction(laws, query, compute, composed, "fixed-batch", warnings)
+    cost = None if best is None else batch_cost(laws, found.batch_size.value, best)
+    return replace(answer, batch_size_given=True, batch_size_cost=cost)
+
+
+def _prediction(
+    laws: Laws,
+    query: PredictionQuery,
+    compute: Compute,
+    composed: dict[Route, Point],
+    route: Route,
+    warnings: tuple[str, ...],
+) -> Prediction:
+    chosen, level = composed[route], laws.options.interval
+    raw = chosen.batch_size.value
+    rounded = raw if route == "fixed-batch" else _rounded(raw, query.round_to)
+    batch = Interval(rounded, chosen.batch_size.low, chosen.batch_size.high)
+    length = float(laws.sequence_length or 1)
     return Prediction(
         learning_rate=chosen.learning_rate,
         batch_size=batch,

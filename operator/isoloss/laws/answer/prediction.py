@@ -27,6 +27,10 @@ class PredictionQuery:
     composition_error: tuple[float, float] | None = None
     """Standard deviations of ln LR and ln B that the intervals carry because a continued run need not want
     what a run from scratch of C_pre + C_cpt wants; None: as measured on small models. Unused with total_flops."""
+    batch_size: float | None = None
+    """Sequences: ask for the learning rate at this batch size, not for the best pair. Needs params."""
+    batch_size_tolerance: float | None = None
+    """Nats over the best batch size: ask for the range of those that are expected to cost no more."""
     round_to: int = 1
     """The batch size in sequences is rounded to a multiple of this."""
     max_extrapolation: float | None = None
@@ -61,6 +65,16 @@ class Extrapolation:
 
 
 @dataclass(frozen=True)
+class BatchSizeRange:
+    """Batch sizes, in sequences, that are expected to cost at most so much more than the best one."""
+
+    tolerance: float
+    """Nats."""
+    smallest: float
+    largest: float
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The answer."""
 
@@ -86,6 +100,12 @@ class Prediction:
     interval_level: float
     provisional: bool
     warnings: tuple[str, ...] = ()
+    batch_size_given: bool = False
+    """Whether the batch size was given: the learning rate is the best one there."""
+    batch_size_cost: Interval | None = None
+    """Nats that the given batch size costs over the best one, each with its best learning rate; None: not known."""
+    affordable: BatchSizeRange | None = None
+    """None where no tolerance was asked for, or no batch size is known well enough."""
     six_nd_share: float | None = 1.0
     """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
 

@@ -22,6 +22,10 @@ def check_query(query: PredictionQuery) -> None:
         raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
     if query.cpt_tokens is not None and query.params is None and query.flops_per_token is None:
         raise ValueError("cpt_tokens needs params or flops_per_token")
+    if query.batch_size is not None and query.params is None:
+        raise ValueError("batch_size needs params")
+    if query.batch_size is not None and query.batch_size_tolerance is not None:
+        raise ValueError("give one of batch_size and batch_size_tolerance")
     if query.total_flops is None and query.initial_loss is None:
         raise ValueError("cpt_flops and cpt_tokens need initial_loss")
     numbers = (
@@ -30,6 +34,8 @@ def check_query(query: PredictionQuery) -> None:
         query.params,
         query.flops_per_token,
         query.pretraining_tokens,
+        query.batch_size,
+        query.batch_size_tolerance,
         query.round_to,
         query.max_extrapolation,
     )
@@ -45,7 +51,7 @@ def check_query(query: PredictionQuery) -> None:
 
 def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
     """Reasons that need no arithmetic."""
-    if laws.status == "refused":
+    if laws.status == "refused" and query.batch_size is None:
         return [
             Refusal(RefusalReason.LAW_REFUSED, r.message, law_figures(r)) for r in laws.refusals
         ]

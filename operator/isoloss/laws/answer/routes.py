@@ -44,9 +44,11 @@ def six_nd_share(laws: Laws, query: PredictionQuery) -> float | None:
     return 6.0 * query.params / query.flops_per_token
 
 
-def draw_count(laws: Laws) -> int:
-    """How many draws every part of the laws has."""
+def draw_count(laws: Laws, query: PredictionQuery) -> int:
+    """How many draws every part of the laws has that the answer needs."""
     draws = laws.draws
+    if query.batch_size is not None:
+        return count_draws(draws.loss_compute, draws.surface, draws.rate_at_batch)
     return count_draws(draws.learning_rate, draws.batch_size, draws.loss_compute, draws.surface)
 
 
@@ -113,14 +115,17 @@ def _widened(laws: Laws, route: Route, answer: OptimumDraws) -> list[Array]:
 
     What the coefficients do not know grows with the distance from the data by itself; this does not.
     """
-    errors = form_error(laws, route)
-    quantiles = student_quantiles(form_freedom(laws, route), _levels(STUDENT_LEVELS))
-    widened = []
-    for draws, error in zip(answer, errors, strict=True):
-        # Every draw meets every error: the errors add no luck of their own to the interval.
-        everything = np.add.outer(draws[1:], error * quantiles)
-        widened.append(np.concatenate([draws[:1], everything.ravel()]))
-    return widened
+    errors, freedom = form_error(laws, route), form_freedom(laws, route)
+    return [
+        widened(draws, float(error), freedom) for draws, error in zip(answer, errors, strict=True)
+    ]
+
+
+def widened(draws: Array, error: float, freedom: float) -> Array:
+    """The estimate, and every other draw with every error of Student's distribution: errors add no luck of their own."""
+    quantiles = student_quantiles(freedom, _levels(STUDENT_LEVELS))
+    everything = np.add.outer(draws[1:], error * quantiles)
+    return np.concatenate([draws[:1], everything.ravel()])
 
 
 def _levels(count: int) -> Array:

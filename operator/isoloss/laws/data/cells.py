@@ -46,13 +46,15 @@ class Cell:
     """ln D wasted against the size's best curve, per run."""
 
 
-def make_cells(trajectories: Sequence[Trajectory]) -> list[Cell]:
-    """Cut the trajectories at common token counts."""
+def make_cells(
+    trajectories: Sequence[Trajectory], fewest_runs: int = FEWEST_PER_CELL
+) -> list[Cell]:
+    """Cut the trajectories at common token counts, where at least so many runs of a size have a loss."""
     cells: list[Cell] = []
     for params in sorted({t.params for t in trajectories}):
         chosen = [(i, t) for i, t in enumerate(trajectories) if t.params == params and t.usable]
         if chosen:
-            cells += _cells_of_size(float(np.log(params)), chosen)
+            cells += _cells_of_size(float(np.log(params)), chosen, fewest_runs)
     return cells
 
 
@@ -64,9 +66,11 @@ def late_cells(cells: Sequence[Cell]) -> list[Cell]:
     return [c for c in cells if c.log_tokens >= last[c.log_params] + np.log(LATE) - SAME_TOKENS]
 
 
-def _cells_of_size(log_params: float, chosen: list[tuple[int, Trajectory]]) -> list[Cell]:
+def _cells_of_size(
+    log_params: float, chosen: list[tuple[int, Trajectory]], fewest_runs: int
+) -> list[Cell]:
     cuts = [(d, *_cut(chosen, d)) for d in _common_tokens([t for _, t in chosen])]
-    cuts = [cut for cut in cuts if len(cut[1]) >= FEWEST_PER_CELL]
+    cuts = [cut for cut in cuts if len(cut[1]) >= fewest_runs]
     if not cuts:
         return []
     best = np.array([losses.min() for _, _, losses in cuts])

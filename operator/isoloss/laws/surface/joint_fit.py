@@ -91,7 +91,7 @@ def fit_surface(
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
     excess = z - best[cell]
     precision = np.array([t.precision for t in trajectories])[runs.astype(np.intp)]
-    weights = precision * _window(excess, WINDOW)
+    weights = precision * window(excess, WINDOW)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
@@ -103,7 +103,7 @@ def fit_surface(
     terms = valley(points, levels, z, weights, runs)
     design = terms.design
     full = weighted_solver(design, weights)
-    narrow = weighted_solver(design, precision * _window(excess, NARROW))
+    narrow = weighted_solver(design, precision * window(excess, NARROW))
     unseen = full[: len(Shape)] @ terms.unseen
     solution = full @ z
     return SurfaceFit(
@@ -144,7 +144,7 @@ def _refuse_curvature(
     return refuse_unidentified(curvature * root, slopes * root, levels * root, trajectories, cells)
 
 
-def _window(excess: Array, width: float) -> Array:
+def window(excess: Array, width: float) -> Array:
     """Weights of points by the ln D that they waste against their cell's best."""
     near = 1.0 / (1.0 + (excess / (0.3 * width)) ** 2)
     return np.where(excess < 3 * width, near, 1e-6)

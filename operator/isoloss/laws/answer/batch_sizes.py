@@ -1,0 +1,131 @@
+"""Questions about other batch sizes than the best one: the learning rate at a given one, and what others cost."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from isoloss.laws.answer.expected_regret import ExpectedRegret, loss_curvature, too_vague
+from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuery
+from isoloss.laws.answer.routes import exponential, target_loss, target_of, widened
+from isoloss.laws.estimates import with_draws
+from isoloss.laws.model import Interval, Refusal, RefusalReason
+from isoloss.laws.results import Laws
+
+FARTHEST = 4.0
+"""Factor beyond the batch sizes tried up to which the learning rate is told at one."""
+SAME = 1.1
+"""The same factor where every size was trained with a single batch size, so that nothing shows what others want."""
+
+
+def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Refusal:
+    """The learning rate at the batch size of the query and ln C (draws), or why there is none."""
+    law, batch = laws.rate_at_batch, query.batch_size
+    assert batch is not None
+    if law.curve is None or law.curvature is None:
+        return _refused_law(law.refusal)
+    far = _too_far(laws, batch)
+    if far is not None:
+        return far
+    target = target_of(laws, query, total)
+    assert target.log_params is not None and target.log_tokens is not None  # noqa: PT018  (checked with the query)
+    curve = with_draws(law.curve, laws.draws.rate_at_batch, target)
+    tokens = np.asarray(target.log_tokens)[: curve.count]
+    draws = curve.at(target.log_params, tokens, np.log(batch))
+    everything = widened(draws, float(law.scatter), float(law.freedom))
+    variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
+    wasted = 0.5 * float(law.curvature) * variance
+    slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)
+    vague = too_vague(ExpectedRegret(wasted, wasted * slope, np.array([np.sqrt(variance), 0.0])))
+    if vague is not None:
+        return vague
+    loss = target_loss(laws, total)
+    return Point(
+        learning_rate=exponential(everything, laws.options.interval),
+        batch_size=Interval(batch, batch, batch),
+        total_flops=float(np.exp(total[0])),
+        target_loss=None if loss is None else loss.value,
+    )
+
+
+def _refused_law(refusal: Refusal | None) -> Refusal:
+    if refusal is None:
+        return Refusal(
+            RefusalReason.LAW_REFUSED,
+            "These laws were fitted without one of the learning rate at a batch size: fit the runs again.",
+            {"law_reason": "absent"},
+        )
+    figures = {**refusal.figures, "law_reason": refusal.reason.value}
+    return Refusal(RefusalReason.LAW_REFUSED, refusal.message, figures)
+
+
+def _too_far(laws: Laws, batch: float) -> Refusal | None:
+    """Refuse a batch size that is too far from those tried."""
+    law = laws.rate_at_batch
+    low, high = float(law.smallest_batch or batch), float(law.largest_batch or batch)
+    limit = FARTHEST if law.shows_batch else SAME
+    factor = max(low / batch, batch / high)
+    if factor <= limit:
+        return None
+    known = (
+        ""
+        if law.shows_batch
+        else " Every size has a single batch size: others may want another learning rate."
+    )
+    return Refusal(
+        RefusalReason.EXTRAPOLATION_TOO_FAR,
+        f"The batch size, {batch:.4g} sequences, is a factor of {factor:.3g} outside of those with enough learning rates, "
+        f"{low:.4g} to {high:.4g}; the limit is {limit:.3g}.{known}",
+        {"value": batch, "factor": factor, "limit": limit},
+    )
+
+
+def batch_cost(laws: Laws, batch: float, best: Point) -> Interval | None:
+    """Nats that a batch size costs over the best one, the learning rate being the best at each; None without a surface."""
+    bend = _bend(laws)
+    if bend is None:
+        return None
+    found = best.batch_size
+    costs = [0.5 * bend * float(np.log(batch / b)) ** 2 for b in (found.low, found.high)]
+    inside = found.low <= batch <= found.high
+    value = 0.5 * bend * float(np.log(batch / found.value)) ** 2
+    return Interval(value, 0.0 if inside else min(*costs, value), max(*costs, value))
+
+
+def affordable(laws: Laws, tolerance: float, best: Point) -> BatchSizeRange | None:
+    """Batch sizes whose expected cost, the best one's own uncertainty included, is within the tolerance."""
+    bend = _bend(laws)
+    if bend is None:
+        return None
+    deviation = _deviation(best.batch_size, laws.options.interval)
+    left = 2.0 * tolerance / bend - deviation**2
+    if left < 0.0:
+        return None
+    reach, middle = float(np.sqrt(left)), float(np.log(best.batch_size.value))
+    return BatchSizeRange(tolerance, float(np.exp(middle - reach)), float(np.exp(middle + reach)))
+
+
+def not_affordable(laws: Laws, tolerance: float, best: Point) -> str:
+    """Why no batch size is within the tolerance."""
+    bend = _bend(laws)
+    if bend is None:
+        return "What other batch sizes cost is not known: the joint surface was refused."
+    expected = 0.5 * bend * _deviation(best.batch_size, laws.options.interval) ** 2
+    return (
+        f"No batch size is known to cost at most {tolerance:.2g} nats: the best one's own uncertainty is expected to cost "
+        f"{expected:.2g} nats."
+    )
+
+
+def _bend(laws: Laws) -> float | None:
+    """Second derivative of the loss over ln B, nats, the learning rate following; None without a surface."""
+    if laws.surface.curvature is None:
+        return None
+    bend = loss_curvature(laws)
+    return float(bend[1, 1] - bend[0, 1] ** 2 / bend[0, 0])
+
+
+def _deviation(found: Interval, level: float) -> float:
+    """Standard deviation of the logarithm, from an interval."""
+    return float(np.log(found.high / found.low)) / (2.0 * NormalDist().inv_cdf(0.5 + level / 2))

@@ -1,0 +1,278 @@
+"""The best learning rate at a batch size that is given.
+
+Nothing is assumed about how the loss depends on the batch size: every batch size of every (N, D) has a level of its own, and
+within it the wasted ln D is h x^2 / 2 + x (p + n P_n + d P_d + y P_y), with x = ln LR, n = ln N, d = ln D and y = ln B.
+So a sweep with one batch size answers, too, and one whose best batch size lies beyond its grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.bootstrap import DECIDE, DrawSource
+from isoloss.laws.curves import RateAtBatch
+from isoloss.laws.data.cells import LATE, make_cells
+from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.results import RateAtBatchLaw
+from isoloss.laws.surface.joint_fit import NARROW, window
+from isoloss.laws.surface.skew import weighted_solver
+
+FEWEST_RATES = 3
+"""Learning rates at one batch size that show a minimum, and runs of a cell."""
+FEWEST_SIZES = 2
+USUAL_SCATTER = 0.055
+"""Of ln LR of a size about any law of N and D, as in published sweeps."""
+USUAL_FREEDOM = 3.0
+SPREAD = 0.05
+"""Of ln N, ln D or ln B, below which a slope over it is not fitted."""
+
+
+@dataclass(frozen=True)
+class RateAtBatchFit:
+    """The public record and its draws."""
+
+    law: RateAtBatchLaw
+    draws: RateAtBatch | None = None
+
+
+@dataclass(frozen=True)
+class _Points:
+    """(points,) each."""
+
+    x: Array
+    where: Array
+    """(points, 3): ln N, ln D and ln B."""
+    z: Array
+    """Wasted ln D."""
+    weights: Array
+    line: Indices
+    """A (size, tokens, batch size)."""
+    size: Indices
+    run: Indices
+
+
+def fit_rate_at_batch(
+    trajectories: Sequence[Trajectory], options: FitOptions, fitted: Status
+) -> RateAtBatchFit:
+    """The law from all lines of learning rates, or why there is none."""
+    points = _lines(trajectories)
+    if points is None:
+        return _refused(
+            RefusalReason.TOO_FEW_RUNS,
+            f"At no batch size did {FEWEST_RATES} learning rates come to the same tokens: none of them can be best. Train "
+            f"at least {FEWEST_RATES} at one batch size.",
+            {"fewest_learning_rates": FEWEST_RATES},
+        )
+    sizes = len(np.unique(points.size))
+    if sizes < FEWEST_SIZES:
+        return _refused(
+            RefusalReason.TOO_FEW_SIZES,
+            "Only one size has a batch size with three learning rates. How the best learning rate depends on the size takes at least two.",
+            {"sizes": sizes},
+        )
+    return _fitted(points, options, fitted)
+
+
+def _lines(trajectories: Sequence[Trajectory]) -> _Points | None:
+    """The points of every (size, tokens, batch size) with enough learning rates; None without any."""
+    rows: list[tuple[float, ...]] = []
+    lines = 0
+    for cell in make_cells(trajectories, FEWEST_RATES):
+        batches = np.array([trajectories[i].batch_size for i in cell.runs])
+        for batch in np.unique(batches):
+            at = np.flatnonzero(batches == batch)
+            own = [trajectories[i] for i in cell.runs[at]]
+            if len({t.learning_rate for t in own}) < FEWEST_RATES:
+                continue
+            excess = cell.waste[at] - cell.waste[at].min()
+            rows += [
+                (
+                    np.log(t.learning_rate),
+                    cell.log_params,
+                    cell.log_tokens,
+                    np.log(batch),
+                    waste,
+                    t.precision * near,
+                    lines,
+                    int(index),
+                )
+                for t, waste, near, index in zip(
+                    own, cell.waste[at], window(excess, NARROW), cell.runs[at], strict=True
+                )
+            ]
+            lines += 1
+    if not rows:
+        return None
+    table = np.array(rows, dtype=float)
+    size = np.unique(table[:, 1], return_inverse=True)[1]
+    line, run = table[:, 6].astype(np.intp), table[:, 7].astype(np.intp)
+    return _Points(table[:, 0], table[:, 1:4], table[:, 4], table[:, 5], line, size, run)
+
+
+def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatchFit:
+    middle = float(np.average(points.x, weights=points.weights))
+    centre = np.average(points.where, axis=0, weights=points.weights)
+    x, where = points.x - middle, points.where - centre
+    varied = _varied(points, where)
+    slopes = np.column_stack([x, x[:, None] * where[:, varied]])
+    design = _within_lines(points, np.column_stack([0.5 * x**2, slopes]))
+    # Of columns without their lines' means: the lines' levels need no columns of their own, of which there may be thousands.
+    shape = weighted_solver(design, points.weights)
+    estimate = shape @ points.z
+    if estimate[0] <= 0.0:
+        return _not_convex(0.0)
+    residuals = _within_lines(points, points.z[:, None])[:, 0] - design @ estimate
+    found = _scatter(points, residuals, estimate[0], len(varied))
+    noise, freedom = _noise(points, shape, residuals)
+    source = DrawSource(options.seed, 12, options.bootstrap_samples)
+    wobble = np.sqrt(freedom / source.chisquare(freedom))[:, None]
+    draws = estimate + source.correlated(noise) * wobble
+    moved = _moved(points, x, shape, estimate[0], found)
+    wobble = np.sqrt(found.freedom / source.chisquare(found.freedom))[:, None]
+    draws = draws + wobble * source.correlated(moved @ moved.T)
+    curve = _curve(draws, varied, middle, centre)
+    convex = draws[:, 0] > 0.0
+    if convex[DECIDE].mean() < MOSTLY_CONVEX:
+        return _not_convex(float(convex[DECIDE].mean()))
+    edge = _beyond_the_edge(points, curve.take(DECIDE))
+    if edge is not None:
+        return RateAtBatchFit(RateAtBatchLaw("refused", refusal=edge))
+    batches = np.exp(points.where[:, 2])
+    law = RateAtBatchLaw(
+        fitted,
+        curve=curve.first(),
+        curvature=float(estimate[0]),
+        scatter=found.total,
+        freedom=found.freedom,
+        smallest_batch=float(batches.min()),
+        largest_batch=float(batches.max()),
+        lines=int(points.line.max()) + 1,
+        shows_batch=2 in varied,
+    )
+    kept = np.flatnonzero(convex)
+    return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]))
+
+
+def _within_lines(points: _Points, columns: Array) -> Array:
+    """Less the weighted mean of each line."""
+    weights = np.bincount(points.line, points.weights)
+    means = [np.bincount(points.line, points.weights * column) / weights for column in columns.T]
+    return np.asarray(columns - np.stack(means, axis=1)[points.line], dtype=float)
+
+
+def _varied(points: _Points, where: Array) -> Indices:
+    """Which of ln N, ln D and ln B the runs tell a slope over: ln D and ln B must vary at a size."""
+    sizes = np.unique(points.size)
+    own = np.array([where[points.size == k].std(axis=0) for k in sizes]).mean(axis=0)
+    spread = np.array([where[:, 0].std(), own[1], own[2]])
+    return np.flatnonzero(spread > SPREAD)
+
+
+def _curve(draws: Array, varied: Indices, middle: float, centre: Array) -> RateAtBatch:
+    """The optimum of each draw; what was not varied has no slope."""
+    optimum = -draws[:, 1:] / np.where(draws[:, :1] > 0.0, draws[:, :1], np.inf)
+    slopes = np.zeros((len(draws), 3))
+    slopes[:, varied] = optimum[:, 1:]
+    return RateAtBatch(
+        optimum[:, 0] + middle,
+        *slopes.T,
+        *(float(value) for value in centre),
+    )
+
+
+@dataclass(frozen=True)
+class _Scatter:
+    """Standard deviations of the best ln LR about the law."""
+
+    of_sizes: float
+    of_lines: float
+    """Of a batch size at some tokens about its size's."""
+    freedom: float
+
+    @property
+    def total(self) -> float:
+        """Of a line of a size that was not seen."""
+        return float(np.hypot(self.of_sizes, self.of_lines))
+
+
+def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -> _Scatter:
+    """As the residual slopes show it, with what is usual of sizes."""
+    about = _within_lines(points, points.x[:, None])[:, 0]
+
+    def shifts(of: Indices) -> Array:
+        pull = np.bincount(of, points.weights * about * residuals)
+        return np.asarray(-pull / (curvature * np.bincount(of, points.weights * about**2)))
+
+    sizes, lines = shifts(points.size), shifts(points.line)
+    size_of = points.size[np.unique(points.line, return_index=True)[1]]
+    # Two of the law's coefficients, at most, are of the sizes.
+    freedom = float(max(len(sizes) - 2, 0))
+    squares = float((sizes**2).sum()) if freedom else 0.0
+    of_sizes = (squares + USUAL_FREEDOM * USUAL_SCATTER**2) / (freedom + USUAL_FREEDOM)
+    means = np.bincount(size_of, lines) / np.bincount(size_of)
+    spare = max(len(lines) - len(sizes) - slopes, 1)
+    of_lines = float(((lines - means[size_of]) ** 2).sum()) / spare
+    return _Scatter(float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + USUAL_FREEDOM)
+
+
+def _moved(points: _Points, x: Array, shape: Array, curvature: float, found: _Scatter) -> Array:
+    """(coefficients, sizes and lines) what a standard deviation of each one's scatter does."""
+    parts = [
+        scale * curvature * np.stack([np.bincount(of, row * x) for row in shape])
+        for scale, of in ((found.of_sizes, points.size), (found.of_lines, points.line))
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _noise(points: _Points, shape: Array, residuals: Array) -> tuple[Array, float]:
+    """(covariance of the coefficients, degrees of freedom): points of one run err together."""
+    runs = np.unique(points.run, return_inverse=True)[1]
+    freedom = max(float(runs.max() + 1 - len(shape) - points.size.max() - 1), 2.0)
+    spare = max(len(residuals) - len(shape) - int(points.line.max()) - 1, 1)
+    per_run = np.stack([np.bincount(runs, row * residuals) for row in shape])
+    return len(residuals) / spare * per_run @ per_run.T, freedom
+
+
+def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
+    """Refuse where the best learning rate of most late lines is outside of what was tried there."""
+    first = np.unique(points.line, return_index=True)[1]
+    last = np.array(
+        [points.where[points.size == k, 1].max() for k in range(points.size.max() + 1)]
+    )
+    late = points.where[first, 1] >= last[points.size[first]] + np.log(LATE) - 1e-6
+    best = np.array([curve.at(*where)[0] for where in points.where[first]])
+    lowest = np.full(len(first), np.inf)
+    np.minimum.at(lowest, points.line, points.x)
+    highest = np.full(len(first), -np.inf)
+    np.maximum.at(highest, points.line, points.x)
+    above, below = float((best > highest)[late].mean()), float((best < lowest)[late].mean())
+    if max(above, below) <= 0.5:
+        return None
+    larger = above > below
+    edge = float(np.exp(points.x.max() if larger else points.x.min()))
+    direction = "larger" if larger else "smaller"
+    return Refusal(
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+        f"At {max(above, below):.0%} of the batch sizes the best learning rate is beyond the largest or smallest one tried "
+        f"there: add {direction} ones, beyond {edge:.3g}.",
+        {"edge": edge, "direction": direction, "quantity": "learning_rate"},
+    )
+
+
+def _not_convex(share: float) -> RateAtBatchFit:
+    return _refused(
+        RefusalReason.SURFACE_NOT_CONVEX,
+        "At a given batch size the losses have no minimum over the learning rate above the noise (convex in "
+        f"{share:.0%} of the bootstrap). Add learning rates on both sides.",
+        {"convex_share": share},
+    )
+
+
+def _refused(reason: RefusalReason, message: str, figures: dict[str, float]) -> RateAtBatchFit:
+    return RateAtBatchFit(RateAtBatchLaw("refused", refusal=Refusal(reason, message, {**figures})))

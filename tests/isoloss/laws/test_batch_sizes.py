@@ -1,0 +1,171 @@
+"""A batch size that is given has a best learning rate, and others than the best one have a price."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Refused,
+    Run,
+    fit_laws,
+    laws_from_json,
+    laws_to_json,
+    predict,
+)
+from tests.support.planted import Deviating, Planted
+
+OPTIONS = FitOptions(bootstrap_samples=100)
+SIZES = {1e8: 8e9, 2e8: 1.2e10, 4e8: 2e10}
+TARGET, TOKENS = 8e8, 4e10
+FLOPS = 6 * TARGET * TOKENS
+
+
+def sweep(batches: tuple[float, ...], seed: int = 0, scatter: float = 0.0) -> list[Run]:
+    """Five learning rates at each of these batch sizes, the same for every size."""
+    world, rng = Deviating(Planted(), seed, scatter), np.random.default_rng(seed)
+    runs = []
+    for n, d in SIZES.items():
+        tokens = np.geomspace(0.01 * d, d, 30)
+        for b in batches:
+            for i in range(5):
+                rate = Planted().rate(n, d / 2) * 2.0 ** (i - 2)
+                loss = np.array([world.loss(n, t, b, rate) for t in tokens])
+                loss = loss + 0.0005 * rng.standard_normal(30) + 0.001 * rng.standard_normal()
+                runs.append(Run(f"n{n:g}-b{b:g}-{i}", n, b, 2048, rate, tokens, loss))
+    return runs
+
+
+def best_rate(world: Planted, batch: float, n: float = TARGET, d: float = TOKENS) -> float:
+    """The vertex over ln LR at a batch size."""
+    xx, xy, _ = world.curvature
+    return float(world.rate(n, d) * np.exp(-xy / xx * np.log(batch / world.batch(n, d))))
+
+
+@pytest.fixture(scope="module")
+def wide() -> Laws:
+    return fit_laws(sweep((32.0, 64.0, 128.0, 256.0, 512.0)), OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def single() -> Laws:
+    return fit_laws(sweep((128.0,)), OPTIONS)
+
+
+def answer(laws: Laws, **query: float) -> Prediction:
+    found = predict(laws, PredictionQuery(params=TARGET, **{"total_flops": FLOPS, **query}))
+    assert isinstance(found, Prediction)
+    return found
+
+
+@pytest.mark.parametrize("batch", [64.0, 128.0, 400.0, 1024.0])
+def test_the_learning_rate_at_a_batch_size_is_the_best_one_there(wide, batch):
+    found = answer(wide, batch_size=batch)
+    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), batch), rel=0.1)
+    assert (found.batch_size.value, found.batch_size_raw) == (batch, batch)
+    assert found.batch_size_given
+    assert found.route == "fixed-batch"
+
+
+def test_what_a_batch_size_costs_is_what_the_valley_says(wide):
+    world = Planted()
+    for batch in (64.0, 1024.0):
+        found = answer(wide, batch_size=batch)
+        best = world.loss(TARGET, TOKENS, world.batch(TARGET, TOKENS), world.rate(TARGET, TOKENS))
+        true = world.loss(TARGET, TOKENS, batch, best_rate(world, batch)) - best
+        assert found.batch_size_cost.value == pytest.approx(true, rel=0.4)
+
+
+def test_a_sweep_with_one_batch_size_answers_for_it(single):
+    assert single.status == "refused"
+    found = answer(single, batch_size=128.0)
+    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), 128.0), rel=0.1)
+    assert found.batch_size_cost is None
+    assert answer(laws_from_json(laws_to_json(single)), batch_size=128.0) == found
+
+
+def test_a_sweep_with_one_batch_size_knows_of_no_other(single):
+    found = predict(single, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=256.0))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert "single batch size" in found.refusals[0].message
+    without = predict(single, PredictionQuery(total_flops=FLOPS, params=TARGET))
+    assert isinstance(without, Refused)
+
+
+def test_a_batch_size_far_from_those_tried_is_refused(wide):
+    found = predict(wide, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=4096.0))
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+
+
+def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_learning_rate():
+    laws = fit_laws(sweep((512.0, 1024.0, 2048.0)), OPTIONS)
+    assert laws.status == "refused"
+    found = answer(laws, batch_size=512.0)
+    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), 512.0), rel=0.1)
+
+
+def test_two_learning_rates_at_a_batch_size_are_too_few():
+    runs = [run for run in sweep((64.0, 128.0)) if run.name[-1] in "12"]
+    found = predict(
+        fit_laws(runs, OPTIONS),
+        PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=128.0),
+    )
+    assert isinstance(found, Refused)
+    assert found.refusals[0].figures["law_reason"] == RefusalReason.TOO_FEW_RUNS
+
+
+def test_the_intervals_hold_the_best_learning_rate_where_sizes_scatter():
+    held = []
+    for seed in range(20):
+        found = answer(fit_laws(sweep((128.0,), seed, 0.055), OPTIONS), batch_size=128.0)
+        factors = Deviating(Planted(), seed, 0.055)._factors(TARGET)
+        xx, xy, _ = Planted().curvature
+        true = best_rate(Planted(), 128.0) * factors[0] * factors[1] ** (xy / xx)
+        held.append(found.learning_rate.low <= true <= found.learning_rate.high)
+    assert 0.65 <= np.mean(held) <= 0.95
+
+
+def test_batch_sizes_within_a_tolerance_cost_no_more_than_it(wide):
+    world = Planted()
+    found = answer(wide, batch_size_tolerance=0.005)
+    within = found.affordable
+    best = world.loss(TARGET, TOKENS, world.batch(TARGET, TOKENS), world.rate(TARGET, TOKENS))
+    for batch in (within.smallest, within.largest):
+        cost = world.loss(TARGET, TOKENS, batch, best_rate(world, batch)) - best
+        assert 0.001 < cost <= 0.0065
+    assert within.smallest < found.batch_size_raw < within.largest
+    assert answer(wide, batch_size_tolerance=0.02).affordable.largest > within.largest
+
+
+def test_a_tolerance_below_what_is_known_is_said(wide):
+    found = answer(wide, batch_size_tolerance=1e-6)
+    assert found.affordable is None
+    assert any("No batch size is known to cost at most" in w for w in found.warnings)
+
+
+def test_a_batch_size_that_is_given_changes_no_other_answer(wide):
+    plain = answer(wide)
+    assert not plain.batch_size_given
+    assert answer(wide, batch_size=128.0).routes["surface"] == plain.routes["surface"]
+
+
+def test_a_batch_size_needs_a_size(wide):
+    with pytest.raises(ValueError, match="batch_size needs params"):
+        predict(wide, PredictionQuery(total_flops=FLOPS, batch_size=128.0))
+
+
+def test_a_continued_run_at_a_batch_size_carries_the_error_of_the_composition(wide):
+    query = PredictionQuery(initial_loss=3.0, cpt_flops=FLOPS, params=TARGET, batch_size=128.0)
+    found = predict(wide, query)
+    bare = predict(wide, replace(query, composition_error=(0.0, 0.0)))
+    assert isinstance(found, Prediction)
+    assert isinstance(bare, Prediction)
+    assert found.batch_size.low == found.batch_size.high == 128.0
+    assert found.learning_rate.high > bare.learning_rate.high
