@@ -42,7 +42,8 @@ from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
-from isoloss_operator.reconcile.passes import Memory, carry_out, create_error, had_trouble, parsed
+from isoloss_operator.reconcile.memory import Memory, carry_out, create_error, had_trouble
+from isoloss_operator.reconcile.resource import parsed
 from tests.support.builders import UID, job, manifest, points, result, words
 from tests.support.fake_world import PODS, FakeWorld, Killed
 from tests.support.planted_laws import fitted_laws

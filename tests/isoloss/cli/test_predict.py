@@ -54,7 +54,7 @@ def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_pri
 def test_batch_sizes_within_a_tolerance_are_printed(isoloss: Isoloss, planted_laws: Path) -> None:
     asked = (*QUESTION, "--composition-error", "0", "0", "--batch-size-tolerance", "0.02")
     document = isoloss("predict", planted_laws, *asked, "--json").document
-    within = document["affordable_batch_sizes"]
+    within = document["affordable"]
     assert within["smallest"] < document["batch_size"]["value"] < within["largest"]
     assert "batch sizes within 0.02 nats" in isoloss("predict", planted_laws, *asked).out
 
