@@ -127,7 +127,7 @@ gpu-check: $(if $(GPU_PYTHON),,setup) ## Everything that only a GPU can show, st
 bench-prepare: setup ## Tokens per second and core of preparing a corpus, against a loop and datasets
 	$(PY) -m benchmarks.bench_prepare
 
-bench-transfer: setup ## Do continued runs want what the laws say? (one core, under an hour, resumes; BRIEF=1 for a part)
+bench-transfer: setup ## Do continued runs want what the laws say? (one core, several hours, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
 
 bench-cooldown: setup ## Do averaged, raw and cooled losses agree about the best LR and B? (one core, resumes)
