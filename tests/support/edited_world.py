@@ -391,9 +391,11 @@ class EditedWorld(FakeWorld):
     def end(self, name: str, how: str) -> None:
         """The Job at work ends as one of ENDS says."""
         observed = self.jobs[name]
-        if FLOPS_OF_UNRECORDED_ENDS_VANISH and self._has_reported(observed):
-            is_dropped = self.planned is not None and observed.key not in self.planned
-            how = "crash" if how in UNREPORTED or (is_dropped and how in COMPLETE) else how
+        is_planned = self.planned is None or observed.key in self.planned
+        is_dropped = observed.kind == "train" and not is_planned
+        is_reported = how in UNREPORTED and self._has_reported(observed)
+        if FLOPS_OF_UNRECORDED_ENDS_VANISH and (is_reported or (is_dropped and how in COMPLETE)):
+            how = "crash"
         if how == "deleted by hand":
             del self.jobs[name]
             self.orphaned.append(observed.key)
