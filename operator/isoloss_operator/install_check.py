@@ -90,6 +90,7 @@ def refused_sweep(client: ApiClient, namespace: str) -> Iterator[str]:
             },
             "proxies": [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000}],
             "grid": {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]},
+            "design": "Unchecked",
             "evaluation": {"firstTokens": 100_000},
         },
     }
