@@ -125,9 +125,11 @@ def test_the_intervals_hold_the_best_learning_rate_where_sizes_scatter():
     held = []
     for seed in range(20):
         found = answer(fit_laws(sweep((128.0,), seed, 0.055), OPTIONS), batch_size=128.0)
-        factors = Deviating(Planted(), seed, 0.055)._factors(TARGET)
-        xx, xy, _ = Planted().curvature
-        true = best_rate(Planted(), 128.0) * factors[0] * factors[1] ** (xy / xx)
+        plain, moved = Planted(), Deviating(Planted(), seed, 0.055)
+        rate = moved.rate(TARGET, TOKENS) / plain.rate(TARGET, TOKENS)
+        batch = moved.batch(TARGET, TOKENS) / plain.batch(TARGET, TOKENS)
+        xx, xy, _ = plain.curvature
+        true = best_rate(plain, 128.0) * rate * batch ** (xy / xx)
         held.append(found.learning_rate.low <= true <= found.learning_rate.high)
     assert 0.65 <= np.mean(held) <= 0.95
 
