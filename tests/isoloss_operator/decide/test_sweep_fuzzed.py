@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.plans import SweepPlan
-from tests.support.builders import points, sweep_spec
+from tests.support.builders import points
 from tests.support.edited_world import ENDS, EditedWorld
 
 PASSES_TO_THE_END: Final = 120
@@ -115,10 +115,6 @@ class Fuzz(RuleBasedStateMachine):
     def another_queue(self, waiting: int | None) -> None:
         queue = {"localQueueName": "gpus", "maxWaiting": waiting}
         self.world.edit(queue=None if waiting is None else queue)
-
-    @rule(length=st.sampled_from([128, 256]))
-    def another_corpus(self, length: int) -> None:
-        self.world.edit(data={**sweep_spec()["data"], "sequenceLength": length})
 
     @rule()
     def an_invalid_spec(self) -> None:
