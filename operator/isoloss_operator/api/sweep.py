@@ -357,7 +357,7 @@ class ScalingSweepSpec(ApiType):
             f"{_UNCHECKED} || self.search.strategy == 'Sequential' || self.proxies.all(p,"
             f" {_GRID.format('p.grid.batchSizes.size()', 'self.grid.batchSizes.size()', FEWEST_LINES)}"
             f" >= {FEWEST_LINES})",
-            f"a grid of two batch sizes shows no best one: give at least {FEWEST_LINES} to every size, or set"
+            f"a grid of one or two batch sizes shows no best one: give at least {FEWEST_LINES} to every size, or set"
             f" search.strategy to Sequential, which adds points{_ASK_FOR_IT}",
             lambda spec: spec.shows_minima(lambda grid: len(grid.batch_sizes)),
         ),
