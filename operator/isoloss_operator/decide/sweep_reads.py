@@ -108,9 +108,8 @@ def point_reads(
     lost = {job.key for job in unrecorded if job.failed}
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
-    wanted = (
-        {job.key for job in unrecorded} | reporting | _without_jobs(observed, points, jobs, stored)
-    )
+    newly_ended = {job.key for job in unrecorded}
+    wanted = newly_ended | reporting | _without_jobs(observed, points, jobs, stored)
     results = [
         point.key
         for point in points
@@ -118,9 +117,7 @@ def point_reads(
     ]
     # What a Job had ended with whose point is dropped now has been paid, too.
     planned = {point.key for point in points}
-    results += [
-        key for key in records if key not in planned and key in {j.key for j in unrecorded}
-    ]
+    results += [key for key in records if key not in planned and key in newly_ended]
     failed = {
         key
         for key in results
