@@ -21,7 +21,7 @@ from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
 from devcluster.kubeconfig import write_kubeconfig
 from devcluster.pki import KeyFiles
-from devcluster.ports import PortTakenError, free_ports, is_free, start_on_free_ports
+from devcluster.ports import PortTakenError, is_free, reserved_ports, start_on_free_ports
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -280,7 +280,7 @@ class ControlPlane:
         if saved and self._ports_are_ours(saved):
             return saved
         tokens = saved.tokens if saved else {user: secrets.token_urlsafe(24) for user in USERS}
-        etcd, peer, api = free_ports(3)
+        etcd, peer, api = reserved_ports(3, self.directory)
         settings = _Settings(etcd, peer, api, tokens)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devcluster.build import tool_path
 from devcluster.daemon import Daemon
-from devcluster.ports import free_ports, is_free, start_on_free_ports
+from devcluster.ports import is_free, reserved_ports, start_on_free_ports
 
 REGION = "us-east-1"
 START_SECONDS = 30
@@ -128,15 +128,16 @@ class ObjectStorage:
         if self._settings_file.exists():
             return _Settings(**json.loads(self._settings_file.read_text()))
         key = secrets.token_hex(8)
-        settings = _Settings(free_ports(1)[0], f"devcluster{key}", secrets.token_urlsafe(24))
-        return self._save(settings)
+        (port,) = reserved_ports(1, self.directory)
+        return self._save(_Settings(port, f"devcluster{key}", secrets.token_urlsafe(24)))
 
     def _settings_for_start(self) -> _Settings:
         """The saved settings, with a new port only if another process has taken ours."""
         settings = self._settings()
         if self.is_running() or is_free(settings.port):
             return settings
-        return self._save(dataclasses.replace(settings, port=free_ports(1)[0]))
+        (port,) = reserved_ports(1, self.directory)
+        return self._save(dataclasses.replace(settings, port=port))
 
     def _save(self, settings: _Settings) -> _Settings:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from devcluster.locking import exclusive
 
 RANGE = range(20000, 32000)
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ATTEMPTS = 4
+RESERVATIONS = Path(tempfile.gettempdir()) / f"devcluster-ports-{os.getuid()}"
 
 
 class PortTakenError(RuntimeError):
@@ -27,6 +32,20 @@ def is_free(port: int) -> bool:
     return True
 
 
+def reserved_ports(count: int, owner: Path) -> list[int]:
+    """`count` different free ports that nobody else here gets as long as the folder `owner` exists.
+
+    A server that stops and starts again keeps its port: another one that took it meanwhile would
+    answer its clients. Raises RuntimeError if the range is exhausted.
+    """
+    owner.mkdir(parents=True, exist_ok=True)
+    with exclusive(RESERVATIONS / "lock"):
+        found = free_ports(count)
+        for port in found:
+            (RESERVATIONS / str(port)).write_text(str(owner.absolute()))
+    return found
+
+
 def free_ports(count: int) -> list[int]:
     """`count` different free ports, chosen at random so that two sessions rarely collide.
 
@@ -35,7 +54,7 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     candidates = _outside(_ephemeral()) or list(RANGE)
     for port in random.sample(candidates, len(candidates)):
-        if is_free(port):
+        if is_free(port) and not _is_reserved(port):
             found.append(port)
         if len(found) == count:
             return found
@@ -54,6 +73,13 @@ def start_on_free_ports(start: Callable[[], None]) -> None:
         except PortTakenError:
             continue
     return start()
+
+
+def _is_reserved(port: int) -> bool:
+    try:
+        return Path((RESERVATIONS / str(port)).read_text()).exists()
+    except OSError:
+        return False
 
 
 def _ephemeral() -> range:

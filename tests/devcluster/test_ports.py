@@ -38,6 +38,23 @@ def test_where_every_port_may_be_of_an_outgoing_connection_any_free_one_is_chose
     assert len(set(ports.free_ports(3))) == 3
 
 
+def test_a_stopped_servers_port_is_nobody_elses_until_its_folder_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "RESERVATIONS", tmp_path / "reservations")
+    monkeypatch.setattr(ports, "RANGE", range(20000, 20400))
+    monkeypatch.setattr(ports, "EPHEMERAL", tmp_path / "none")
+    owner = tmp_path / "server"
+    (port,) = ports.reserved_ports(1, owner)
+    monkeypatch.setattr(ports, "RANGE", range(port, port + 1))
+    with pytest.raises(RuntimeError, match="no 1 free ports"):
+        ports.free_ports(1)
+    with pytest.raises(RuntimeError, match="no 1 free ports"):
+        ports.reserved_ports(1, tmp_path / "another")
+    owner.rmdir()
+    assert ports.free_ports(1) == [port]
+
+
 def test_a_start_that_loses_its_port_each_time_is_given_up() -> None:
     starts = []
 
@@ -55,7 +72,7 @@ def test_object_storage_that_loses_its_port_while_starting_takes_another(
     tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = iter([[taken], *[ports.free_ports(1) for _ in range(5)]])
-    monkeypatch.setattr(object_storage, "free_ports", lambda _: next(chosen))
+    monkeypatch.setattr(object_storage, "reserved_ports", lambda *_: next(chosen))
     # As it looked when the port was chosen.
     monkeypatch.setattr(object_storage, "is_free", lambda port: not storage.daemon.log_tail())
     storage = ObjectStorage(tmp_path / "s3")
@@ -73,7 +90,7 @@ def test_a_control_plane_that_loses_its_port_while_starting_takes_another(
 ) -> None:
     etcd, peer = ports.free_ports(2)
     chosen = iter([[etcd, peer, taken], *[ports.free_ports(3) for _ in range(5)]])
-    monkeypatch.setattr(control_plane, "free_ports", lambda _: next(chosen))
+    monkeypatch.setattr(control_plane, "reserved_ports", lambda *_: next(chosen))
     plane = ControlPlane(tmp_path / "plane")
     plane.start()
     try:
