@@ -93,13 +93,15 @@ def point_reads(
 ) -> SweepReads:
     """The same for planned points, the ledger's records and the train Jobs by point key."""
     jobs = [job for of_point in train_jobs.values() for job in of_point]
-    working = {job.key for job in jobs if not job.is_finished}
-    ended = {job.key for job in jobs if job.is_finished}
+    # One that a suspension stopped works no more: it may have written its result on its way out.
+    stopped = {job.uid for job in observed.stopped}
+    over = [job for job in jobs if job.is_finished or job.uid in stopped]
+    working = {job.key for job in jobs if not job.is_finished and job.uid not in stopped}
+    ended = {job.key for job in over}
     unrecorded = [
         job
-        for job in jobs
-        if job.is_finished
-        and (job.key not in records or job.attempt > records[job.key].attempts.ended)
+        for job in over
+        if job.key not in records or job.attempt > records[job.key].attempts.ended
     ]
     # The Job of a lost attempt stays beside the next one, which is yet to end: until then, its
     # result would make the point done and the attempt one too many.

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Ledger, PointState
 from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from isoloss_operator.reconcile.resource import parsed as parsed_body
-from tests.support.builders import NOW, after, job, names, parsed, progress, sweep_spec
+from tests.support.builders import NOW, after, job, names, parsed, progress, result, sweep_spec
 from tests.support.sweep_worlds import FIRST, POINTS, training
 
 LATER = NOW + timedelta(hours=3)
@@ -97,3 +98,22 @@ def test_what_was_stopped_without_the_store_is_recorded_uncharged_when_it_is_bac
     assert first.attempt == 2
     recorded = resumed.ledger or plan.ledger
     assert recorded.points[0].attempts.interruptions == 1, "once"
+
+
+def test_a_result_that_a_stopped_attempt_wrote_on_its_way_out_is_not_trained_again() -> None:
+    """No ledger could be written until the sweep was resumed: its Job, as it is remembered, is still at work."""
+    _, stopped = stop((working(),), (), NOW)
+    resumed = replace(
+        training(jobs=(job(FIRST, complete=True, deleting=True),)),
+        stopped=stopped,
+        generation=3,
+        now=LATER,
+    )
+    reads = sweep_reads(resumed, frozenset({FIRST.key}))
+    assert FIRST.key in reads.results
+    plan = decide_sweep(replace(resumed, results={FIRST.key: result(FIRST)}))
+    assert isinstance(plan.ledger, Ledger)
+    record = plan.ledger.points[0]
+    assert record.state is PointState.SUCCEEDED
+    assert record.attempts.ended == 1
+    assert FIRST.key not in [each.labels["isoloss.dev/key"] for each in plan.create]
