@@ -118,10 +118,22 @@ _UNCHECKED = {"design": "Unchecked"}
 LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 
 GRIDS = (
-    _sweep("a grid of one batch size", {"grid.batchSizes": [4]}, "at least 2 items"),
+    _sweep("no batch size", {"grid.batchSizes": []}, "at least 1 item"),
+    _sweep(
+        "one batch size for one proxy of two",
+        {"proxies.1.grid": grid(1, 4)},
+        "these batch sizes show no best one",
+    ),
+    _sweep(
+        "a search that begins with one batch size",
+        {"grid": grid(1, 4), "search": {"strategy": "Sequential"}},
+        "give at least 2 to every size",
+    ),
     _sweep("a grid of one learning rate", {"grid.learningRates": ["1e-3"]}, "at least 2 items"),
     _sweep("a grid of two learning rates", {"grid": grid(4, 2)}, "shows no best one"),
-    _sweep("a grid of two batch sizes", {"grid": grid(2, 4)}, "shows no best one"),
+    _sweep(
+        "a grid of two batch sizes", {"grid": grid(2, 4)}, "these batch sizes show no best one"
+    ),
     _sweep(
         "two learning rates for one proxy of two",
         {"proxies.1.grid": grid(4, 2)},
@@ -623,6 +635,7 @@ PREDICTIONS = (
 REFUSED = (*GRIDS, *UNQUOTED, *REST_OF_SWEEP, *PREDICTIONS)
 
 ACCEPTED = {
+    "a single batch size for all sizes": sweep({"grid": grid(1, 4)}),
     "the smallest grid": sweep({"grid": grid(3, 3)}),
     "the smallest grid that is not checked": sweep({**_UNCHECKED, "grid": grid(2, 2)}),
     "the smallest grid of a search": sweep({"search.strategy": "Sequential", "grid": grid(2, 2)}),

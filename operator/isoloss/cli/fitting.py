@@ -167,6 +167,11 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
             )
     if optima.row_count:
         terminal.print(optima)
+    if laws.only_batch_size is not None:
+        terminal.print(
+            f"Every run has a batch size of {laws.only_batch_size:g}: the best learning rate at it is fitted, for isoloss predict "
+            f"--batch-size {laws.only_batch_size:g}."
+        )
     for reason, message in content.refusals(laws):
         terminal.print(f"refused: {reason}: {message}")
     if laws.excluded:

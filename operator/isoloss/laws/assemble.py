@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.data.trajectories import Collected, Trajectory
+from isoloss.laws.iso_loss.envelope import ONE_BATCH_SIZE, ONE_SIZE
 from isoloss.laws.iso_loss.estimate import IsoLossFit
-from isoloss.laws.iso_loss.one_size import WARNING
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import FitOptions, Run, Status
@@ -45,6 +45,7 @@ def assemble(
     frontier, levels, laws = iso_loss.frontier, iso_loss.levels, iso_loss.estimate
     along_frontier = laws.learning_rate.refusal is None and laws.batch_size.refusal is None
     answers = along_frontier or estimates.surface.refusal is None
+    data = _data_range(runs, collected.trajectories, frontier)
     return Laws(
         status=fitted if answers else "refused",
         learning_rate=laws.learning_rate,
@@ -56,8 +57,11 @@ def assemble(
         frontier=() if frontier is None else frontier_results(frontier, fitted),
         contours=_kept_contours(iso_loss),
         excluded=collected.excluded,
-        warnings=(*collected.warnings, *_warnings(iso_loss)),
-        data=_data_range(runs, collected.trajectories, frontier),
+        warnings=(
+            *collected.warnings,
+            *_warnings(iso_loss, one_batch_size=len(data.batch_sizes) == 1),
+        ),
+        data=data,
         draws=_kept_draws(estimates),
         sequence_length=runs[0].sequence_length,
         options=options,
@@ -79,7 +83,7 @@ def _kept_contours(iso_loss: IsoLossFit) -> tuple[Contour, ...]:
     return tuple(c for c in found if c.loss in kept)
 
 
-def _warnings(iso_loss: IsoLossFit) -> tuple[str, ...]:
+def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
     found: list[str] = []
     curve = iso_loss.estimate.loss_compute
     if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
@@ -89,7 +93,9 @@ def _warnings(iso_loss: IsoLossFit) -> tuple[str, ...]:
             "Predictions include this uncertainty; set the irreducible loss if you know it."
         )
     if len(iso_loss.sizes) == 1 and curve.refusal is None:
-        found.append(WARNING)
+        found.append(ONE_SIZE)
+    if one_batch_size and curve.refusal is None:
+        found.append(ONE_BATCH_SIZE)
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found
         winners = np.unique(np.round(iso_loss.frontier.log_params[0, used], 6))

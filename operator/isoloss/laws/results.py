@@ -319,6 +319,16 @@ class Laws:
         return self.selection.default_route
 
     @property
+    def only_batch_size(self) -> float | None:
+        """Sequences of the single batch size that was trained, if the best learning rate at it is known; None otherwise.
+
+        Such laws answer for a checkpoint, although those of the best pair are refused.
+        """
+        sizes = self.data.batch_sizes
+        is_known = self.rate_at_batch.curve is not None and self.loss_compute.curve is not None
+        return sizes[0] if len(sizes) == 1 and is_known else None
+
+    @property
     def refusals(self) -> tuple[Refusal, ...]:
         """Of the three laws, in order, without repetitions; where nothing answers, the joint surface's before them if
         it names what to try.

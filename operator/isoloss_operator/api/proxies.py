@@ -102,14 +102,15 @@ class Grid(ApiType):
 
     batch_sizes: Annotated[
         tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...],
-        Field(min_length=2, max_length=100),
+        Field(min_length=1, max_length=100),
         Rule(
             "self.isSorted() && self.all(a, self.exists_one(b, a == b))",
             "must ascend, each value once",
             _ascends,
         ),
     ]
-    """Sequences per optimizer step, at least two values in ascending order."""
+    """Sequences per optimizer step, in ascending order: at least three, or a single one for all sizes in spec.grid where
+    predictions are to set spec.batchSize to it."""
     learning_rates: Annotated[
         tuple[LearningRate, ...],
         Field(min_length=2, max_length=100),

@@ -309,6 +309,9 @@ FEWEST_LINES = 3
 """Learning rates, and batch sizes, that show a minimum."""
 FEWEST_STEPS = 100
 """Of a run at its largest batch size: of fewer the warm-up is most, or batch sizes were meant in tokens."""
+_ONE_BATCH_SIZE = (
+    "(has(self.grid) && self.grid.batchSizes.size() == 1 && !self.proxies.exists(p, has(p.grid)))"
+)
 _UNCHECKED = "self.design == 'Unchecked'"
 _ASK_FOR_IT = "; set design to Unchecked to train it all the same"
 
@@ -354,12 +357,21 @@ class ScalingSweepSpec(ApiType):
             lambda spec: spec.shows_minima(lambda grid: len(grid.learning_rates)),
         ),
         Rule(
-            f"{_UNCHECKED} || self.search.strategy == 'Sequential' || self.proxies.all(p,"
+            f"{_UNCHECKED} || self.search.strategy == 'Sequential' || {_ONE_BATCH_SIZE} || self.proxies.all(p,"
             f" {_GRID.format('p.grid.batchSizes.size()', 'self.grid.batchSizes.size()', FEWEST_LINES)}"
             f" >= {FEWEST_LINES})",
-            f"a grid of one or two batch sizes shows no best one: give at least {FEWEST_LINES} to every size, or set"
-            f" search.strategy to Sequential, which adds points{_ASK_FOR_IT}",
-            lambda spec: spec.shows_minima(lambda grid: len(grid.batch_sizes)),
+            f"these batch sizes show no best one: give at least {FEWEST_LINES} to every size, set search.strategy to"
+            " Sequential, which adds points, or give a single one to all sizes in spec.grid, for predictions that set"
+            f" spec.batchSize to it{_ASK_FOR_IT}",
+            lambda spec: (
+                spec.has_one_batch_size or spec.shows_minima(lambda grid: len(grid.batch_sizes))
+            ),
+        ),
+        Rule(
+            "self.search.strategy != 'Sequential' || self.proxies.all(p,"
+            f" {_GRID.format('p.grid.batchSizes.size()', 'self.grid.batchSizes.size()', FEWEST_LINES)} >= 2)",
+            "search.strategy Sequential adds batch sizes at the distance of those given: give at least 2 to every size",
+            lambda spec: not spec.searches or all(len(g.batch_sizes) >= 2 for g in spec.grids),
         ),
         Rule(
             f"{_UNCHECKED} || self.proxies.all(p,"
@@ -431,8 +443,9 @@ class ScalingSweepSpec(ApiType):
     search.strategy is Sequential: search.placement then places the first points."""
     design: Literal["Checked", "Unchecked"] = "Checked"
     """Whether sizes, grids and tokens that can give no laws are refused: a single size, fewer than three learning
-    rates or batch sizes where no search adds points, runs of fewer than 100 steps. Unchecked trains them all the
-    same, as a part of a sweep that is to grow, say."""
+    rates or batch sizes where no search adds points, runs of fewer than 100 steps. A single batch size in spec.grid
+    is no mistake: the sweep then answers predictions that set spec.batchSize to it. Unchecked trains them all
+    the same, as a part of a sweep that is to grow, say."""
     optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
     """Optimizer of every run. Immutable."""
     evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
@@ -473,8 +486,19 @@ class ScalingSweepSpec(ApiType):
         """Whether the grids have enough lines of a kind for a minimum, or a search that adds them, or are not checked."""
         if not self.is_checked or self.searches:
             return True
-        grids = [proxy.grid or self.grid for proxy in self.proxies]
-        return all(grid is None or lines(grid) >= FEWEST_LINES for grid in grids)
+        return all(lines(grid) >= FEWEST_LINES for grid in self.grids)
+
+    @property
+    def grids(self) -> list[Grid]:
+        """Of each size that is not still to be placed."""
+        found = (proxy.grid or self.grid for proxy in self.proxies)
+        return [grid for grid in found if grid is not None]
+
+    @property
+    def has_one_batch_size(self) -> bool:
+        """Whether all sizes are trained with one and the same batch size, by design."""
+        has_own = any(proxy.grid for proxy in self.proxies)
+        return self.grid is not None and len(self.grid.batch_sizes) == 1 and not has_own
 
     def largest_batch(self, proxy: Proxy) -> int:
         """Sequences; 1 where the grid of the size is still to be placed."""

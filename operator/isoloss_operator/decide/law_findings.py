@@ -9,6 +9,8 @@ from isoloss_operator.decide.reasons import Reason
 
 def laws_finding(laws: Laws, points: int, *, final: bool) -> Finding:
     """FitReady for laws of `points` runs; `final`: no further point will be done."""
+    if laws.only_batch_size is not None:
+        return _one_batch_size(laws.only_batch_size, points, final=final)
     if laws.status == "refused":
         refusal = next(iter(laws.refusals), None)
         reason = refusal.reason if refusal else Reason.LAWS_REFUSED
@@ -19,6 +21,14 @@ def laws_finding(laws: Laws, points: int, *, final: bool) -> Finding:
         return Finding.true(Reason.FITTED, message)
     message = f"The laws are fitted to the first {points} points.{_refused_laws(laws)}"
     return Finding.true(Reason.PROVISIONAL, message)
+
+
+def _one_batch_size(batch_size: float, points: int, *, final: bool) -> Finding:
+    message = (
+        f"The best learning rate at {batch_size:g} sequences is fitted to {'' if final else 'the first '}{points} points, all "
+        "of that batch size. Predictions with another spec.batchSize, or none, are refused."
+    )
+    return Finding.true(Reason.FITTED if final else Reason.PROVISIONAL, message)
 
 
 def _refused_laws(laws: Laws) -> str:

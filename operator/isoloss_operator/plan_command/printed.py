@@ -63,6 +63,11 @@ def print_sizes(
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
     terminal.print(_warmup_sentence(sizes))
+    if spec.grid is not None and spec.has_one_batch_size:
+        (batch_size,) = spec.grid.batch_sizes
+        terminal.print(
+            f"One batch size: such a sweep answers predictions that set spec.batchSize to {batch_size}, and no others."
+        )
     cooldown_tokens = sum(size.cooldown_tokens for size in sizes)
     if cooldown_tokens:
         terminal.print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,15 @@ def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path:
     )
     assert ended.code == 2
     assert "--runs" in ended.document["error"]["message"]
+
+
+def test_a_plan_of_one_batch_size_says_what_it_answers(isoloss: Isoloss, tmp_path: Path) -> None:
+    manifest = tmp_path / "one.yaml"
+    text = re.sub(r"batchSizes: .*", "batchSizes: [32]", EXAMPLE.read_text())
+    manifest.write_text(text)
+    printed = isoloss("plan", manifest)
+    assert printed.code == 0
+    assert "that set spec.batchSize to 32, and no others" in printed.out
 
 
 def test_a_plan_says_how_long_each_size_warms_up(isoloss: Isoloss, tmp_path: Path) -> None:

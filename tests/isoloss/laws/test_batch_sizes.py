@@ -89,6 +89,26 @@ def test_a_sweep_with_one_batch_size_answers_for_it(single):
     assert answer(laws_from_json(laws_to_json(single)), batch_size=128.0) == found
 
 
+def test_a_sweep_with_one_batch_size_answers_for_a_checkpoint(single):
+    """Its loss-compute law is that of its best runs, which lie on its learning rates' own grid."""
+    equivalent = FLOPS / 2
+    loss = float(single.loss_compute.curve.loss(np.log(equivalent)))
+    found = predict(
+        single,
+        PredictionQuery(initial_loss=loss, cpt_flops=FLOPS / 2, params=TARGET, batch_size=128.0),
+    )
+    assert isinstance(found, Prediction)
+    assert found.equivalent_flops.value == pytest.approx(equivalent, rel=1e-3)
+    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), 128.0), rel=0.1)
+    assert any("There is one batch size" in warning for warning in found.warnings)
+
+
+def test_the_compute_that_one_batch_size_tells_is_near_that_of_all(wide, single):
+    for flops in (1e19, 5e19, 1e20):
+        loss = float(wide.loss_compute.curve.loss(np.log(flops)))
+        assert abs(float(single.loss_compute.curve.log_x(loss)) - np.log(flops)) < 0.3
+
+
 def test_a_sweep_with_one_batch_size_knows_of_no_other(single):
     found = predict(single, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=256.0))
     assert isinstance(found, Refused)

@@ -28,7 +28,7 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
 from isoloss_operator.decide.prediction_view import needs_corpus
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
-from tests.support.planted_laws import fitted_laws
+from tests.support.planted_laws import fitted_laws, one_batch_size_laws
 from tests.support.predictions import (
     CHECKPOINT,
     CONFIG,
@@ -514,6 +514,17 @@ def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -
         assert "at the batch size that is given, 100 sequences" in ready.message
         assert "surface route" in {opinion.name for opinion in status.second_opinions}
     assert plain.batch_size_cost is None
+
+
+def test_a_sweep_of_one_batch_size_answers_for_it_and_says_so_where_none_is_given() -> None:
+    laws = fit(one_batch_size_laws())
+    status = decide_prediction(observed(prediction_spec(batchSize=128), fit=laws)).status
+    assert status.batch_size == IntervalStatus(value="128", low="128", high="128")
+    assert status.learning_rate is not None
+    plan = decide_prediction(observed(fit=laws))
+    (ready,) = [c for c in plan.status.conditions if c.type == "Ready"]
+    assert (ready.status, ready.reason) == ("False", "LawRefused")
+    assert "Every run has a batch size of 128 sequences" in ready.message
 
 
 def test_batch_sizes_within_a_tolerance_are_in_the_status() -> None:

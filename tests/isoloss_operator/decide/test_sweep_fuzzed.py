@@ -289,7 +289,9 @@ def is_at_its_end(world: EditedWorld) -> bool:
     """Whether nobody has to expect anything of it until somebody acts."""
     found = parse_conditions(world.status)
     is_over = any(found[kind].status == "True" for kind in ("Ready", "Stalled", "Suspended"))
-    is_going_on = found["Reconciling"].status == "True" or found["Suspended"].reason == "Suspending"
+    is_going_on = (
+        found["Reconciling"].status == "True" or found["Suspended"].reason == "Suspending"
+    )
     return is_over and not is_going_on
 
 

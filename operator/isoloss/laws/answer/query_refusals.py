@@ -52,6 +52,8 @@ def check_query(query: PredictionQuery) -> None:
 def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
     """Reasons that need no arithmetic."""
     if laws.status == "refused" and query.batch_size is None:
+        if laws.only_batch_size is not None:
+            return [_one_batch_size(laws.only_batch_size)]
         return [
             Refusal(RefusalReason.LAW_REFUSED, r.message, law_figures(r)) for r in laws.refusals
         ]
@@ -165,3 +167,12 @@ def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
 def law_figures(refusal: Refusal) -> dict[str, float | str]:
     """The figures of a law's own refusal, for the refusal of what rests on it."""
     return {**refusal.figures, "law_reason": refusal.reason.value}
+
+
+def _one_batch_size(batch_size: float) -> Refusal:
+    return Refusal(
+        RefusalReason.LAW_REFUSED,
+        f"Every run has a batch size of {batch_size:g} sequences, so that no best one is known. Ask for the best learning "
+        f"rate at it: give {batch_size:g} as the batch size.",
+        {"batch_size": batch_size},
+    )

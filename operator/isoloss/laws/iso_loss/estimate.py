@@ -13,10 +13,10 @@ from isoloss.laws.bootstrap import DECIDE, DrawSource, estimate_noise
 from isoloss.laws.curves import HyperparameterCurve, LossCurve, Number
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
+from isoloss.laws.iso_loss.envelope import loss_compute_of_envelope
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import choose_levels, read_size
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
-from isoloss.laws.iso_loss.one_size import loss_compute_of_one_size
 from isoloss.laws.iso_loss.optima import (
     Frontier,
     SizeOptima,
@@ -115,14 +115,16 @@ def fit_iso_loss(
         find_optima(size, parabolas, noise, source)
         for size, parabolas in zip(sizes, fits, strict=True)
     )
-    if len(sizes) < 2:
-        curve, draws = loss_compute_of_one_size(trajectories, noise.run, options, fitted, source)
-        refused = _refused(_one_size(sizes[0].params), options)
+    frontier = None if len(sizes) < 2 else least_compute(optima, levels, source)
+    if frontier is None:
+        estimate = _refused(_one_size(sizes[0].params), options)
+    else:
+        estimate = _laws_of(frontier, options, fitted)
+    if frontier is None or len({t.batch_size for t in trajectories}) == 1:
+        curve, draws = loss_compute_of_envelope(trajectories, noise.run, options, fitted, source)
         if curve.refusal is None:
-            refused = replace(refused, loss_compute=curve, curve_draws=draws)
-        return IsoLossFit(levels, optima, None, refused)
-    frontier = least_compute(optima, levels, source)
-    return IsoLossFit(levels, optima, frontier, _laws_of(frontier, options, fitted))
+            estimate = replace(estimate, loss_compute=curve, curve_draws=draws)
+    return IsoLossFit(levels, optima, frontier, estimate)
 
 
 def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLossEstimate:

@@ -1,4 +1,7 @@
-"""L(C) of a single size, from the lower envelope of its runs: what it reaches, without any law over sizes."""
+"""L(C) from the lower envelope of all runs: what they reached, where no law says what the best ones would have.
+
+So it is for a single size, which has no laws over sizes, and for a single batch size, which has none of a best one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDING, DrawSource
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import loss_at
@@ -17,13 +21,17 @@ from isoloss.laws.results import LossComputeLaw
 POINTS = 24
 SLIGHTEST = 1e-6
 """Of ln L by which a loss must be below the one before to count as lower."""
-WARNING = (
+ONE_SIZE = (
     "There is one size: its loss-compute law is that of longer training at this size. Larger models reach lower "
     "losses with the same compute."
 )
+ONE_BATCH_SIZE = (
+    "There is one batch size: the loss-compute law is that of the best runs at it. Better batch sizes may reach lower losses with "
+    "the same compute."
+)
 
 
-def loss_compute_of_one_size(
+def loss_compute_of_envelope(
     trajectories: Sequence[Trajectory],
     run_noise: float,
     options: FitOptions,
@@ -32,20 +40,18 @@ def loss_compute_of_one_size(
 ) -> tuple[LossComputeLaw, LossCurve | None]:
     """The law and its draws; `run_noise` is that of ln L from run to run."""
     usable = [t for t in trajectories if t.usable]
-    low = float(np.median([t.log_tokens[0] for t in usable])) if usable else 0.0
-    high = max((float(t.log_tokens[-1]) for t in usable), default=0.0)
-    places = _places(usable, low, high)
+    low = float(np.median([_log_flops(t)[0] for t in usable])) if usable else 0.0
+    high = max((float(_log_flops(t)[-1]) for t in usable), default=0.0)
     best = [
-        (d, min(losses))
-        for d in places
-        if (losses := [loss for t in usable if (loss := loss_at(t, d)) is not None])
+        (c, min(losses))
+        for c in _places(usable, low, high)
+        if (losses := [loss for t in usable if (loss := _loss_at(t, c)) is not None])
     ]
     falling = [b for i, b in enumerate(best) if all(b[1] < a[1] - SLIGHTEST for a in best[:i])]
-    log_tokens, log_losses = np.array(falling).reshape(-1, 2).T
-    log_flops = log_tokens + (np.log(usable[0].flops_per_token) if usable else 0.0)
+    log_flops, log_losses = np.array(falling).reshape(-1, 2).T
     slopes = np.ones(len(falling))
     if len(falling) > 1:
-        slopes = np.maximum(-np.gradient(log_losses, log_tokens), 1e-3)
+        slopes = np.maximum(-np.gradient(log_losses, log_flops), 1e-3)
     errors = run_noise * source.normal(len(falling)) / slopes
     law, draws = fit_loss_compute(
         np.exp(log_losses), log_flops + errors, options, fitted, 1 + DECIDING
@@ -53,8 +59,17 @@ def loss_compute_of_one_size(
     return law, None if draws is None else draws.take(slice(1 + DECIDING, None))
 
 
+def _log_flops(trajectory: Trajectory) -> Array:
+    """ln C at its evaluations."""
+    return np.asarray(trajectory.log_tokens + np.log(trajectory.flops_per_token), dtype=float)
+
+
+def _loss_at(trajectory: Trajectory, log_flops: float) -> float | None:
+    return loss_at(trajectory, log_flops - float(np.log(trajectory.flops_per_token)))
+
+
 def _places(usable: Sequence[Trajectory], low: float, high: float) -> list[float]:
-    """ln D at which there may be losses: evenly spaced, and those of runs with few evaluations."""
-    counts = {float(np.round(d, 3)): float(d) for t in usable for d in t.log_tokens[:POINTS]}
+    """ln C at which there may be losses: evenly spaced, and those of runs with few evaluations."""
+    counts = {float(np.round(c, 3)): float(c) for t in usable for c in _log_flops(t)[:POINTS]}
     few = sorted(counts.values()) if len(counts) <= POINTS else []
     return few or list(np.linspace(low, high, POINTS))
