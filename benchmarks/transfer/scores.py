@@ -21,6 +21,7 @@ from benchmarks.transfer.rules import (
     log_optimum,
 )
 from isoloss.laws import (
+    Composition,
     FitOptions,
     Laws,
     Point,
@@ -136,20 +137,23 @@ def _scored(laws: Laws, case: Case, flops: float | None, route: Route) -> Score 
     return score(case, case.measured, answer, flops)
 
 
-def score_engine(laws: Laws, cases: Sequence[Case], route: Route) -> list[Score]:
+def score_engine(
+    laws: Laws, cases: Sequence[Case], route: Route, composition: Composition = "Paper"
+) -> list[Score]:
     """The engine's own answer from the initial loss, with the interval that it really gives."""
     found = []
     for case in cases:
-        answer = predict(laws, engine_query(case))
+        answer = predict(laws, engine_query(case, composition))
         if not isinstance(answer, Refused) and route in answer.routes:
             point = answer.routes[route]
             found.append(score(case, case.measured, point, answer.total_flops.value))
     return found
 
 
-def engine_query(case: Case) -> PredictionQuery:
+def engine_query(case: Case, composition: Composition = "Paper") -> PredictionQuery:
     """What a user asks."""
     return PredictionQuery(
+        composition=composition,
         initial_loss=case.initial_loss,
         initial_loss_standard_error=case.initial_loss_error,
         cpt_tokens=case.tokens,

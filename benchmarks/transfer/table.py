@@ -121,6 +121,8 @@ def _rules(laws: Laws, measured: Measured, found: Sequence[Case], route: Route) 
     )
     yield _score_row("control: from scratch", controls, len(found))
     yield _score_row("paper, as the engine answers", engine, len(found))
+    measured_too = score_engine(laws, found, route, "Measured")
+    yield _score_row("measured, as the engine answers", measured_too, len(found))
     for name, rule in RULES.items():
         yield _score_row(name, score_rule(laws, found, rule, route), len(found))
     for name, learned in (("shifted", shifted), ("weighted", weighted), ("faded", faded)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -37,6 +38,23 @@ FlopsPerToken = Annotated[
 PretrainingTokens = Annotated[
     float | None,
     typer.Option(help="Tokens the checkpoint was trained on, for variant B; needs --params."),
+]
+
+
+class Composing(StrEnum):
+    """How laws of runs from scratch are taken to a continued run."""
+
+    MEASURED = "Measured"
+    PAPER = "Paper"
+
+
+Composition = Annotated[
+    Composing,
+    typer.Option(
+        case_sensitive=False,
+        help="Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
+        "besides times the root of C_cpt / (C_pre + C_cpt), as continued runs of small checkpoints wanted.",
+    ),
 ]
 CompositionError = Annotated[
     tuple[float, float] | None,
@@ -78,6 +96,7 @@ class Asked:
     params: float | None = None
     flops_per_token: float | None = None
     pretraining_tokens: float | None = None
+    composition: Composing = Composing.MEASURED
     composition_error: tuple[float, float] | None = None
     batch_size: float | None = None
     batch_size_tolerance: float | None = None
@@ -140,6 +159,7 @@ class Asked:
             params=self.params,
             flops_per_token=self.flops_per_token,
             pretraining_tokens=self.pretraining_tokens,
+            composition=self.composition.value,
             composition_error=self.composition_error,
             batch_size=self.batch_size,
             batch_size_tolerance=self.batch_size_tolerance,

@@ -75,6 +75,7 @@ def report(
     params: querying.Params = None,
     flops_per_token: querying.FlopsPerToken = None,
     pretraining_tokens: querying.PretrainingTokens = None,
+    composition: querying.Composition = querying.Composing.MEASURED,
     composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -89,6 +90,7 @@ def report(
         params=params,
         flops_per_token=flops_per_token,
         pretraining_tokens=pretraining_tokens,
+        composition=composition,
         composition_error=composition_error,
         round_to=round_to,
     )

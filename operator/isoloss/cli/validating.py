@@ -55,6 +55,7 @@ def validate(
     cpt_tokens: querying.CptTokens = None,
     params: querying.Params = None,
     flops_per_token: querying.FlopsPerToken = None,
+    composition: querying.Composition = querying.Composing.MEASURED,
     composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
     factor: Annotated[
@@ -87,6 +88,7 @@ def validate(
         cpt_tokens=cpt_tokens,
         params=params,
         flops_per_token=flops_per_token,
+        composition=composition,
         composition_error=composition_error,
         round_to=round_to,
     ).query()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from isoloss.laws.answer.predict import predict
     from isoloss.laws.answer.prediction import (
         BatchSizeRange,
+        Composition,
         Extrapolation,
         Point,
         Prediction,
@@ -62,6 +63,7 @@ _HOMES = {
     "answer.predict": ("predict",),
     "answer.prediction": (
         "BatchSizeRange",
+        "Composition",
         "Extrapolation",
         "Point",
         "Prediction",
@@ -108,6 +110,7 @@ __all__ = [
     "Array",
     "BadLaws",
     "BatchSizeRange",
+    "Composition",
     "Contour",
     "DataRange",
     "Draws",

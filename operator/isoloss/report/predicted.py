@@ -116,7 +116,8 @@ ROUTES = {
 _VARIANTS = {
     "A": "without the checkpoint's past",
     "B": "C_pre from the raw pre-training tokens",
-    "faded": "lower learning rate the more compute lies in the past",
+    "paper": "what a run from scratch of C_total wants",
+    "measured": "lower learning rate the more compute lies in the past",
 }
 
 

@@ -1,8 +1,8 @@
 """How the best learning rate and batch size move from the tokens of the probes to those of the budget.
 
 The laws say it through the total compute. Continued runs deviate: `make bench-transfer` measured the optima of 12
-checkpoints at two budgets, a factor of 3.2 apart. Their learning rates moved as the variant "faded" says, their batch
-sizes grew by a factor of 1.1 where the laws have them grow by 2.1. So the learning rate is carried by the variant,
+checkpoints at two budgets, a factor of 3.2 apart. Their learning rates moved as the composition Measured says, their batch
+sizes grew by a factor of 1.1 where the laws have them grow by 2.1. So the learning rate is carried by it,
 and the batch size by a part of what the laws say, with an error that covers nothing and nearly all of it.
 """
 
@@ -17,7 +17,8 @@ ERROR_PER_LOG_TOKENS = np.array([0.19, 0.17])
 """Of ln LR and ln B per ln of budget over probe: 12 checkpoints, the errors of their measured optima included."""
 BATCH_SHARE, BATCH_ERROR = 0.25, 0.5
 """Of the laws' move of ln B: what is carried, and its standard deviation."""
-FADED = "faded"
+MEASURED = "measured"
+"""The variant that answers carry beside the paper's composition."""
 
 
 def drift(at_probes: Prediction, at_budget: Prediction) -> Normal:
@@ -25,7 +26,7 @@ def drift(at_probes: Prediction, at_budget: Prediction) -> Normal:
 
     Both are the laws' answers for the checkpoint, the first for the compute of a probe as its budget.
     """
-    rate = _log_faded_rate(at_budget) - _log_faded_rate(at_probes)
+    rate = _log_measured_rate(at_budget) - _log_measured_rate(at_probes)
     batch = float(np.log(at_budget.batch_size_raw / at_probes.batch_size_raw))
     assert at_budget.cpt_flops is not None and at_probes.cpt_flops is not None  # noqa: PT018
     distance = float(np.log(at_budget.cpt_flops / at_probes.cpt_flops))
@@ -42,5 +43,7 @@ def log_answer(answer: Prediction) -> Array:
     )
 
 
-def _log_faded_rate(answer: Prediction) -> float:
-    return float(np.log(answer.variants[FADED].learning_rate.value))
+def _log_measured_rate(answer: Prediction) -> float:
+    """As the composition Measured has it, whichever answered."""
+    measured = answer if answer.composition == "Measured" else answer.variants[MEASURED]
+    return float(np.log(measured.learning_rate.value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -152,6 +152,10 @@ class HyperparamPredictionSpec(ApiType):
     sequences of this length. Defaults to the sweep's data.sequenceLength."""
     pretraining_tokens: PositiveTokens | None = None
     """Tokens of the original pre-training. Adds variant B to the answer."""
+    composition: Literal["Measured", "Paper"] = "Measured"
+    """How laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of C_pre + C_cpt
+    wants. Measured: the learning rate besides times the root of C_cpt / (C_pre + C_cpt), as continued runs of small
+    checkpoints wanted. The other one is among status.variants."""
     batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Batch size of the planned run in sequences, where it cannot be chosen. The answer is then the best learning rate
     at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among

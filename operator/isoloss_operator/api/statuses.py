@@ -276,9 +276,8 @@ class VariantStatus(StatusType):
     """An answer under another assumption."""
 
     name: StatusText
-    """A: without the compute of the pre-training; B: with the compute of the raw pre-training tokens;
-    faded: with a learning rate that is lower the more of the compute was pre-training; or the name of a
-    published law or of the other fitting route."""
+    """paper or measured: by the other composition than that of the spec; A: without the compute of the pre-training; B:
+    with the compute of the raw pre-training tokens; or the name of a published law or of the other fitting route."""
     learning_rate: StatusText = ""
     """Learning rate."""
     batch_size: StatusText = ""

@@ -70,6 +70,7 @@ def question(
         params=target_parameters(spec, result),
         flops_per_token=_target_flops(laws, spec, sweep, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
+        composition=spec.composition,
         batch_size=_in_sweep_sequences(spec, sweep),
         batch_size_tolerance=float(spec.batch_size_tolerance)
         if spec.batch_size_tolerance

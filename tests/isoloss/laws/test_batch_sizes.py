@@ -95,7 +95,13 @@ def test_a_sweep_with_one_batch_size_answers_for_a_checkpoint(single):
     loss = float(single.loss_compute.curve.loss(np.log(equivalent)))
     found = predict(
         single,
-        PredictionQuery(initial_loss=loss, cpt_flops=FLOPS / 2, params=TARGET, batch_size=128.0),
+        PredictionQuery(
+            initial_loss=loss,
+            cpt_flops=FLOPS / 2,
+            params=TARGET,
+            batch_size=128.0,
+            composition="Paper",
+        ),
     )
     assert isinstance(found, Prediction)
     assert found.equivalent_flops.value == pytest.approx(equivalent, rel=1e-3)

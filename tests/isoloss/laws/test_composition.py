@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from isoloss.laws import Prediction, PredictionQuery, predict
-from isoloss.laws.answer.composition import MEASURED
+from isoloss.laws.answer.composition import (
+    BATCH_ERROR,
+    CHECKPOINTS,
+    FADE_ERROR,
+    RATE_ERROR,
+)
+from isoloss.laws.quantiles import student_quantiles
 from tests.isoloss.laws.test_predict import power_laws
 
 
@@ -35,21 +41,23 @@ def test_it_widens_the_intervals_in_quadrature_and_moves_no_value() -> None:
 
 
 def test_what_the_benchmark_measured_is_carried_unless_another_error_is_given() -> None:
-    """With Student's quantile of as many degrees of freedom as there are checkpoints."""
+    """With Student's quantile of as many degrees of freedom as there are checkpoints; more the less is still to come."""
     bare, usual = answered(composition_error=(0.0, 0.0)), answered()
-    reach = 1.3562 * np.array([MEASURED.log_rate, MEASURED.log_batch])
-    assert MEASURED.freedom == 12
+    log_share = np.log(usual.cpt_flops / usual.total_flops.value)
+    error = np.array([np.hypot(RATE_ERROR, FADE_ERROR * log_share), BATCH_ERROR])
+    reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * error
     assert half_widths(usual) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-3)
+    assert half_widths(answered(composition="Paper"))[0] > half_widths(usual)[0]
 
 
 def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
-    said = [w for w in answered(composition_error=(0.4, 0.2)).warnings if "continued run" in w]
+    said = [w for w in answered(composition_error=(0.4, 0.2)).warnings if "a continued run" in w]
     assert len(said) == 1
     assert "1.49 in the learning rate and 1.22 in the batch size" in said[0]
-    (measured,) = [w for w in answered().warnings if "continued run" in w]
-    assert "measured on continued runs of 12 tiny checkpoints" in measured
+    (measured,) = [w for w in answered().warnings if "a continued run" in w]
+    assert f"measured on continued runs of {CHECKPOINTS} tiny checkpoints" in measured
     none = answered(composition_error=(0.0, 0.0))
-    assert not any("continued run" in warning for warning in none.warnings)
+    assert not any("a continued run" in warning for warning in none.warnings)
 
 
 def test_a_given_total_compute_composes_nothing() -> None:
@@ -62,16 +70,27 @@ def test_a_given_total_compute_composes_nothing() -> None:
     assert not total.variants
 
 
-def test_the_variant_faded_lowers_the_learning_rate_by_the_root_of_the_share_to_come() -> None:
-    found = answered()
+def test_the_learning_rate_is_lower_by_the_root_of_the_share_to_come_and_the_papers_is_a_variant() -> (
+    None
+):
+    found, paper = answered(), answered(composition="Paper")
     share = found.cpt_flops / found.total_flops.value
-    variant = found.variants["faded"]
-    assert 0.01 < share < 0.99
-    assert variant.learning_rate.value == pytest.approx(found.learning_rate.value * share**0.5)
-    assert variant.batch_size.value == found.batch_size_raw
-    ends = (variant.learning_rate.low, variant.learning_rate.high)
-    wanted = (found.learning_rate.low, found.learning_rate.high)
-    assert ends == pytest.approx(np.array(wanted) * share**0.5)
+    assert 0.01 < share < 0.95
+    assert found.learning_rate.value == pytest.approx(paper.learning_rate.value * share**0.5)
+    assert found.batch_size_raw == paper.batch_size_raw
+    assert found.variants["paper"].learning_rate == paper.learning_rate
+    assert paper.variants["measured"].learning_rate == found.learning_rate
+    assert (found.composition, paper.composition) == ("Measured", "Paper")
+
+
+def test_a_factor_of_the_learning_rate_is_told_and_that_it_was_not_measured_so_far() -> None:
+    (said,) = [w for w in answered().warnings if "is taken times" in w]
+    assert "the variant paper leaves it as it is" in said
+    little = answered(cpt_flops=1e18)
+    (said,) = [w for w in little.warnings if "is taken times" in w]
+    assert "were not measured" in said
+    assert not any("is taken times" in w for w in answered(composition="Paper").warnings)
+    assert not any("is taken times" in w for w in answered(cpt_flops=5e22).warnings)
 
 
 @pytest.mark.parametrize("error", [(-0.1, 0.1), (0.1, float("nan")), (float("inf"), 0.0)])

@@ -72,8 +72,8 @@ def answer(laws: Laws, **query) -> Prediction:  # type: ignore[no-untyped-def]
     return found
 
 
-def test_inversion_and_composition_follow_the_formulas():
-    found = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20)
+def test_inversion_and_composition_follow_the_papers_formulas():
+    found = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20, composition="Paper")
     before = (ALPHA / (2.8 - L0)) ** (1 / GAMMA)
     total = before + 3e20
     target = L0 + ALPHA * total**-GAMMA

@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, loss_curvature, predict
+from isoloss.laws import (
+    Composition,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    Refused,
+    loss_curvature,
+    predict,
+)
 from isoloss.validation import InvalidProbes, Probe, Validation, probe_cross, validate
 from isoloss.validation.drift import BATCH_SHARE, drift
 from tests.support.planted_laws import fitted_laws
@@ -23,8 +31,9 @@ def laws() -> Laws:
     return fitted_laws()
 
 
-def answer(laws: Laws, share: float = 1.0) -> Prediction:
-    found = predict(laws, replace(QUERY, cpt_tokens=share * 2e10))
+def answer(laws: Laws, share: float = 1.0, composition: Composition = "Measured") -> Prediction:
+    query = replace(QUERY, cpt_tokens=share * 2e10, composition=composition)
+    found = predict(laws, query)
     assert isinstance(found, Prediction)
     return found
 
@@ -74,16 +83,21 @@ def test_shorter_probes_say_less(laws: Laws) -> None:
     assert width(0.1) > width(0.3) > width(1.0)
 
 
-def test_the_learning_rate_is_carried_by_the_variant_that_fades_and_batches_by_a_part(
-    laws: Laws,
-) -> None:
+def test_the_learning_rate_is_carried_as_measured_and_batches_by_a_part(laws: Laws) -> None:
     short, long = answer(laws, 0.3), answer(laws)
     found = drift(short, long)
-    faded = [each.variants["faded"].learning_rate.value for each in (short, long)]
-    assert found.mean[0] == pytest.approx(np.log(faded[1] / faded[0]))
+    rates = [each.learning_rate.value for each in (short, long)]
+    assert found.mean[0] == pytest.approx(np.log(rates[1] / rates[0]))
     grown = np.log(long.batch_size_raw / short.batch_size_raw)
     assert found.mean[1] == pytest.approx(BATCH_SHARE * grown)
     assert drift(long, long).deviation == pytest.approx([0.0, 0.0])
+
+
+def test_the_papers_answer_is_carried_as_measured_too(laws: Laws) -> None:
+    short, long = answer(laws, 0.3), answer(laws)
+    paper = [answer(laws, share, composition="Paper") for share in (0.3, 1.0)]
+    assert paper[1].learning_rate.value != long.learning_rate.value
+    assert drift(*paper).mean == pytest.approx(drift(short, long).mean)
 
 
 def test_laws_without_an_answer_refuse_to_validate_one(laws: Laws) -> None:

@@ -397,7 +397,7 @@ def test_an_answer_names_everything_it_rests_on() -> None:
     assert (status.initial_loss.value, status.initial_loss.low) == ("3.2000", "3.1987")
     assert status.domain_losses == {"general": "3.3000", "math": "2.8000"}
     assert status.planned_flops == "1e19"
-    assert [v.name for v in status.variants] == ["A", "B", "faded"]
+    assert [v.name for v in status.variants] == ["A", "B", "paper"]
     assert {"step-law", "deepseek"} <= {v.name for v in status.second_opinions}
     assert status.extrapolation is not None
     assert float(status.extrapolation.compute_factor) > 0
@@ -499,6 +499,15 @@ def test_the_batch_size_for_another_sequence_length_keeps_its_tokens() -> None:
     rounded = decide_prediction(observed(prediction_spec(targetSequenceLength=8))).status
     assert rounded.batch_size is not None
     assert int(rounded.batch_size.value or 0) % 8 == 0
+
+
+def test_the_composition_that_the_spec_asks_for_answers_and_the_other_is_a_variant() -> None:
+    measured = decide_prediction(observed()).status
+    paper = decide_prediction(observed(prediction_spec(composition="Paper"))).status
+    variants = {v.name: v.learning_rate for v in (*measured.variants, *paper.variants)}
+    assert float(measured.learning_rate.value) < float(paper.learning_rate.value)
+    assert variants["paper"] == paper.learning_rate.value
+    assert variants["measured"] == measured.learning_rate.value
 
 
 def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -> None:

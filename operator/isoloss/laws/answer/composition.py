@@ -1,8 +1,13 @@
-"""What composing laws of runs from scratch with a checkpoint's past adds to the error of an answer.
+"""What composing laws of runs from scratch with a checkpoint's past does to an answer, and to its error.
 
 That a continued run wants what a run from scratch of C_pre + C_cpt wants is an assumption, which no sweep
-shows. `make bench-transfer` measured how far continued runs deviate from it: that is in every interval of a
-continued run until validation runs of the user's own replace it.
+shows. `make bench-transfer` measured how far continued runs deviate from it, by the share s = C_cpt / (C_pre + C_cpt) of
+compute that is still to come:
+
+    ln LR = ln LR_scratch + FADE ln s,    with a standard deviation of hypot(RATE_ERROR, FADE_ERROR ln s)
+    ln B  = ln B_scratch,                 with a standard deviation of BATCH_ERROR
+
+The error is in every interval of a continued run until validation runs of the user's own replace it.
 """
 
 from __future__ import annotations
@@ -12,12 +17,20 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.answer.prediction import Composition, Point, PredictionQuery
 from isoloss.laws.model import Interval
 from isoloss.laws.quantiles import student_quantiles
 
-FADE = 0.5
-"""Exponent of the variant "faded", see `faded`."""
+FADE, FADE_ERROR = 0.5, 0.15
+"""Exponent of the share, and its standard deviation: without one text, size or budget it is 0.36 to 0.55."""
+RATE_ERROR, BATCH_ERROR = 0.35, 0.57
+"""Standard deviations of ln LR and ln B whatever the share."""
+CHECKPOINTS = 12
+"""Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
+LOWEST_SHARE = 0.18
+"""Measured; below it the exponent is an extrapolation."""
+NOTABLE = 0.95
+"""A factor of the learning rate below this is told."""
 
 
 @dataclass(frozen=True)
@@ -51,33 +64,46 @@ class CompositionError:
 
 
 NONE = CompositionError(0.0, 0.0, None, "")
-MEASURED = CompositionError(
-    0.35, 0.57, 12.0, ", measured on continued runs of 12 tiny checkpoints (make bench-transfer),"
-)
-"""A checkpoint is a degree of freedom. Text, budget and size of real runs differ from those: replace it with the error
-that validation runs near the answer show."""
+_SOURCE = f", measured on continued runs of {CHECKPOINTS} tiny checkpoints (make bench-transfer),"
 
 
-def composition_error(query: PredictionQuery) -> CompositionError:
-    """As given, or as measured; none where the total compute was given and nothing is composed."""
+def composition_error(query: PredictionQuery, log_share: float) -> CompositionError:
+    """As given, or as measured at ln(C_cpt / C_total); none where the total compute was given and nothing is composed.
+
+    Replace it with what validation runs near the answer show.
+    """
     if query.total_flops is not None:
         return NONE
-    if query.composition_error is None:
-        return MEASURED
-    return CompositionError(*query.composition_error, None, " given")
+    if query.composition_error is not None:
+        return CompositionError(*query.composition_error, None, " given")
+    missed = FADE_ERROR if query.composition == "Measured" else float(np.hypot(FADE, FADE_ERROR))
+    log_rate = float(np.hypot(RATE_ERROR, missed * log_share))
+    return CompositionError(log_rate, BATCH_ERROR, float(CHECKPOINTS), _SOURCE)
 
 
-def with_composition_error(point: Point, error: CompositionError, level: float) -> Point:
-    """The same answer with each interval widened by an independent error of its logarithm."""
-    reach = error.reach(level)
+def other_composition(composition: Composition) -> Composition:
+    """The one that a variant shows beside it."""
+    return "Paper" if composition == "Measured" else "Measured"
+
+
+def composed(point: Point, query: PredictionQuery, log_share: float, level: float) -> Point:
+    """The laws' answer at C_total as that of a continued run: moved as `query.composition` says, and less certain.
+
+    `log_share` is ln(C_cpt / C_total); 0 where the total compute was given and nothing is composed.
+    """
+    factor = float(np.exp(FADE * log_share)) if query.composition == "Measured" else 1.0
+    error = composition_error(query, log_share)
+    rate, reach = point.learning_rate, error.reach(level)
+    moved = Interval(rate.value * factor, rate.low * factor, rate.high * factor)
     return replace(
         point,
-        learning_rate=_widened(point.learning_rate, reach * error.log_rate),
+        learning_rate=_widened(moved, reach * error.log_rate),
         batch_size=_widened(point.batch_size, reach * error.log_batch),
     )
 
 
 def _widened(found: Interval, reach: float) -> Interval:
+    """The interval with an independent error of its logarithm."""
     below = float(np.hypot(np.log(found.value / found.low), reach)) if found.low > 0 else np.inf
     above = float(np.hypot(np.log(found.high / found.value), reach))
     return Interval(
@@ -85,16 +111,17 @@ def _widened(found: Interval, reach: float) -> Interval:
     )
 
 
-def faded(point: Point, log_share: float) -> Point:
-    """The same answer with the learning rate times (C_cpt / C_total)^FADE, `log_share` being ln of that ratio.
-
-    The more of the compute lies in the checkpoint's past, the lower the best learning rate. Over the benchmark's
-    checkpoints, each left out in turn, ln LR errs by 0.19 instead of 0.39; the exponent found without
-    one text, size or budget is 0.36 to 0.55.
-    """
-    factor = float(np.exp(FADE * log_share))
-    rate = point.learning_rate
-    return replace(
-        point,
-        learning_rate=Interval(rate.value * factor, rate.low * factor, rate.high * factor),
-    )
+def composition_sentences(query: PredictionQuery, log_share: float) -> tuple[str, ...]:
+    """What the answer owes to being that of a continued run, in words."""
+    found = []
+    factor, share = float(np.exp(FADE * log_share)), float(np.exp(log_share))
+    if query.composition == "Measured" and factor < NOTABLE:
+        beyond = (
+            f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
+        )
+        found.append(
+            f"The laws' learning rate is taken times {factor:.2f}, the root of the share of compute that is still to come "
+            f"({share:.2g}), as continued runs of small checkpoints wanted; the variant paper leaves it as it is.{beyond}"
+        )
+    sentence = composition_error(query, log_share).sentence()
+    return (*found, sentence) if sentence else tuple(found)

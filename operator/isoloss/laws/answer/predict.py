@@ -8,9 +8,9 @@ import numpy as np
 
 from isoloss.laws.answer.batch_sizes import affordable, batch_cost, not_affordable, rate_at
 from isoloss.laws.answer.composition import (
-    composition_error,
-    faded,
-    with_composition_error,
+    composed,
+    composition_sentences,
+    other_composition,
 )
 from isoloss.laws.answer.disagreement import disagreements, routes_disagree
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
@@ -57,6 +57,11 @@ class Compute:
     equivalent: Array | None
     total: Array
     cpt_flops: float | None
+
+    @property
+    def log_share(self) -> float:
+        """ln(C_cpt / C_total) of the estimate; 0 where the total was given."""
+        return 0.0 if self.cpt_flops is None else float(np.log(self.cpt_flops) - self.total[0])
 
 
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
@@ -135,26 +140,33 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     doubt = implausible(laws, chosen) or few or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
-    error, level = composition_error(query), laws.options.interval
-    composed = {name: with_composition_error(p, error, level) for name, p in routes.items()}
-    chosen = composed[route]
-    disagreement = routes_disagree(laws, query, composed)
+    answers = _composed(laws, query, compute, routes)
+    chosen = answers[route]
+    disagreement = routes_disagree(laws, query, answers)
     if disagreement is not None:
         return Refused((disagreement,), laws.warnings)
     tolerance = query.batch_size_tolerance
     within = None if tolerance is None else affordable(laws, tolerance, chosen)
     unaffordable = tolerance is not None and within is None
-    sentence = error.sentence()
     # A status keeps the first few: what the intervals carry comes before what they rest on.
     warnings = (
-        *([sentence] if sentence else []),
+        *composition_sentences(query, compute.log_share),
         *([not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []),
         *foundation(laws, route),
         *laws.warnings,
         *_warnings(laws, query, routes, route),
     )
-    answer = _prediction(laws, query, compute, composed, route, warnings)
+    variants = _variants(laws, query, compute, routes[route], route)
+    answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
+
+
+def _composed(
+    laws: Laws, query: PredictionQuery, compute: Compute, routes: dict[Route, Point]
+) -> dict[Route, Point]:
+    """The routes' answers at C_total as those of the continued run that is asked for."""
+    level = laws.options.interval
+    return {name: composed(p, query, compute.log_share, level) for name, p in routes.items()}
 
 
 def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
@@ -165,21 +177,19 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
     doubt = implausible(laws, found) or too_few_steps(laws, query, compute.cpt_flops, found)
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
-    error, level = composition_error(query), laws.options.interval
     routes: dict[Route, Point] = (
         {} if contradicted(laws) else route_answers(laws, query, compute.total)
     )
-    composed = {name: with_composition_error(p, error, level) for name, p in routes.items()}
-    at_batch = replace(with_composition_error(found, error, level), batch_size=found.batch_size)
-    composed["fixed-batch"] = at_batch
-    best = composed.get("surface")
-    sentence = error.sentence()
+    answers = _composed(laws, query, compute, {**routes, "fixed-batch": found})
+    answers["fixed-batch"] = replace(answers["fixed-batch"], batch_size=found.batch_size)
+    best = answers.get("surface")
     warnings = (
-        *([sentence] if sentence else []),
+        *composition_sentences(query, compute.log_share),
         *foundation(laws, "fixed-batch"),
         *laws.warnings,
     )
-    answer = _prediction(laws, query, compute, composed, "fixed-batch", warnings)
+    variants = _variants(laws, query, compute, found, "fixed-batch")
+    answer = _prediction(laws, query, compute, answers, "fixed-batch", variants, warnings)
     cost = None if best is None else batch_cost(laws, found.batch_size.value, best)
     return replace(answer, batch_size_given=True, batch_size_cost=cost)
 
@@ -188,11 +198,12 @@ def _prediction(
     laws: Laws,
     query: PredictionQuery,
     compute: Compute,
-    composed: dict[Route, Point],
+    answers: dict[Route, Point],
     route: Route,
+    variants: dict[str, Point],
     warnings: tuple[str, ...],
 ) -> Prediction:
-    chosen, level = composed[route], laws.options.interval
+    chosen, level = answers[route], laws.options.interval
     raw = chosen.batch_size.value
     rounded = raw if route == "fixed-batch" else _rounded(raw, query.round_to)
     batch = Interval(rounded, chosen.batch_size.low, chosen.batch_size.high)
@@ -210,10 +221,11 @@ def _prediction(
         total_flops=exponential(compute.total, level),
         extrapolation=_extrapolation(laws, query, compute),
         route=route,
-        routes=composed,
-        variants=_variants(laws, query, compute, chosen, route),
+        routes=answers,
+        variants=variants,
         interval_level=level,
         provisional=laws.status == "provisional",
+        composition=None if compute.cpt_flops is None else query.composition,
         warnings=warnings,
         six_nd_share=six_nd_share(laws, query),
     )
@@ -245,12 +257,17 @@ def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extr
 
 
 def _variants(
-    laws: Laws, query: PredictionQuery, compute: Compute, chosen: Point, route: Route
+    laws: Laws, query: PredictionQuery, compute: Compute, at_total: Point, route: Route
 ) -> dict[str, Point]:
-    """The paper's ablations, A without the checkpoint's compute and B with that of its raw tokens, and "faded"."""
-    variants: dict[str, Point] = {}
+    """`at_total`, the laws' answer at C_total, by the other composition; and the paper's ablations: A without the
+    checkpoint's compute, B with that of its raw tokens."""
     if compute.cpt_flops is None:
-        return variants
+        return {}
+    level, other = laws.options.interval, other_composition(query.composition)
+    by_other = composed(at_total, replace(query, composition=other), compute.log_share, level)
+    if route == "fixed-batch":
+        by_other = replace(by_other, batch_size=at_total.batch_size)
+    variants = {other.lower(): by_other}
     budgets = {"A": compute.cpt_flops}
     if query.pretraining_tokens is not None and (query.params or query.flops_per_token):
         spent = query.pretraining_tokens * flops_per_token(laws, query)
@@ -258,10 +275,8 @@ def _variants(
     for name, flops in budgets.items():
         point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
-            error = composition_error(query)
-            variants[name] = with_composition_error(point, error, laws.options.interval)
-    share = float(np.log(compute.cpt_flops) - compute.total[0])
-    return {**variants, "faded": faded(chosen, share)}
+            variants[name] = composed(point, query, 0.0, level)
+    return variants
 
 
 def _unseen(laws: Laws, query: PredictionQuery) -> list[str]:

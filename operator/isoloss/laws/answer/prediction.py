@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from isoloss.laws.model import Interval, Refusal, Route
+
+Composition = Literal["Measured", "Paper"]
+"""How the laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of
+C_pre + C_cpt wants. Measured: the learning rate besides times (C_cpt / C_total)^0.5, as `make bench-transfer` found it."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class PredictionQuery:
     """Of the target, counted as in the laws; None: as the laws' runs per parameter, 6 * params by default."""
     pretraining_tokens: float | None = None
     """For variant B."""
+    composition: Composition = "Measured"
+    """Unused with total_flops."""
     composition_error: tuple[float, float] | None = None
     """Standard deviations of ln LR and ln B that the intervals carry because a continued run need not want
     what a run from scratch of C_pre + C_cpt wants; None: as measured on small models. Unused with total_flops."""
@@ -95,10 +102,12 @@ class Prediction:
     routes: dict[Route, Point]
     """Both estimates, where there are two."""
     variants: dict[str, Point]
-    """A: C_total = C_cpt; B: C_pre from the raw pre-training tokens; faded: the learning rate times
-    (C_cpt / C_total)^0.5."""
+    """paper, or measured where the paper's composition answers; A: the laws at C_total = C_cpt; B: at C_pre from the raw
+    pre-training tokens."""
     interval_level: float
     provisional: bool
+    composition: Composition | None = None
+    """None where the total compute was given and nothing is composed."""
     warnings: tuple[str, ...] = ()
     batch_size_given: bool = False
     """Whether the batch size was given: the learning rate is the best one there."""
