@@ -19,7 +19,8 @@ from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import NodeOptions, ProcessNode
 from tests.controllers.controller import install, manifests_of
 from tests.controllers.repository import Repository, source_definitions
-from tests.controllers.test_flux import FLUX, kustomize_controller, research
+from tests.controllers.sample import research
+from tests.controllers.test_flux import FLUX, kustomize_controller
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
