@@ -73,8 +73,9 @@ class Tool:
     def linker_flags(self) -> str:
         """Strip symbols and set the version, which Go leaves out for a dependency."""
         version = self.version
-        major, minor = version.removeprefix("v").split(".")[:2]
-        flags = self.version_flags.format(version=version, major=major, minor=minor)
+        number = version.removeprefix("v")
+        major, minor = number.split(".")[:2]
+        flags = self.version_flags.format(version=version, number=number, major=major, minor=minor)
         return f"{STRIP} {flags}".strip()
 
     def module_folder(self) -> Path:
@@ -163,7 +164,7 @@ TOOLS = {
             "argo-cd",
             "argo-cd",
             "github.com/argoproj/argo-cd/v3/cmd",
-            "-X github.com/argoproj/argo-cd/v3/common.version={version}",
+            "-X github.com/argoproj/argo-cd/v3/common.version={number}",
         ),
         # For `make test-gs` only.
         Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", ""),

@@ -1,4 +1,4 @@
-"""Argo CD itself beside a control plane: its application controller, its repository server and a Redis."""
+"""Argo CD itself beside a control plane: application controller, repository server, API server and a Redis."""
 
 from __future__ import annotations
 
@@ -33,22 +33,10 @@ KUSTOMIZE = """#!/bin/sh
 [ "$1" = build ] && shift
 exec kubectl kustomize "$@"
 """
-ANYTHING = [{"group": "*", "kind": "*"}]
-DEFAULT_PROJECT = {
-    "apiVersion": f"{GROUP}/{VERSION}",
-    "kind": "AppProject",
-    "metadata": {"namespace": SYSTEM, "name": "default"},
-    "spec": {
-        "sourceRepos": ["*"],
-        "destinations": [{"namespace": "*", "server": "*"}],
-        "clusterResourceWhitelist": ANYTHING,
-    },
-}
-"""As Argo CD's API server makes it at its first start, which is not run here."""
 
 
 class ArgoCD:
-    """The processes, in the namespace argocd, with Argo CD's own configuration."""
+    """The processes, started at once, in the namespace argocd, with Argo CD's own configuration."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.api_client = plane.api_client()
@@ -60,46 +48,66 @@ class ArgoCD:
         _configure(self.api_client)
         self._environment = self._make_environment(plane)
         self._redis = Redis(folder / "redis")
-        repository_port, *metrics = (str(port) for port in free_ports(3))
-        repositories = f"127.0.0.1:{repository_port}"
-        self.repo_server = self._start(
-            plane,
-            "argocd-repo-server",
-            f"--port={repository_port}",
-            "--address=127.0.0.1",
-            f"--metrics-port={metrics[0]}",
-            "--metrics-address=127.0.0.1",
-            "--disable-tls",
-            "--client-ca-path=",
-        )
-        self.repo_server.wait_for_line("starting grpc server")
-        self.controller = self._start(
-            plane,
-            "argocd-application-controller",
-            f"--namespace={SYSTEM}",
-            f"--repo-server={repositories}",
-            "--repo-server-plaintext",
-            f"--metrics-port={metrics[1]}",
+        repositories, api, *metrics = (str(port) for port in free_ports(5))
+        asks = (f"--repo-server=127.0.0.1:{repositories}", "--repo-server-plaintext")
+        self._processes = [
+            self._start(
+                plane,
+                "argocd-repo-server",
+                *("--address=127.0.0.1", f"--port={repositories}"),
+                *("--metrics-address=127.0.0.1", f"--metrics-port={metrics[0]}"),
+                *("--disable-tls", "--client-ca-path="),
+            ),
+            self._start(
+                plane,
+                "argocd-server",
+                f"--namespace={SYSTEM}",
+                *("--address=127.0.0.1", f"--port={api}", "--insecure", "--disable-auth"),
+                *("--metrics-address=127.0.0.1", f"--metrics-port={metrics[1]}"),
+                *asks,
+            ),
+            self._start(
+                plane,
+                "argocd-application-controller",
+                *(f"--namespace={SYSTEM}", f"--metrics-port={metrics[2]}"),
+                *asks,
+            ),
+        ]
+        self.command_line = {
+            **self._environment,
+            CHOICE: "argocd",
+            "ARGOCD_OPTS": f"--server=127.0.0.1:{api} --plaintext",
+        }
+        """What `argocd` needs to know."""
+
+    def wait_until_ready(self) -> None:
+        """The API server makes the project `default`, without which the controller takes no Application."""
+        self._processes[0].wait_for_line("starting grpc server")
+        wait_until(
+            lambda: self._type("proj", "get", "default").returncode == 0, "the project default"
         )
 
     def end(self) -> None:
         """Stop the processes."""
-        for process in (self.controller, self.repo_server, self._redis):
+        for process in (*reversed(self._processes), self._redis):
             process.end()
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def type(self, *arguments: str) -> str:
-        """A command of the `argocd` command line, which brings its own API server; what it printed."""
-        answer = subprocess.run(
-            [tool_path(ARGO_CD), *arguments, "--core"],
-            env={**self._environment, CHOICE: "argocd"},
+        """A command of the `argocd` command line; what it printed."""
+        answer = self._type(*arguments)
+        assert answer.returncode == 0, answer.stdout
+        return answer.stdout
+
+    def _type(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [tool_path(ARGO_CD), *arguments],
+            env=self.command_line,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
-        assert answer.returncode == 0, answer.stdout
-        return answer.stdout
 
     def _start(self, plane: ControlPlane, program: str, *options: str) -> Controller:
         arguments = [*options, f"--redis={self._redis.address}"]
@@ -159,7 +167,6 @@ def _configure(api_client: client.ApiClient) -> None:
                 field_manager=MANAGER,
                 _content_type="application/apply-patch+yaml",
             )
-    apply(api_client, "appprojects", DEFAULT_PROJECT)
 
 
 def add_health_checks(api_client: client.ApiClient) -> None:
