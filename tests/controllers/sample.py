@@ -18,8 +18,8 @@ TRAINING = "dense-8b-continued-1"
 """The Job's name."""
 
 
-def research(user: User, place: Place, seconds: float = 0.02, **spec: Any) -> dict[str, str]:
-    """Its files, for the user's namespace; every point of the sweep trains for so many seconds."""
+def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
+    """Its files, for the user's namespace; with `spec` for the sweep."""
     files = {
         path.relative_to(GITOPS / "repository").as_posix(): path.read_text()
         for path in (GITOPS / "repository").rglob("*.yaml")
@@ -31,7 +31,7 @@ def research(user: User, place: Place, seconds: float = 0.02, **spec: Any) -> di
     answer = {"publish": {"configMapName": "dense-8b-hyperparams"}}
     grid = sweep_manifest("dense", place.uri)["spec"]["grid"]  # enough points for laws
     for part, body in (
-        ("sweep", sweep(place, seconds, grid=grid, **spec)),
+        ("sweep", sweep(place, **{"grid": grid, **spec})),
         ("prediction", prediction_manifest("dense-8b", "dense", **answer)),
     ):
         waves = yaml.safe_load(files[FILES[part]])["metadata"]["annotations"]

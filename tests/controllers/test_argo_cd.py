@@ -62,7 +62,7 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     application.wait_for_health("Progressing")
     application.wait_until_healthy(revision)
     sweep, prediction = user.sweep("dense"), user.prediction("dense-8b")
-    job: Any = client.BatchV1Api(user.api_client).read_namespaced_job(TRAINING, user.namespace)
+    job = read_job(user, TRAINING)
     assert became_ready(sweep) <= prediction["metadata"]["creationTimestamp"]
     assert became_ready(prediction) <= job.metadata.creation_timestamp.strftime(TIME)
     assert job.status.succeeded
@@ -81,14 +81,49 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     assert after == before
 
 
-def test_a_commit_that_is_refused_is_mended_by_the_next(
+def test_a_training_job_that_comes_with_an_edit_of_the_sweep_waits_for_the_new_answer(
     application: Application,
     operator: OperatorProcess,
     user: User,
     node: ProcessNode,
     place: Place,
 ) -> None:
-    """The next attempt at a sync takes it, whoever refused the former: API server or operator."""
+    """Although the prediction is Ready all the time, with the former answer at first."""
+    operator.start()
+    files = research(user, place)
+    application.repository.commit(files)
+    application.apply()
+    application.wait_for_operation("Succeeded", seconds=300)
+    former = user.prediction("dense-8b")
+    grid = user.sweep("dense")["spec"]["grid"]
+    wider = {**grid, "learningRates": [*grid["learningRates"], "3.2e-2"]}
+    second = TRAINING.replace("-1", "-2")
+    edited = research(user, place, grid=wider)
+    edited[FILES["training"]] = files[FILES["training"]].replace(TRAINING, second)
+    application.wait_until_healthy(application.commit(edited))
+    prediction = user.prediction("dense-8b")
+    assert prediction["status"]["sweepGeneration"] > former["status"]["sweepGeneration"]
+    assert became_ready(prediction) == became_ready(former)
+    job = read_job(user, second)
+    stale = conditions(prediction)["Stale"]
+    assert stale["status"] == "False"
+    assert stale["lastTransitionTime"] > conditions(former)["Stale"]["lastTransitionTime"]
+    assert stale["lastTransitionTime"] <= job.metadata.creation_timestamp.strftime(TIME)
+    assert job.status.succeeded
+
+
+def test_a_commit_that_is_refused_is_mended_by_the_next(
+    argo_cd: ArgoCD,
+    application: Application,
+    operator: OperatorProcess,
+    user: User,
+    node: ProcessNode,
+    place: Place,
+) -> None:
+    """The next attempt at a sync takes it, or a new sync at once, where somebody ends the one that was refused.
+
+    The API server refuses the first commit, the operator the second.
+    """
     operator.start()
     good = research(user, place)
     unquoted = good[FILES["sweep"]].replace('"2e-3"', "0.002").replace("'2e-3'", "0.002")
@@ -100,14 +135,15 @@ def test_a_commit_that_is_refused_is_mended_by_the_next(
     assert not sweeps(user)
     forbidden = good[FILES["prediction"]].replace("s3://models/", "s3://others/")
     assert forbidden != good[FILES["prediction"]]
-    application.commit({**good, FILES["prediction"]: forbidden})
+    stalls = application.commit({**good, FILES["prediction"]: forbidden})
     application.wait_for_health("Degraded")
-    assert application.operation()["retryCount"] == 1
     assert "StorageNotAllowed" in str(user.prediction("dense-8b")["status"]["conditions"])
-    application.wait_for_operation("Running", "Retrying attempt #2")
+    refused = application.wait_for_operation("Running", "Retrying attempt #2")
+    assert refused["syncResult"]["revision"] == stalls
     mended = application.commit(good)
+    argo_cd.type("app", "terminate-op", application.name)
     application.wait_until_healthy(mended)
-    assert application.operation()["retryCount"] == 2
+    assert not application.operation().get("retryCount")
 
 
 def test_argo_cd_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
@@ -149,6 +185,11 @@ def test_argo_cd_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     wait_until(lambda: not sweeps(user), "the sweep to be pruned", 120)
     wait_until(lambda: not [j for j in user.jobs() if of_sweep(j)], "its Jobs to go", 120)
     application.wait_until_healthy(pruned)  # the answer that was given stands
+
+
+def read_job(user: User, name: str) -> Any:
+    """GET a Job."""
+    return client.BatchV1Api(user.api_client).read_namespaced_job(name, user.namespace)
 
 
 def became_ready(body: Json) -> str:
