@@ -49,8 +49,8 @@ test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machi
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
 
-test-controllers: setup ## Run sweeps and predictions under Flux's kustomize-controller and Kueue, built from source
-	@$(PY) -m devcluster build $(TEST_TOOLS) kustomize-controller kueue
+test-controllers: setup ## Run sweeps and predictions under Flux's kustomize-controller, Argo CD and Kueue, built from source
+	@$(PY) -m devcluster build $(TEST_TOOLS) kustomize-controller argo-cd kueue
 	ISOLOSS_TEST_CONTROLLERS=1 $(PY) -m pytest -v tests/controllers
 
 test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what alerts and dashboard say

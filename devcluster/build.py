@@ -54,9 +54,14 @@ class Tool:
         return TOOLS_FOLDER / self.wrapper
 
     @property
+    def module(self) -> str:
+        """The module that the program is part of."""
+        return re.split(r"/cmd(?:/|$)", self.package)[0]
+
+    @property
     def version(self) -> str:
         """The version of the program's module, as the wrapper requires it."""
-        module = self.package.split("/cmd/")[0]
+        module = self.module
         text = (self.folder / "go.mod").read_text()
         match = re.search(rf"^(?:require)?\s+{re.escape(module)} (v\S+)", text, re.MULTILINE)
         if not match:
@@ -68,14 +73,14 @@ class Tool:
     def linker_flags(self) -> str:
         """Strip symbols and set the version, which Go leaves out for a dependency."""
         version = self.version
-        major, minor = version.removeprefix("v").split(".")[:2]
-        flags = self.version_flags.format(version=version, major=major, minor=minor)
+        number = version.removeprefix("v")
+        major, minor = number.split(".")[:2]
+        flags = self.version_flags.format(version=version, number=number, major=major, minor=minor)
         return f"{STRIP} {flags}".strip()
 
     def module_folder(self) -> Path:
         """Folder of the program's module, whose manifests its installation needs; downloaded if it is not there."""
-        module = self.package.split("/cmd/")[0]
-        command = [str(find_go(print_line)), "mod", "download", "-json", module]
+        command = [str(find_go(print_line)), "mod", "download", "-json", self.module]
         found = subprocess.run(
             command, cwd=self.folder, capture_output=True, text=True, check=True
         )
@@ -154,6 +159,12 @@ TOOLS = {
             "kueue",
             "sigs.k8s.io/kueue/cmd/kueue",
             "-X sigs.k8s.io/kueue/pkg/version.GitVersion={version}",
+        ),
+        Tool(
+            "argo-cd",
+            "argo-cd",
+            "github.com/argoproj/argo-cd/v3/cmd",
+            "-X github.com/argoproj/argo-cd/v3/common.version={number}",
         ),
         # For `make test-gs` only.
         Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", ""),

@@ -14,4 +14,6 @@ ENABLED = "ISOLOSS_TEST_CONTROLLERS"
 @pytest.fixture(scope="session", autouse=True)
 def _asked_for() -> None:
     if not os.environ.get(ENABLED):
-        pytest.skip("compiles Flux and Kueue, minutes on two cores: make test-controllers")
+        pytest.skip(
+            "compiles Flux, Kueue and Argo CD, minutes on two cores: make test-controllers"
+        )

@@ -17,21 +17,16 @@ from devcluster.process_node import ProcessNode
 from isoloss_operator.api.yaml_text import to_yaml
 from tests.controllers.controller import Controller, Json, apply, install, manifests_of
 from tests.controllers.repository import Repository
+from tests.controllers.sample import FILES, of_sweep, research, succeeded, sweeps, without_time
 from tests.gitops.health import GITOPS
-from tests.isoloss_operator.conftest import Place, sweep
+from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
-from tests.support.operator_process import (
-    OperatorProcess,
-    User,
-    prediction_manifest,
-    sweep_manifest,
-)
+from tests.support.operator_process import OperatorProcess, User
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 FLUX = "kustomize-controller"
 GROUP, VERSION, PLURAL = "kustomize.toolkit.fluxcd.io", "v1", "kustomizations"
-FILES = {part: f"research/{part}/{part}.yaml" for part in ("sweep", "prediction", "training")}
 SWEEP, PREDICTION, TRAINING = (f"research-{part}" for part in FILES)
 ANSWER = "research-answer"
 
@@ -134,28 +129,6 @@ def flux(control_plane: ControlPlane, user: User, tmp_path: Path) -> Iterator[Fl
     running.repository.close()
 
 
-def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
-    """The sample repository with a sweep that this machine can train."""
-    files = {
-        path.relative_to(GITOPS / "repository").as_posix(): path.read_text()
-        for path in (GITOPS / "repository").rglob("*.yaml")
-    }
-    files = {
-        path: text.replace("namespace: research", f"namespace: {user.namespace}")
-        for path, text in files.items()
-    }
-    answer = {"publish": {"configMapName": "dense-8b-hyperparams"}}
-    grid = sweep_manifest("dense", place.uri)["spec"]["grid"]  # enough points for laws
-    files[FILES["sweep"]] = to_yaml(sweep(place, grid=grid, **spec))
-    files[FILES["prediction"]] = to_yaml(prediction_manifest("dense-8b", "dense", **answer))
-    training = yaml.safe_load(files[FILES["training"]])
-    container = training["spec"]["template"]["spec"]["containers"][0]
-    container |= {"command": ["sh", "-c", 'test -n "$LEARNING_RATE" -a -n "$BATCH_SIZE"']}
-    del container["resources"]
-    files[FILES["training"]] = to_yaml(training)
-    return files
-
-
 def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     flux: Flux, operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -180,14 +153,14 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
         "dense-8b-continued-1", user.namespace
     )
     assert job.spec is not None
-    wait_until(lambda: _succeeded(user, "dense-8b-continued-1"), "the training Job's end")
+    wait_until(lambda: succeeded(user, "dense-8b-continued-1"), "the training Job's end")
     user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
 
-    before = [_without_time(user.sweep("dense")), _without_time(user.prediction("dense-8b"))]
+    before = [without_time(user.sweep("dense")), without_time(user.prediction("dense-8b"))]
     for _ in range(10):
         flux.reconcile(SWEEP)
         flux.reconcile(PREDICTION)
-    after = [_without_time(user.sweep("dense")), _without_time(user.prediction("dense-8b"))]
+    after = [without_time(user.sweep("dense")), without_time(user.prediction("dense-8b"))]
     assert after == before
 
 
@@ -199,21 +172,6 @@ def _is_excluded(message: str) -> bool:
     """Whether the sample's Alert says nothing of it."""
     (alert,) = yaml.safe_load_all((GITOPS / "flux" / "alert.yaml").read_text())
     return any(re.search(each, message) for each in alert["spec"]["exclusionList"])
-
-
-def _succeeded(user: User, name: str) -> bool:
-    job = client.BatchV1Api(user.api_client).read_namespaced_job_status(name, user.namespace)
-    return bool(job.status and job.status.succeeded)
-
-
-def _without_time(body: Json) -> Json:
-    """All but the times at which managers last applied the same."""
-    managers = [
-        {key: value for key, value in each.items() if key != "time"}
-        for each in body["metadata"]["managedFields"]
-    ]
-    metadata = {**body["metadata"], "managedFields": managers}
-    return {**body, "metadata": metadata}
 
 
 def test_a_commit_that_is_refused_is_mended_by_the_next(
@@ -243,7 +201,7 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     operator.start()
     flux.repository.commit(research(user, place, suspend=True))
     flux.apply_kustomizations()
-    wait_until(lambda: _sweeps(user), "Flux to apply the sweep", 120)
+    wait_until(lambda: sweeps(user), "Flux to apply the sweep", 120)
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "True")
     flux.wait_for(SWEEP, "True")  # a suspended sweep holds no later commit up
     flux.repository.commit(research(user, place, parallelism=2))
@@ -262,16 +220,5 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     files["research/sweep/kustomization.yaml"] = empty
     del files[FILES["sweep"]]
     flux.repository.commit(files)
-    wait_until(lambda: not _sweeps(user), "the sweep to be pruned", 120)
-    wait_until(lambda: not [j for j in user.jobs() if _of_sweep(j)], "its Jobs to go", 120)
-
-
-def _sweeps(user: User) -> list[Any]:
-    listed: Any = user.custom.list_namespaced_custom_object(
-        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps"
-    )
-    return list(listed["items"])
-
-
-def _of_sweep(job: Any) -> bool:
-    return any(each.kind == "ScalingSweep" for each in job.metadata.owner_references or ())
+    wait_until(lambda: not sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: not [j for j in user.jobs() if of_sweep(j)], "its Jobs to go", 120)

@@ -1,4 +1,4 @@
-"""A reader of the GitOps guide, who has a control plane with Flux and types what stands there for Flux."""
+"""Two readers of the GitOps guide, with a control plane each: one has Flux, the other Argo CD."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import pytest
 import yaml
 from kubernetes import client
 
-from devcluster.build import kubectl_path
+from devcluster.build import TOOLS, kubectl_path
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import NodeOptions, ProcessNode
-from tests.controllers.controller import install, manifests_of
+from tests.controllers.argo_cd import ARGO_CD, Application, ArgoCD
+from tests.controllers.controller import Json, install, manifests_of
+from tests.controllers.git_repository import GitRepository
 from tests.controllers.repository import Repository, source_definitions
-from tests.controllers.test_flux import FLUX, kustomize_controller, research
+from tests.controllers.sample import TRAINING, research, succeeded
+from tests.controllers.test_flux import FLUX, kustomize_controller
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
@@ -31,37 +34,41 @@ from tests.support.walk import Walk
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 PAGE = CHECKOUT / "docs" / "guides" / "gitops.md"
-SYSTEM = "flux-system"
+FLUX_SYSTEM = "flux-system"
 NAMESPACE = "research"
 
 
-@pytest.fixture
-def walk(own_control_plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path) -> Walk:
-    """An administrator of a cluster with Flux's kinds, at the root of a checkout."""
-    user = own_control_plane.api_client()
-    body: Any = {"metadata": {"name": SYSTEM}}
-    client.CoreV1Api(user).create_namespace(body)
-    install(user, [*manifests_of(FLUX, "config/crd/bases"), *source_definitions()])
-    checkout, programs = tmp_path / "checkout", tmp_path / "programs"
+def read_page(
+    folder: Path,
+    plane: ControlPlane,
+    storage: ObjectStorage,
+    passed_over: str,
+    **environment: str,
+) -> Walk:
+    """An administrator at the root of a checkout, who passes over the commands with this word in them."""
+    checkout, programs = folder / "checkout", folder / "programs"
     shutil.copytree(GITOPS, checkout / "gitops")
     programs.mkdir()
     (programs / "kubectl").symlink_to(kubectl_path())
-    environment = {
-        "PATH": f"{programs}:{os.defpath}",
-        "HOME": str(tmp_path),
-        "KUBECONFIG": str(own_control_plane.admin_kubeconfig),
-    }
-    given = [f"{name}={value}" for name, value in object_storage.environment().items()]
+    (programs / "argocd").symlink_to(TOOLS[ARGO_CD].path)
+    given = [f"{name}={value}" for name, value in storage.environment().items()]
     literals = " ".join(f"--from-literal={each}" for each in given)
     asked = "--from-literal=AWS_ACCESS_KEY_ID=... --from-literal=AWS_SECRET_ACCESS_KEY=..."
-    walk = Walk(checkout, environment, {asked: literals})
-    walk.open(PAGE, "kubectl")
+    typing = {
+        "HOME": str(folder),
+        "KUBECONFIG": str(plane.admin_kubeconfig),
+        **environment,
+        "PATH": f"{programs}:{os.defpath}",
+    }
+    walk = Walk(checkout, typing, {asked: literals})
+    walk.open(PAGE, "kubectl", "argocd")
+    walk.left = [block for block in walk.left if passed_over not in block.text]
     return walk
 
 
 @pytest.fixture
 def operator(
-    own_control_plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
+    own_control_plane: ControlPlane, own_storage: ObjectStorage, tmp_path: Path
 ) -> Iterator[OperatorProcess]:
     """The operator with the prefixes that the page asks for, not started yet."""
     (values,) = (
@@ -70,7 +77,7 @@ def operator(
         if each.language == "yaml" and "allowedPrefixes" in each.text
     )
     allowed = json.dumps(values["storage"]["allowedPrefixes"])
-    environment = {**object_storage.environment(), "ISOLOSS_ALLOWED_STORAGE": allowed}
+    environment = {**own_storage.environment(), "ISOLOSS_ALLOWED_STORAGE": allowed}
     process = OperatorProcess(own_control_plane, [NAMESPACE], tmp_path, environment)
     yield process
     process.end()
@@ -86,39 +93,90 @@ def node(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[ProcessNod
 
 @pytest.mark.timeout(1200)
 def test_a_reader_with_flux_alone_gets_from_nothing_to_the_training_job(
-    walk: Walk,
     own_control_plane: ControlPlane,
     operator: OperatorProcess,
     node: ProcessNode,
-    object_storage: ObjectStorage,
+    own_storage: ObjectStorage,
     tmp_path: Path,
 ) -> None:
     """With the repository of the sample, but for a sweep that this machine can train."""
     user = User(own_control_plane.api_client(), NAMESPACE)
+    body: Any = {"metadata": {"name": FLUX_SYSTEM}}
+    client.CoreV1Api(user.api_client).create_namespace(body)
+    install(user.api_client, [*manifests_of(FLUX, "config/crd/bases"), *source_definitions()])
+    walk = read_page(tmp_path, own_control_plane, own_storage, "argocd")
+    begin(walk, user, operator)
+
+    walk.step("kubectl apply -f gitops/flux/repository.yaml")
+    place = bucket_of_the_page(own_storage)
+    repository = Repository(user.api_client, FLUX_SYSTEM, "pretraining")
+    repository.commit(research(user, place, storage=storage_of_the_sample(place)))
+    flux = kustomize_controller(own_control_plane, tmp_path / "flux", FLUX_SYSTEM)
+
+    walk.step("kubectl apply -f gitops/flux/kustomizations.yaml")
+    assert "condition met" in walk.step("kubectl -n flux-system wait")
+    assert walk.left == []
+    wait_until(lambda: succeeded(user, TRAINING), "the training Job, with the answer")
+    flux.end()
+    repository.close()
+
+
+@pytest.mark.timeout(1200)
+def test_a_reader_with_argo_cd_alone_gets_from_nothing_to_the_training_job(
+    own_control_plane: ControlPlane,
+    operator: OperatorProcess,
+    node: ProcessNode,
+    own_storage: ObjectStorage,
+    tmp_path: Path,
+) -> None:
+    """Also out of the sync that waits for a sweep that was committed suspended."""
+    user = User(own_control_plane.api_client(), NAMESPACE)
+    argo_cd = ArgoCD(own_control_plane, tmp_path / "argo-cd")
+    try:
+        argo_cd.wait_until_ready()
+        walk = read_page(tmp_path, own_control_plane, own_storage, "flux", **argo_cd.command_line)
+        begin(walk, user, operator)
+
+        walk.step("kubectl -n argocd patch configmap argocd-cm")
+        place = bucket_of_the_page(own_storage)
+        storage = storage_of_the_sample(place)
+        repository = GitRepository(tmp_path / "pretraining")
+        repository.commit(research(user, place, storage=storage, suspend=True))
+        application = Application(argo_cd, NAMESPACE, repository)
+        file = walk.folder / "gitops" / "argocd" / "application.yaml"
+        manifest = yaml.safe_load(file.read_text())
+        file.write_text(
+            file.read_text().replace(manifest["spec"]["source"]["repoURL"], repository.url)
+        )
+        application.name = manifest["metadata"]["name"]
+        walk.step("kubectl apply -f gitops/argocd/application.yaml")
+        application.wait_for_health("Suspended")
+
+        resumed = application.commit(research(user, place, storage=storage))
+        walk.step("argocd app terminate-op")
+        assert walk.left == []
+        application.wait_until_healthy(resumed)
+        assert succeeded(user, TRAINING)
+    finally:
+        argo_cd.end()
+
+
+def begin(walk: Walk, user: User, operator: OperatorProcess) -> None:
+    """What the page asks for before its reader begins."""
     walk.step("kubectl create namespace research")
     install_crds(user.api_client)
     apply_account(user.api_client, NAMESPACE)
     operator.start()
 
-    walk.step("kubectl apply -f gitops/flux/repository.yaml")
-    place = Place(object_storage, "lm-sweeps")
-    object_storage.create_bucket(place.bucket)
+
+def bucket_of_the_page(storage: ObjectStorage) -> Place:
+    """Empty, because every test has an S3 server of its own."""
+    place = Place(storage, "lm-sweeps")
+    storage.create_bucket(place.bucket)
+    return place
+
+
+def storage_of_the_sample(place: Place) -> Json:
+    """With the Secret that the page has its reader make."""
     sample = yaml.safe_load((GITOPS / "repository/research/sweep/sweep.yaml").read_text())
-    secret = sample["spec"]["storage"]["secretName"]
-    repository = Repository(user.api_client, SYSTEM, "pretraining")
-    storage = {"uri": place.uri, "secretName": secret}
-    repository.commit(research(user, place, storage=storage))
-    flux = kustomize_controller(own_control_plane, tmp_path / "flux", SYSTEM)
-
-    walk.step("kubectl apply -f gitops/flux/kustomizations.yaml")
-    assert "condition met" in walk.step("kubectl -n flux-system wait")
-    assert walk.left == []
-    batch = client.BatchV1Api(user.api_client)
-
-    def has_trained() -> bool:
-        job: Any = batch.read_namespaced_job_status("dense-8b-continued-1", NAMESPACE)
-        return bool(job.status and job.status.succeeded)
-
-    wait_until(has_trained, "the training Job, with learning rate and batch size")
-    flux.end()
-    repository.close()
+    return {"uri": place.uri, "secretName": sample["spec"]["storage"]["secretName"]}

@@ -86,6 +86,19 @@ def test_a_wrapper_names_version_and_program(tool: build.Tool) -> None:
     assert list(tool.folder.glob("*.go")) == []
 
 
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [
+        ("k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
+        ("github.com/argoproj/argo-cd/v3/cmd", "github.com/argoproj/argo-cd/v3"),
+        ("go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+        ("example.com/cmdline", "example.com/cmdline"),
+    ],
+)
+def test_a_program_is_of_the_module_above_its_folder_cmd(package: str, module: str) -> None:
+    assert build.Tool("some", "some", package, "").module == module
+
+
 def test_the_oldest_kubernetes_that_is_tested_is_the_charts_oldest() -> None:
     wrapper = (toolchain.TOOLS_FOLDER / "kubernetes-1.31" / "go.mod").read_text()
     (version,) = re.findall(r"k8s.io/kubernetes v(\S+)", wrapper)

@@ -23,7 +23,7 @@ EXECUTED: dict[str, dict[str, str]] = {
     "CONTRIBUTING.md": {"make": RUN},
     "docs/guides/debug-the-trainer.md": {"ISOLOSS_TRACE_STEPS": TRAINER, "kubectl": KIND},
     "docs/guides/demo.md": {"make": BARE, "export": DEMO},
-    "docs/guides/gitops.md": {"generation=": PIPELINES, "kubectl": GITOPS},
+    "docs/guides/gitops.md": {"generation=": PIPELINES, "kubectl": GITOPS, "argocd": GITOPS},
     "docs/guides/install.md": {"": INSTALL},
     "docs/guides/kind.md": {"": KIND},
     "docs/guides/monitoring.md": {"helm": INSTALL},
@@ -47,7 +47,6 @@ REASONS = {
     "needs a cloud",
     "needs Docker",
     "needs Kueue",
-    "needs Argo CD",
     "takes hours",
     "a form, not a command",
 }

@@ -26,7 +26,7 @@ FENCE = re.compile(r"^ *```(\w*)$")
 INDENTED = re.compile(r"^ {4,}(?=\S)")
 PROGRAM = re.compile(
     r"(?:[A-Z_]+=\S+ )*"
-    r"(?:\S*bin/)?(?:make|isoloss|isoloss-trainer|kubectl|helm|docker|kind|python[\d.]*|aws|cp|export|eval)"
+    r"(?:\S*bin/)?(?:make|isoloss|isoloss-trainer|kubectl|argocd|helm|docker|kind|python[\d.]*|aws|cp|export|eval)"
     r"(?= )"
 )
 QUOTED = re.compile(r"`((?:make|isoloss|kubectl|helm|python) [^`]+)`")

@@ -1,0 +1,74 @@
+"""The sample repository for GitOps with a sweep that this machine can train, and what becomes of it in a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from kubernetes import client
+
+from isoloss_operator.api.yaml_text import to_yaml
+from tests.controllers.controller import Json
+from tests.gitops.health import GITOPS
+from tests.isoloss_operator.conftest import Place, sweep
+from tests.support.operator_process import User, prediction_manifest, sweep_manifest
+
+FILES = {part: f"research/{part}/{part}.yaml" for part in ("sweep", "prediction", "training")}
+TRAINING = "dense-8b-continued-1"
+"""The Job's name."""
+
+
+def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
+    """Its files, for the user's namespace; with `spec` for the sweep."""
+    files = {
+        path.relative_to(GITOPS / "repository").as_posix(): path.read_text()
+        for path in (GITOPS / "repository").rglob("*.yaml")
+    }
+    files = {
+        path: text.replace("namespace: research", f"namespace: {user.namespace}")
+        for path, text in files.items()
+    }
+    answer = {"publish": {"configMapName": "dense-8b-hyperparams"}}
+    grid = sweep_manifest("dense", place.uri)["spec"]["grid"]  # enough points for laws
+    for part, body in (
+        ("sweep", sweep(place, **{"grid": grid, **spec})),
+        ("prediction", prediction_manifest("dense-8b", "dense", **answer)),
+    ):
+        waves = yaml.safe_load(files[FILES[part]])["metadata"]["annotations"]
+        body["metadata"]["annotations"] = waves
+        files[FILES[part]] = to_yaml(body)
+    training = yaml.safe_load(files[FILES["training"]])
+    container = training["spec"]["template"]["spec"]["containers"][0]
+    container |= {"command": ["sh", "-c", 'test -n "$LEARNING_RATE" -a -n "$BATCH_SIZE"']}
+    del container["resources"]
+    files[FILES["training"]] = to_yaml(training)
+    return files
+
+
+def sweeps(user: User) -> list[Any]:
+    """All that there are in the user's namespace."""
+    listed: Any = user.custom.list_namespaced_custom_object(
+        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps"
+    )
+    return list(listed["items"])
+
+
+def of_sweep(job: Any) -> bool:
+    """Whether it goes with a sweep."""
+    return any(each.kind == "ScalingSweep" for each in job.metadata.owner_references or ())
+
+
+def succeeded(user: User, name: str) -> bool:
+    """Whether this Job has."""
+    job = client.BatchV1Api(user.api_client).read_namespaced_job_status(name, user.namespace)
+    return bool(job.status and job.status.succeeded)
+
+
+def without_time(body: Json) -> Json:
+    """All but the times at which managers last applied the same."""
+    managers = [
+        {key: value for key, value in each.items() if key != "time"}
+        for each in body["metadata"]["managedFields"]
+    ]
+    metadata = {**body["metadata"], "managedFields": managers}
+    return {**body, "metadata": metadata}
