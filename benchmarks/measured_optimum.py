@@ -45,6 +45,12 @@ class Optimum:
         row = _design(np.array([[log_rate, log_batch]]) - self.centre)
         return float(row[0] @ self.coefficients - self.lowest)
 
+    def log_rate_at(self, log_batch: float) -> float:
+        """The best ln LR at a batch size."""
+        slope, cross, bend = self.coefficients[1], self.coefficients[4], self.coefficients[3]
+        y = log_batch - self.centre[1]
+        return float(self.centre[0] - (slope + cross * y) / (2.0 * bend))
+
     def regret_error(self, log_rate: float, log_batch: float) -> float:
         """Standard error of the regret, nats, by the delta method.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from isoloss.laws import (
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 """Of C_pre, tried by the weighted rule."""
+BATCHES, NOT_FAR = (4.0, 8.0, 16.0), 3.0
+"""Sequences at which the learning rate is asked for, and how far from the best batch size the quadratic tells it."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,24 @@ def score_engine(
         if not isinstance(answer, Refused) and route in answer.routes:
             point = answer.routes[route]
             found.append(score(case, case.measured, point, answer.total_flops.value))
+    return found
+
+
+def score_at_batches(laws: Laws, cases: Sequence[Case], composition: Composition) -> list[Score]:
+    """The learning rate at each of BATCHES that is not far from the measured one, against the best one there."""
+    found = []
+    for case, batch in product(cases, BATCHES):
+        log_batch, judge = float(np.log(batch)), case.measured
+        if abs(log_batch - judge.vertex[1]) > np.log(NOT_FAR):
+            continue
+        query = replace(engine_query(case, composition), batch_size=batch)
+        answer = predict(laws, query)
+        if not isinstance(answer, Refused):
+            best, rate = judge.log_rate_at(log_batch), answer.learning_rate
+            error = float(np.log(rate.value)) - best
+            lost = judge.regret(best + error, log_batch) - judge.regret(best, log_batch)
+            held = (bool(rate.low <= np.exp(best) <= rate.high), True)
+            found.append(Score(case, (error, 0.0), held, lost, answer.total_flops.value))
     return found
 
 

@@ -24,6 +24,7 @@ from benchmarks.transfer.scores import (
     fit,
     is_new,
     registered,
+    score_at_batches,
     score_controls,
     score_engine,
     score_rule,
@@ -33,7 +34,7 @@ from benchmarks.transfer.scores import (
 from benchmarks.transfer.scores import (
     case as case_of,
 )
-from isoloss.laws import Array, Laws, Refused, Route, predict
+from isoloss.laws import Array, Composition, Laws, Refused, Route, predict
 
 GROUPS = {"checkpoint": by_checkpoint, "text": by_text, "size": by_size, "budget": by_budget}
 """What the rules that learn are judged on, having been learned from the others."""
@@ -48,6 +49,7 @@ def tables(measured: Measured) -> Iterator[str]:
     yield from _every_case(laws, measured, found)
     for route in ROUTES:
         yield from _rules(laws, measured, found, route)
+    yield from _by_share(laws, found)
     yield from _registered(laws, found)
     yield from _equivalents(laws, found)
     yield from _averaging(measured, found)
@@ -133,6 +135,31 @@ def _rules(laws: Laws, measured: Measured, found: Sequence[Case], route: Route) 
         rate, batch = composition_error(engine, controls)
         yield ""
         yield f"Error of the composition: {rate:.3f} of ln LR, {batch:.3f} of ln B."
+
+
+SHARES = ((0.0, 0.45), (0.45, 0.75), (0.75, 0.95), (0.95, 1.01))
+"""Of the total compute that is still to come."""
+
+
+def _by_share(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
+    """Both compositions by the share of compute to come, for the best pair and at batch sizes that are given."""
+    asked: dict[str, Callable[[Composition], Sequence[Score]]] = {
+        "best pair": lambda c: score_engine(laws, found, "surface", c),
+        "given batch size": lambda c: score_at_batches(laws, found, c),
+    }
+    compositions: tuple[Composition, ...] = ("Paper", "Measured")
+    yield from _head(
+        *("asked for", "share to come", "composition", "answered", "LR off by", "B off by"),
+        *("regret, mean", "worst", "inside LR, B"),
+    )
+    for what, score in asked.items():
+        for composition in compositions:
+            scores = score(composition)
+            for low, high in SHARES:
+                some = [s for s in scores if low <= s.case.cpt_flops / s.total_flops < high]
+                yield _row(
+                    what, f"{low:g} to {min(high, 1.0):g}", *_cells(composition, some, len(some))
+                )
 
 
 GROUPS_OF_NEW: dict[str, Callable[[Case], bool]] = {
