@@ -53,6 +53,8 @@ class Neighbour:
     """Of the lease, as seen."""
     holders: set[tuple[str, int]] = field(default_factory=set)
     """Who held the lease, and at which transition."""
+    asked: list[str] = field(default_factory=list)
+    """Names of the sweeps of `asks_again`."""
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Neighbour:
@@ -85,6 +87,15 @@ class Neighbour:
             points = body.get("status", {}).get("points", {})
             if points.get("succeeded", 0) < SMALL_POINTS:
                 self.reasons.add(conditions(body).get("Ready", {}).get("reason", ""))
+
+    def asks_again(self, seconds: float) -> None:
+        """Another sweep of the same user is answered in that time, whatever goes on."""
+        body = sweep(self.place, parallelism=1)
+        body["metadata"]["name"] = name = f"again-{len(self.asked)}"
+        self.asked.append(name)
+        body["spec"]["suspend"] = True
+        self.user.apply_sweep(body)
+        self.user.wait_for(lambda: self.user.sweep(name), "Suspended", seconds=seconds)
 
     def judge(self) -> None:
         """Its sweep came to its end, by the same process, which led and was within its limits all the time."""
