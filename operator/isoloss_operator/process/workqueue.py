@@ -161,14 +161,14 @@ class WorkQueue(Generic[Key]):
         for group in sorted(self._ready, key=self._turn):
             if self._working[group] >= self._most_of_group:
                 continue
-            key = self._oldest(group)
-            if key is not None:
-                del self._due[key]
-                self._active.add(key)
-                self._started[key] = now
+            oldest = self._oldest(group)
+            if oldest is not None:
+                del self._due[oldest]
+                self._active.add(oldest)
+                self._started[oldest] = now
                 self._working[group] += 1
                 self._last_turn[group] = next(self._turns)
-                return key
+                return oldest
         return None
 
     def _turn(self, group: Hashable) -> tuple[int, int]:
