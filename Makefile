@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-whole test-all test-fast test-oldest test-versions test-gs test-bare test-controllers test-alerts draw-dashboard images test-images check lint format types \
+.PHONY: help setup demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts draw-dashboard images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
@@ -38,6 +38,10 @@ test-fast: setup ## Run the tests that need neither cluster nor S3
 test-oldest: setup ## Run the cluster's tests against the oldest supported Kubernetes
 	@DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m devcluster build $(TEST_TOOLS)
 	DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m pytest -n 2 --dist loadgroup -m "cluster and not whole" tests/devcluster tests/isoloss_operator tests/deploy tests/gitops
+
+test-hostile: setup ## Play hostile tenants and stores against an operator with a neighbour at work (a part of make test)
+	@$(PY) -m devcluster build $(TEST_TOOLS)
+	$(PY) -m pytest -n 2 -m "not whole" --durations=0 tests/hostile
 
 test-versions: ## Run the trainer's tests at the corners of its supported range (large downloads)
 	@./scripts/test-versions.sh

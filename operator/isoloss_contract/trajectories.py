@@ -13,6 +13,9 @@ from isoloss_contract.records import TrajectoryRow
 from isoloss_contract.store import BadRecord, Store, parse_record_lines
 
 MAX_TRAJECTORY_BYTES = 32 * 2**20
+MAX_ROWS = 10_000
+"""A hundred evaluations for each factor of ten in tokens come to 1,600. Parsed, half a million small rows take more
+memory than a fit has."""
 
 
 def read_finished(store: Store, key: str, sha256: str) -> list[TrajectoryRow]:
@@ -27,6 +30,8 @@ def read_finished(store: Store, key: str, sha256: str) -> list[TrajectoryRow]:
         raise BadRecord(
             f"{source}: does not match the digest that ledger or result names: changed or truncated"
         )
+    if (rows := content.count(b"\n")) > MAX_ROWS:
+        raise BadRecord(f"{source}: {rows} rows, more than {MAX_ROWS}")
     return parse_record_lines(content, TrajectoryRow, source)
 
 

@@ -76,7 +76,9 @@ class Operator:
         self.metrics = Metrics(per_object=settings.per_sweep_metrics)
         self.cluster = self._connect()
         self.queue: WorkQueue[ResourceKey] = WorkQueue(
-            minimum_interval=settings.minimum_interval_seconds
+            minimum_interval=settings.minimum_interval_seconds,
+            group_of=lambda key: key.namespace,
+            most_of_group=max(1, settings.workers - 1),
         )
         self.watchdog = WatchDog()
         self.elector = self._elector()

@@ -55,7 +55,7 @@ class Settings(BaseModel):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     workers: Annotated[int, Field(ge=1, le=64)] = 4
-    """Maximum number of resources reconciled at a time."""
+    """Maximum number of resources reconciled at a time; those of one namespace leave one worker to the others."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
     """Maximum number of Jobs created or deleted at a time, over all resources."""
     api_qps: Annotated[float, Field(ge=0, le=10_000)] = 300.0
@@ -63,7 +63,7 @@ class Settings(BaseModel):
     api_burst: Annotated[int, Field(ge=1, le=10_000)] = 600
     """Requests that may be sent at once after a quiet time."""
     store_readers: Annotated[int, Field(ge=1, le=128)] = 16
-    """Maximum number of objects read from the store at a time, over all resources."""
+    """Maximum number of objects read from the store at a time for one resource."""
     fits: Annotated[int, Field(ge=1, le=16)] = 1
     """Maximum number of fits at a time, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0

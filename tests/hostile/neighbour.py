@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +13,7 @@ from typing import Any, Final
 import yaml
 from kubernetes import client
 
+from isoloss_contract import layout
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
 from tests.support.cluster import wait_until
 from tests.support.operator_process import PROJECT, OperatorProcess, User, conditions
@@ -53,6 +55,8 @@ class Neighbour:
     """Of the lease, as seen."""
     holders: set[tuple[str, int]] = field(default_factory=set)
     """Who held the lease, and at which transition."""
+    asked: list[str] = field(default_factory=list)
+    """Names of the sweeps of `asks_again`."""
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Neighbour:
@@ -85,6 +89,26 @@ class Neighbour:
             points = body.get("status", {}).get("points", {})
             if points.get("succeeded", 0) < SMALL_POINTS:
                 self.reasons.add(conditions(body).get("Ready", {}).get("reason", ""))
+
+    def asks_again(self, seconds: float) -> None:
+        """Another sweep of the same user is answered in that time, whatever goes on."""
+        body = sweep(self.place, parallelism=1)
+        body["metadata"]["name"] = name = f"again-{len(self.asked)}"
+        self.asked.append(name)
+        body["spec"]["suspend"] = True
+        self.user.apply_sweep(body)
+        self.user.wait_for(lambda: self.user.sweep(name), "Suspended", seconds=seconds)
+
+    def is_fitted(self, seconds: float = 100) -> None:
+        """The fit of its laws has had its turn, and its report is drawn."""
+        fits = self.place.folder / layout.SWEEPS
+
+        def is_done() -> bool:
+            return any(
+                json.loads(path.read_text())["error"] == "" for path in fits.glob("*/fit.json")
+            )
+
+        wait_until(is_done, "the neighbour's fit", seconds)
 
     def judge(self) -> None:
         """Its sweep came to its end, by the same process, which led and was within its limits all the time."""

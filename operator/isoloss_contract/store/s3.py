@@ -17,6 +17,7 @@ from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
 from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.bounded_answers import BoundedSession
 from isoloss_contract.store.errors import Changed, Refused, Unusable
 
 Answer = TypeVar("Answer")
@@ -27,7 +28,11 @@ _BEYOND = ("InvalidRange", "416")
 _DENIED = 403
 _AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", "OperationAborted")
 """Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
-_CONNECTIONS = 32
+_CONNECTIONS = 128
+"""Of all stores together, as they have one client: what some hold without an answer must not keep others out."""
+MAX_NAMES = 200_000
+"""In one folder of the store. The largest has a name for each point of every sweep."""
+_PART = 2**20
 _MARK = "isoloss-write"
 
 
@@ -45,6 +50,7 @@ class S3Backend:
                 "read_timeout": patience.silence_seconds,
                 "max_pool_connections": _CONNECTIONS,
                 "retries": {"total_max_attempts": 1},
+                "http_session_cls": BoundedSession,
             },
         )
         self._files.retries = 1
@@ -55,9 +61,9 @@ class S3Backend:
         async def get(client: Client) -> tuple[bytes, str]:
             answer = await client.get_object(Bucket=self._bucket, Key=self._key(path))
             async with answer["Body"] as body:
-                if answer["ContentLength"] > max_bytes:
+                if answer.get("ContentLength", 0) > max_bytes:
                     raise Unusable(f"larger than {max_bytes} bytes")
-                return await body.read(), answer.get("ETag", "")
+                return await _at_most(body, max_bytes), answer.get("ETag", "")
 
         try:
             return self._ask(get, path)
@@ -76,7 +82,7 @@ class S3Backend:
                 Bucket=self._bucket, Key=self._key(path), Range=_range(start, size)
             )
             async with answer["Body"] as body:
-                return cast("bytes", await body.read())
+                return await _at_most(body, size)
 
         try:
             return self._ask(get, path)
@@ -142,13 +148,20 @@ class S3Backend:
         async def pages(client: Client) -> list[str]:
             query = {"Bucket": self._bucket, "Prefix": folder, "Delimiter": "/"}
             found: list[str] = []
+            tokens: set[str] = set()
             while True:
                 page = await client.list_objects_v2(**query)
                 found += (each["Prefix"] for each in page.get("CommonPrefixes", ()))
                 found += (each["Key"] for each in page.get("Contents", ()))
                 if not page.get("IsTruncated"):
                     return found
-                query["ContinuationToken"] = page["NextContinuationToken"]
+                if len(found) > MAX_NAMES:
+                    raise Unusable(f"more than {MAX_NAMES} names")
+                token = page["NextContinuationToken"]
+                if token in tokens:
+                    raise Unusable("its listing goes on with a page that it had already")
+                tokens.add(token)
+                query["ContinuationToken"] = token
 
         return [name.removeprefix(folder).rstrip("/") for name in self._ask(pages)]
 
@@ -223,6 +236,16 @@ class S3Backend:
             if 400 <= _status(cause) < 500 and not {_code(cause), str(_status(cause))} & {*_AGAIN}:
                 raise Refused(str(cause)) from cause
             raise cause from None
+
+
+async def _at_most(body: Any, max_bytes: int) -> bytes:
+    """All of an object, whose length the server may have stated wrongly or not at all. Raises Unusable."""
+    content = bytearray()
+    while part := await body.read(_PART):  # the last one, which is empty, checks the checksum
+        content += part
+        if len(content) > max_bytes:
+            raise Unusable(f"larger than {max_bytes} bytes")
+    return bytes(content)
 
 
 def _range(start: int, size: int) -> str:

@@ -22,6 +22,7 @@ from isoloss_contract.store import (
     NotFound,
     Store,
     StoreError,
+    StoreRefused,
     limits,
     parse_record,
 )
@@ -38,6 +39,8 @@ from isoloss_operator.store.storage import PATIENCE
 READERS = 16
 REREAD_SECONDS = 5.0
 """Between two looks for what the store does not show, and between two attempts to write what it did not take."""
+WRITE_SECONDS = 60.0
+"""How long a store that does not take the report is asked again: the fits of other resources wait meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +82,9 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
         on_laws(outcome)
         written = _write_report(store, job, runs, outcome.laws)
         outcome = replace(outcome, report_written=written)
-        # Were the operator killed before, the next one makes the fit again, and with it the report.
-        _write_at_last(store, record, fit_document(outcome))
+        # Were the operator killed before, or where this fails, the next one makes the fit again, and with it the report.
+        if written:
+            _write_at_last(store, record, fit_document(outcome))
         return outcome
     except StoreError as error:
         return NotFitted(str(error))
@@ -193,20 +197,23 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False
-    _write_at_last(store, job.request.report_path, page.encode())
-    return True
+    return _write_at_last(store, job.request.report_path, page.encode())
 
 
-def _write_at_last(store: Store, path: str, content: bytes) -> None:
-    """Write, for as long as the fit may take: its laws are known already, and it is not made again."""
+def _write_at_last(store: Store, path: str, content: bytes) -> bool:
+    """Whether it was written: its laws are known already, and the fit is not made again for a moment's silence."""
+    deadline = time.monotonic() + WRITE_SECONDS
     while True:
         try:
             store.write(path, content)
         except StoreError as error:
+            if isinstance(error, StoreRefused) or time.monotonic() >= deadline:
+                logger.warning("%s is not written: %s", path, error)
+                return False
             logger.warning("%s is written again: %s", path, error)
             time.sleep(REREAD_SECONDS)
         else:
-            return
+            return True
 
 
 def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:

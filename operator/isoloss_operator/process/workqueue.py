@@ -3,6 +3,9 @@
 A key is queued once and processed by one worker at a time. A key added while it is processed is queued again
 afterwards. A key can be added with a delay, and a failing key is retried with growing delays. However many
 events arrive, a key rests for half the time of its last run, and for a minimum interval.
+
+Keys belong to groups, which take turns: that with the fewest keys being processed comes next, and of equals the
+one that was served longest ago. No group has all workers, so that slow keys of one leave one for the others.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -35,14 +39,26 @@ class WorkQueue(Generic[Key]):
         minimum_interval: float = 0.0,
         first_retry: float = 0.5,
         longest_retry: float = 30.0,
+        group_of: Callable[[Key], Hashable] = lambda _key: None,
+        most_of_group: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """At most `most_of_group` keys of a group are processed at a time."""
         self._minimum_interval = minimum_interval
         self._first_retry = first_retry
         self._longest_retry = longest_retry
+        self._group_of = group_of
+        self._most_of_group = most_of_group
         self._clock = clock
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Key]] = []
+        """What is not due yet, or was not when somebody looked last."""
+        self._ready: dict[Hashable, deque[tuple[float, Key]]] = {}
+        """What is due, by group, oldest first."""
+        self._working: Counter[Hashable] = Counter()
+        """Active keys by group."""
+        self._turns = itertools.count(1)
+        self._last_turn: dict[Hashable, int] = {}
         self._numbers = itertools.count()
         self._due: dict[Key, float] = {}
         self._started: dict[Key, float] = {}
@@ -101,6 +117,7 @@ class WorkQueue(Generic[Key]):
         """A worker has finished `key`. It is due again if it was added meanwhile."""
         with self._changed:
             self._active.discard(key)
+            self._working[self._group_of(key)] -= 1
             self._let_rest(key)
             if key in self._due:
                 self._due[key] = max(self._due[key], self._rested.get(key, -math.inf))
@@ -140,13 +157,32 @@ class WorkQueue(Generic[Key]):
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
-            # Entries that an earlier one replaced, or of an active key, are stale.
-            if self._due.get(key) != due or key in self._active:
+            self._ready.setdefault(self._group_of(key), deque()).append((due, key))
+        for group in sorted(self._ready, key=self._turn):
+            if self._working[group] >= self._most_of_group:
                 continue
-            del self._due[key]
-            self._active.add(key)
-            self._started[key] = now
-            return key
+            oldest = self._oldest(group)
+            if oldest is not None:
+                del self._due[oldest]
+                self._active.add(oldest)
+                self._started[oldest] = now
+                self._working[group] += 1
+                self._last_turn[group] = next(self._turns)
+                return oldest
+        return None
+
+    def _turn(self, group: Hashable) -> tuple[int, int]:
+        return self._working[group], self._last_turn.get(group, 0)
+
+    def _oldest(self, group: Hashable) -> Key | None:
+        """Take the key of the group that has been due the longest; None where there is none."""
+        ready = self._ready[group]
+        while ready:
+            due, key = ready.popleft()
+            # Entries that an earlier one replaced, or of an active key, are stale.
+            if self._due.get(key) == due and key not in self._active:
+                return key
+        del self._ready[group]
         return None
 
     def _let_rest(self, key: Key) -> None:

@@ -84,12 +84,16 @@ class Storage:
         on_call: Callable[[str, float, bool], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`prefixes` are the administrator's: on a volume, no link below them is followed.
+        """`readers` is the most that is read at a time for one resource: each has its own, or what one store holds back
+        would keep others from being read.
+
+        `prefixes` are the administrator's: on a volume, no link below them is followed.
 
         `on_call` hears of every read or write: its name, seconds and whether the store answered.
         """
         self._prefixes = sorted(map(normal_uri, prefixes), key=len)
-        self._pool = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store")
+        self._readers = readers
+        self._closed = threading.Event()
         self._patience = patience
         self._on_call = on_call
         self._clock = clock
@@ -215,9 +219,18 @@ class Storage:
         self, items: Sequence[Item], read: Callable[[Item], Value], seconds: float
     ) -> dict[Item, Value]:
         """Read in parallel; nothing is begun after `seconds`."""
-        with time_limit(seconds):
-            calls = [self._pool.submit(copy_context().run, read, item) for item in items]
-        return {item: call.result() for item, call in zip(items, calls, strict=True)}
+
+        def begin(item: Item) -> Value:
+            if self._closed.is_set():
+                raise StoreUnavailable("not asked: the operator ends")
+            return read(item)
+
+        if not items:
+            return {}
+        readers = min(self._readers, len(items))
+        with time_limit(seconds), ThreadPoolExecutor(readers, "store") as pool:
+            calls = [pool.submit(copy_context().run, begin, item) for item in items]
+            return {item: call.result() for item, call in zip(items, calls, strict=True)}
 
     def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
         """A checkpoint's initial loss."""
@@ -338,4 +351,4 @@ class Storage:
 
     def close(self) -> None:
         """Start no further reads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._closed.set()

@@ -259,3 +259,45 @@ def test_the_delay_that_a_pass_asks_for_is_kept() -> None:
     queue.close()
     assert workers.join(10)
     assert times[1] - times[0] >= 0.05
+
+
+# ------------------------------------------------------------------------------------- groups
+
+
+def grouped(clock: Clock, most: float = 10) -> WorkQueue[str]:
+    """Keys are of the group that their first letter names."""
+    return WorkQueue(clock=clock, group_of=lambda key: key[0], most_of_group=most)
+
+
+def test_groups_take_turns_however_many_keys_one_of_them_has(clock: Clock) -> None:
+    queue = grouped(clock)
+    for number in range(100):
+        queue.add(f"a{number}")
+    queue.add("b0")
+    first = [queue.get() for _ in range(3)]
+    assert first == ["a0", "b0", "a1"]
+
+
+def test_a_group_that_waited_longer_comes_before_one_that_was_just_served(clock: Clock) -> None:
+    queue = grouped(clock)
+    for key in ("a0", "a1", "b0", "b1"):
+        queue.add(key)
+    found = []
+    for _ in range(4):
+        key = queue.get()
+        assert key is not None
+        found.append(key)
+        queue.done(key)
+    assert found == ["a0", "b0", "a1", "b1"]
+
+
+def test_a_group_whose_keys_never_end_leaves_a_worker_to_others(clock: Clock) -> None:
+    queue = grouped(clock, most=2)
+    for number in range(9):
+        queue.add(f"a{number}")
+    assert [queue.get(), queue.get()] == ["a0", "a1"]
+    queue.add("b0")
+    assert queue.get() == "b0"
+    assert queue.ready() == 7
+    queue.done("a0")
+    assert queue.get() == "a2", "as soon as one of its own ends"

@@ -452,6 +452,43 @@ def test_a_store_that_goes_away_before_the_report_is_asked_again(
     assert list(tmp_path.rglob("report.html"))
 
 
+def test_a_report_that_the_store_refuses_is_given_up_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next fit, which may be another tenant's, waits for its process."""
+    write = Store.write
+
+    def refused(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html"):
+            raise StoreRefused(path)
+        write(store, path, content)
+
+    monkeypatch.setattr(Store, "write", refused)
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.laws is not None
+    assert not outcome.report_written
+
+
+def test_a_store_that_stays_away_before_the_report_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+
+    def away(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html"):
+            raise StoreUnavailable(path)
+        write(store, path, content)
+
+    monkeypatch.setattr(Store, "write", away)
+    monkeypatch.setattr(fit_process, "WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(fit_process, "REREAD_SECONDS", 0.01)
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.laws is not None
+    assert not outcome.report_written
+
+
 def die_in_the_report() -> None:
     def die(*_: object, **__: object) -> str:
         os._exit(9)

@@ -1,0 +1,46 @@
+"""What an S3 server says beside the content of objects (errors, listings, receipts), as long as it may be.
+
+aiobotocore reads all of that into memory before anybody can look at its length: an error without end took the
+process with it, and with the process every tenant's sweeps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiobotocore.httpsession import AIOHTTPSession
+
+MAX_BYTES: Final = 4 * 2**20
+"""A page of a thousand names of 1,024 bytes takes 3.3 MB where every character is escaped."""
+PART: Final = 2**16
+
+
+class AnswerTooLong(Exception):
+    """Whatever it says, nobody can read it; the object that was asked for may be sound."""
+
+
+class BoundedSession(AIOHTTPSession):
+    """Reads answers that are no object's content by itself, up to MAX_BYTES."""
+
+    async def send(self, request: Any) -> Any:
+        """As the base class does it. Raises AnswerTooLong."""
+        is_object = request.stream_output
+        request.stream_output = True  # or the base class reads all of it
+        answer = await super().send(request)
+        if not is_object or answer.status_code >= 300:
+            answer._content = await _bounded(answer.raw)
+        return answer
+
+
+async def _bounded(response: Any) -> bytes:
+    content = bytearray()
+    try:
+        while part := await response.content.read(PART):
+            content += part
+            if len(content) > MAX_BYTES:
+                raise AnswerTooLong(f"the server's answer is longer than {MAX_BYTES} bytes")
+    except BaseException:
+        response.close()
+        raise
+    response.release()
+    return bytes(content)

@@ -1,0 +1,199 @@
+"""Segments of ledgers, progress and trajectories that a tenant wrote by hand, with the digests that belong to them.
+
+The running operator reads the first two, the process of a fit the third. Every record is replaced by a sound one in
+the end: the tenant pays with points that are trained again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster.process_node import ProcessNode
+from isoloss_contract import layout
+from isoloss_contract.store import Store
+from isoloss_operator.decide.labels import LABEL_KEY
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from tests.faults.injection import replace_object
+from tests.hostile.neighbour import Neighbour
+from tests.isoloss_operator.conftest import SMALL_POINTS, Place, sweep
+from tests.support.builders import manifest, points
+from tests.support.cluster import wait_until
+from tests.support.hostile_objects import hostile
+from tests.support.operator_process import OperatorProcess, User, conditions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3]
+
+Json = dict[str, Any]
+ROW: Json = {"step": 1, "tokens": 3_000_000, "averaged_loss": 3.0, "loss": 3.0}
+
+
+def row(**values: Any) -> bytes:
+    return json.dumps({**ROW, **values}).encode() + b"\n"
+
+
+TRAJECTORIES = {
+    "larger than may be": b" " * (32 * 2**20 + 1),
+    "as many sound rows as may be": row() * (32 * 2**20 // len(row())),
+    "nested": b'{"a":' * 10_000,
+    "wrong types": row(loss="3.0", tokens=[1]),
+    "no number": row(loss=float("nan")),
+    "beyond every number": row(loss=float("inf"), tokens=10**400),
+    "a loss below zero that is as large as may be": row(loss=-1.7e308, averaged_loss=-1.7e308),
+    "nothing": b"",
+}
+"""One for each of the points. Nothing is what a run leaves that ends before its first evaluation; no other can be."""
+SEGMENTS = {
+    "no JSON": b"\x00" * 2**20,
+    "nested": hostile("ledger entry")["nested"] + b"\n",
+    "wrong types": b'{"key":1,"record":[]}\n' * 1000,
+    "bad items": (hostile("ledger entry")["bad items"] + b"\n") * 100,
+}
+
+
+def named(place: Place, name: str, store: str, **spec: Any) -> Json:
+    body = sweep(place, **spec)
+    body["metadata"]["name"] = name
+    body["spec"]["storage"]["uri"] = f"s3://{place.bucket}/{store}"
+    return body
+
+
+def done(tenant: User, name: str) -> Json:
+    return tenant.wait_for(
+        lambda: tenant.sweep(name), "Progressing", "False", "Finished", seconds=150
+    )
+
+
+def test_no_trajectory_takes_the_operator_or_the_fits_from_its_neighbours(
+    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
+) -> None:
+    """Results name what stands there by its digest, so that nothing but the content is wrong."""
+    folder = place.storage.buckets / place.bucket / "lab"
+    with Neighbour(user, limited, place) as neighbour:
+        tenant.apply_sweep(named(place, "first", "lab"))
+        done(tenant, "first")
+        tenant.delete_sweep("first")
+        found = sorted((folder / layout.POINTS).glob("*/result.json"))
+        for path, content in zip(found, TRAJECTORIES.values(), strict=True):
+            forge(path, content)
+        tenant.apply_sweep(named(place, "second", "lab"))
+        wait_until(lambda: left(folder) == {"nothing"}, "the others to be set aside", 100)
+        assert done(tenant, "second")["status"]["points"]["succeeded"] == SMALL_POINTS
+        neighbour.is_fitted()
+        neighbour.judge()
+
+
+def forge(result: Path, content: bytes) -> None:
+    """A result that names this content as its trajectory."""
+    digest = hashlib.sha256(content).hexdigest()
+    replace_object(result.parent / "trajectories" / f"{digest}.jsonl", content)
+    record = {**json.loads(result.read_text()), "trajectory_sha256": digest}
+    replace_object(result, json.dumps(record).encode())
+
+
+def left(folder: Path) -> set[str]:
+    """Hostile trajectories that still stand where a fit reads them."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in TRAJECTORIES.items()}
+    return {
+        name
+        for name, digest in digests.items()
+        if list(folder.glob(f"points/*/trajectories/{digest}.jsonl"))
+    }
+
+
+def test_no_segment_of_a_ledger_takes_the_operator_from_its_neighbours(
+    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
+) -> None:
+    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
+    limited.environment["ISOLOSS_IDLE_SECONDS"] = "2"  # type: ignore[index]
+    folder = place.storage.buckets / place.bucket / "lab"
+    with Neighbour(user, limited, place) as neighbour:
+        made = tenant.apply_sweep(named(place, "lab", "lab"))
+        done(tenant, "lab")
+        head = folder / layout.sweep_ledger("lab", made["metadata"]["uid"])
+        for what, content in SEGMENTS.items():
+            forged = with_segment(head, content)
+            wait_until(
+                lambda forged=forged: is_other(head, forged), f"the ledger to be made anew: {what}"
+            )
+            assert done(tenant, "lab")["status"]["points"]["succeeded"] == SMALL_POINTS
+        neighbour.judge()
+
+
+def with_segment(head: Path, content: bytes) -> bytes:
+    """The head with this content, under its digest, in place of its segments."""
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"1-{digest[:16]}.json"
+    replace_object(head.parent / name, content)
+    record = json.loads(head.read_text())
+    record["segments"] = [{"name": name, "sha256": digest, "points": SMALL_POINTS}]
+    forged = json.dumps(record).encode()
+    replace_object(head, forged)
+    return forged
+
+
+def is_other(head: Path, forged: bytes) -> bool:
+    return head.exists() and head.read_bytes() != forged
+
+
+def test_no_progress_takes_the_operator_from_its_neighbours(
+    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
+) -> None:
+    """Of points that train, and so are asked for it in every pass."""
+    limited.environment["ISOLOSS_RESYNC_SECONDS"] = "1"  # type: ignore[index]
+    body = named(
+        place, "lab", "lab", parallelism=SMALL_POINTS, failures=[{"exit": "hang", "kind": "train"}]
+    )
+    store = Store(f"file://{place.storage.buckets / place.bucket / 'lab'}")
+    corpus = layout.data_manifest(prepare_config(parse_sweep_spec(body["spec"])).key)
+    store.write(corpus, manifest(body["spec"]).model_dump_json().encode())
+    with Neighbour(user, limited, place) as neighbour:
+        tenant.apply_sweep(body)
+        tenant.wait_for(lambda: tenant.sweep("lab"), "Ready", "False", "Training", seconds=60)
+        keys = [point.key for point in points(body["spec"])]
+        assert {job.metadata.labels[LABEL_KEY] for job in tenant.jobs()} == set(keys)
+        for key, content in zip(keys, progress().values(), strict=False):
+            store.write(layout.point_progress(key), content)
+        neighbour.asks_again(seconds=10)
+        neighbour.judge()
+        status = tenant.sweep("lab")["status"]
+    assert conditions(tenant.sweep("lab"))["Ready"]["reason"] == "Training"
+    assert status["spentFlops"] == "0"
+    assert status["points"]["failed"] == 0
+
+
+def progress() -> Mapping[str, bytes]:
+    """What is no report, and reports of what nobody can have trained."""
+    strange = {"not a number": float("nan"), "without bound": float("inf"), "wrong": "many"}
+    return {
+        **{what: json.dumps({"tokens": value}).encode() for what, value in strange.items()},
+        **hostile("progress"),
+    }
+
+
+def test_a_report_that_cannot_be_written_does_not_keep_the_fits_from_its_neighbours(
+    limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
+) -> None:
+    """There is a folder of its name. Only one fit runs at a time, and it went on trying for half an hour."""
+    folder = place.storage.buckets / place.bucket / "lab"
+    limited.environment["ISOLOSS_FIT_TIMEOUT_SECONDS"] = "600"  # type: ignore[index]
+    body = named(place, "lab", "lab")
+    body["spec"]["suspend"] = True
+    with Neighbour(user, limited, place) as neighbour:
+        uid = tenant.apply_sweep(body)["metadata"]["uid"]
+        report = folder / layout.sweep_report("lab", uid)
+        (report / "in-its-place").mkdir(parents=True)
+        tenant.apply_sweep(named(place, "lab", "lab"))
+        done(tenant, "lab")
+        neighbour.is_fitted()
+        neighbour.judge()
+        record = folder / layout.fit_in(layout.sweep_folder("lab", uid))
+        wait_until(record.exists, "the tenant's laws", 100)
+        laws = done(tenant, "lab")["status"]
+    assert json.loads(record.read_text())["report_written"] is False
+    assert laws["lawsUri"]
