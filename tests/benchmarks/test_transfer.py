@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.measured_optimum import loss_at
+from benchmarks.transfer import scores
 from benchmarks.transfer.design import (
     BRIEF,
     FULL,
@@ -33,6 +34,7 @@ from benchmarks.transfer.scores import (
     folds,
     is_new,
     registered,
+    score_at_batches,
     score_controls,
     score_engine,
     score_rule,
@@ -195,6 +197,18 @@ def test_where_the_papers_composition_is_exact_it_does_best(exact: Measured) -> 
     scores = score_engine(laws, found, "surface")
     assert len(scores) >= 12  # the others are too far from the sweep
     assert max(abs(e) for s in scores for e in s.log_errors) < 0.3
+
+
+def test_at_a_batch_size_that_is_given_the_exact_composition_does_best_too(
+    exact: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "BATCHES", (64.0, 128.0, 256.0))
+    laws, found = fit(exact), cases(exact)
+    paper, faded = (score_at_batches(laws, found, c) for c in ("Paper", "Measured"))
+    assert len(paper) == len(faded) >= 10
+    assert regrets(paper) < 0.001
+    assert regrets(paper) < 0.5 * regrets(faded)
+    assert min(score.regret for score in faded) >= 0.0
 
 
 def test_a_factor_that_all_continued_runs_share_is_learned_from_the_others() -> None:

@@ -83,6 +83,15 @@ def test_the_learning_rate_is_lower_by_the_root_of_the_share_to_come_and_the_pap
     assert (found.composition, paper.composition) == ("Measured", "Paper")
 
 
+def test_the_ablations_are_composed_as_the_answer_is_each_with_its_own_share() -> None:
+    asked = {"params": 1e9, "pretraining_tokens": 1e10}
+    found, paper = answered(**asked), answered(**asked, composition="Paper")
+    assert found.variants["A"].learning_rate.value == paper.variants["A"].learning_rate.value
+    share = found.cpt_flops / paper.variants["B"].total_flops
+    lowered = found.variants["B"].learning_rate.value / paper.variants["B"].learning_rate.value
+    assert lowered == pytest.approx(share**0.5)
+
+
 def test_a_factor_of_the_learning_rate_is_told_and_that_it_was_not_measured_so_far() -> None:
     (said,) = [w for w in answered().warnings if "is taken times" in w]
     assert "the variant paper leaves it as it is" in said

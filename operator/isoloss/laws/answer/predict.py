@@ -275,7 +275,8 @@ def _variants(
     for name, flops in budgets.items():
         point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
-            variants[name] = composed(point, query, 0.0, level)
+            own_share = float(np.log(compute.cpt_flops / flops))
+            variants[name] = composed(point, query, own_share, level)
     return variants
 
 
