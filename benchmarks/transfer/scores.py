@@ -164,10 +164,11 @@ def score_at_batches(laws: Laws, cases: Sequence[Case], composition: Composition
         answer = predict(laws, query)
         if not isinstance(answer, Refused):
             best, rate = judge.log_rate_at(log_batch), answer.learning_rate
-            error = float(np.log(rate.value)) - best
-            lost = judge.regret(best + error, log_batch) - judge.regret(best, log_batch)
+            answered = float(np.log(rate.value))
+            lost = judge.regret(answered, log_batch) - judge.regret(best, log_batch)
             held = (bool(rate.low <= np.exp(best) <= rate.high), True)
-            found.append(Score(case, (error, 0.0), held, lost, answer.total_flops.value))
+            errors = (answered - best, 0.0)
+            found.append(Score(case, errors, held, lost, answer.total_flops.value))
     return found
 
 

@@ -45,6 +45,31 @@ def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
     return files
 
 
+def with_unquoted_rate(files: dict[str, str]) -> dict[str, str]:
+    """With a learning rate that is a number, which the API server refuses."""
+    sweep_file = FILES["sweep"]
+    changed = files[sweep_file].replace('"2e-3"', "0.002").replace("'2e-3'", "0.002")
+    assert changed != files[sweep_file]
+    return {**files, sweep_file: changed}
+
+
+def with_forbidden_checkpoint(files: dict[str, str]) -> dict[str, str]:
+    """With a checkpoint where the namespace may read nothing, which only the operator can refuse."""
+    prediction_file = FILES["prediction"]
+    changed = files[prediction_file].replace("s3://models/", "s3://others/")
+    assert changed != files[prediction_file]
+    return {**files, prediction_file: changed}
+
+
+def edit_by_hand(user: User, parallelism: int) -> None:
+    """`kubectl edit` of the sweep."""
+    body = {"spec": {"parallelism": parallelism}}
+    user.custom.patch_namespaced_custom_object(
+        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps", "dense", body
+    )
+    assert user.sweep("dense")["spec"]["parallelism"] == parallelism
+
+
 def sweeps(user: User) -> list[Any]:
     """All that there are in the user's namespace."""
     listed: Any = user.custom.list_namespaced_custom_object(

@@ -14,7 +14,17 @@ from devcluster.process_node import ProcessNode
 from tests.controllers.argo_cd import Application, ArgoCD, add_health_checks
 from tests.controllers.controller import Json
 from tests.controllers.git_repository import GitRepository
-from tests.controllers.sample import FILES, TRAINING, of_sweep, research, sweeps, without_time
+from tests.controllers.sample import (
+    FILES,
+    TRAINING,
+    edit_by_hand,
+    of_sweep,
+    research,
+    sweeps,
+    with_forbidden_checkpoint,
+    with_unquoted_rate,
+    without_time,
+)
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User, conditions
@@ -126,16 +136,12 @@ def test_a_commit_that_is_refused_is_mended_by_the_next(
     """
     operator.start()
     good = research(user, place)
-    unquoted = good[FILES["sweep"]].replace('"2e-3"', "0.002").replace("'2e-3'", "0.002")
-    assert unquoted != good[FILES["sweep"]]
-    application.repository.commit({**good, FILES["sweep"]: unquoted})
+    application.repository.commit(with_unquoted_rate(good))
     application.apply()
     refused = application.wait_for_operation("Running", "Retrying attempt #1")
     assert "learningRates" in str(refused["syncResult"]["resources"])
     assert not sweeps(user)
-    forbidden = good[FILES["prediction"]].replace("s3://models/", "s3://others/")
-    assert forbidden != good[FILES["prediction"]]
-    stalls = application.commit({**good, FILES["prediction"]: forbidden})
+    stalls = application.commit(with_forbidden_checkpoint(good))
     application.wait_for_health("Degraded")
     assert "StorageNotAllowed" in str(user.prediction("dense-8b")["status"]["conditions"])
     refused = application.wait_for_operation("Running", "Retrying attempt #2")
@@ -160,7 +166,7 @@ def test_argo_cd_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     application.apply()
     application.wait_for_operation("Running", f"{WAITING}ScalingSweep/dense")
     application.wait_for_health("Suspended")
-    by_hand(user, 5)
+    edit_by_hand(user, 5)
     resumed = application.commit(research(user, place, parallelism=2))
     application.refresh()
     held_up = application.status()
@@ -173,7 +179,7 @@ def test_argo_cd_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     assert not user.sweep("dense")["spec"].get("suspend")
     assert user.sweep("dense")["spec"]["parallelism"] == 2
 
-    by_hand(user, 5)
+    edit_by_hand(user, 5)
     wait_until(lambda: user.sweep("dense")["spec"]["parallelism"] == 2, "the edit to be undone")
 
     files = research(user, place, parallelism=2)
@@ -195,12 +201,3 @@ def read_job(user: User, name: str) -> Any:
 def became_ready(body: Json) -> str:
     """The time at which it became Ready."""
     return str(conditions(body)["Ready"]["lastTransitionTime"])
-
-
-def by_hand(user: User, parallelism: int) -> None:
-    """`kubectl edit` of the sweep."""
-    body = {"spec": {"parallelism": parallelism}}
-    user.custom.patch_namespaced_custom_object(
-        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps", "dense", body
-    )
-    assert user.sweep("dense")["spec"]["parallelism"] == parallelism

@@ -17,7 +17,17 @@ from devcluster.process_node import ProcessNode
 from isoloss_operator.api.yaml_text import to_yaml
 from tests.controllers.controller import Controller, Json, apply, install, manifests_of
 from tests.controllers.repository import Repository
-from tests.controllers.sample import FILES, of_sweep, research, succeeded, sweeps, without_time
+from tests.controllers.sample import (
+    FILES,
+    edit_by_hand,
+    of_sweep,
+    research,
+    succeeded,
+    sweeps,
+    with_forbidden_checkpoint,
+    with_unquoted_rate,
+    without_time,
+)
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
@@ -180,14 +190,10 @@ def test_a_commit_that_is_refused_is_mended_by_the_next(
     """What the API server refuses never replaces what was there; what only the operator can refuse stalls."""
     operator.start()
     good = research(user, place)
-    unquoted = good[FILES["sweep"]].replace('"2e-3"', "0.002").replace("'2e-3'", "0.002")
-    assert unquoted != good[FILES["sweep"]]
-    flux.repository.commit({**good, FILES["sweep"]: unquoted})
+    flux.repository.commit(with_unquoted_rate(good))
     flux.apply_kustomizations()
     flux.wait_for(SWEEP, "False", "learningRates")
-    forbidden = good[FILES["prediction"]].replace("s3://models/", "s3://others/")
-    assert forbidden != good[FILES["prediction"]]
-    flux.repository.commit({**good, FILES["prediction"]: forbidden})
+    flux.repository.commit(with_forbidden_checkpoint(good))
     flux.wait_for(SWEEP, "True")
     flux.wait_for(PREDICTION, "False", "Failed")
     assert "StorageNotAllowed" in str(user.prediction("dense-8b")["status"]["conditions"])
@@ -207,11 +213,7 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     flux.repository.commit(research(user, place, parallelism=2))
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "False")
 
-    body = {"spec": {"parallelism": 5}}
-    user.custom.patch_namespaced_custom_object(
-        "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps", "dense", body
-    )
-    assert user.sweep("dense")["spec"]["parallelism"] == 5
+    edit_by_hand(user, 5)
     flux.reconcile(SWEEP)
     assert user.sweep("dense")["spec"]["parallelism"] == 2
 

@@ -12,7 +12,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 
 MAX_BYTES: Final = 4 * 2**20
 """A page of a thousand names of 1,024 bytes takes 3.3 MB where every character is escaped."""
-PART: Final = 2**16
+PART: Final = 2**20
 
 
 class AnswerTooLong(Exception):
@@ -32,15 +32,23 @@ class BoundedSession(AIOHTTPSession):
         return answer
 
 
-async def _bounded(response: Any) -> bytes:
+async def read_at_most(stream: Any, max_bytes: int) -> bytes | None:
+    """All that `stream` has, whatever length was stated; None where it is more. A checksum is checked at its end."""
     content = bytearray()
+    while part := await stream.read(PART):
+        content += part
+        if len(content) > max_bytes:
+            return None
+    return bytes(content)
+
+
+async def _bounded(response: Any) -> bytes:
     try:
-        while part := await response.content.read(PART):
-            content += part
-            if len(content) > MAX_BYTES:
-                raise AnswerTooLong(f"the server's answer is longer than {MAX_BYTES} bytes")
+        content = await read_at_most(response.content, MAX_BYTES)
+        if content is None:
+            raise AnswerTooLong(f"the server's answer is longer than {MAX_BYTES} bytes")
     except BaseException:
         response.close()
         raise
     response.release()
-    return bytes(content)
+    return content

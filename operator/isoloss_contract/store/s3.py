@@ -17,7 +17,7 @@ from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
 from isoloss_contract.store.backend import Patience
-from isoloss_contract.store.bounded_answers import BoundedSession
+from isoloss_contract.store.bounded_answers import BoundedSession, read_at_most
 from isoloss_contract.store.errors import Changed, Refused, Unusable
 
 Answer = TypeVar("Answer")
@@ -32,7 +32,6 @@ _CONNECTIONS = 128
 """Of all stores together, as they have one client: what some hold without an answer must not keep others out."""
 MAX_NAMES = 200_000
 """In one folder of the store. The largest has a name for each point of every sweep."""
-_PART = 2**20
 _MARK = "isoloss-write"
 
 
@@ -239,13 +238,11 @@ class S3Backend:
 
 
 async def _at_most(body: Any, max_bytes: int) -> bytes:
-    """All of an object, whose length the server may have stated wrongly or not at all. Raises Unusable."""
-    content = bytearray()
-    while part := await body.read(_PART):  # the last one, which is empty, checks the checksum
-        content += part
-        if len(content) > max_bytes:
-            raise Unusable(f"larger than {max_bytes} bytes")
-    return bytes(content)
+    """All of an object. Raises Unusable where it is longer."""
+    content = await read_at_most(body, max_bytes)
+    if content is None:
+        raise Unusable(f"larger than {max_bytes} bytes")
+    return content
 
 
 def _range(start: int, size: int) -> str:
