@@ -24,6 +24,8 @@ UNTROUBLED: Final = frozenset(
 )
 """Reasons of Ready of a sweep that nobody disturbs. Laws of its eight points are refused for their own reasons, once
 every point is done."""
+PROMPT_SECONDS: Final = 30.0
+"""Far less than a slow store's 45 to 60 seconds a read, and enough for two busy cores."""
 
 
 def chart_memory_bytes() -> int:
@@ -90,14 +92,14 @@ class Neighbour:
             if points.get("succeeded", 0) < SMALL_POINTS:
                 self.reasons.add(conditions(body).get("Ready", {}).get("reason", ""))
 
-    def asks_again(self, seconds: float) -> None:
-        """Another sweep of the same user is answered in that time, whatever goes on."""
+    def asks_again(self) -> None:
+        """Another sweep of the same user is answered promptly, whatever goes on."""
         body = sweep(self.place, parallelism=1)
         body["metadata"]["name"] = name = f"again-{len(self.asked)}"
         self.asked.append(name)
         body["spec"]["suspend"] = True
         self.user.apply_sweep(body)
-        self.user.wait_for(lambda: self.user.sweep(name), "Suspended", seconds=seconds)
+        self.user.wait_for(lambda: self.user.sweep(name), "Suspended", seconds=PROMPT_SECONDS)
 
     def is_fitted(self, seconds: float = 100) -> None:
         """The fit of its laws has had its turn, and its report is drawn."""

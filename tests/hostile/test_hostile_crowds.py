@@ -71,7 +71,7 @@ def test_hundreds_of_sweeps_of_one_tenant_delay_no_neighbour(
     with Neighbour(user, limited, place) as neighbour:
         for act in (create, delete, create):
             everywhere(act)
-        neighbour.asks_again(seconds=10)
+        neighbour.asks_again()
         said = wait_for_all(tenant)
         neighbour.judge()
     for number, (reason, words) in WANTED.items():
@@ -139,7 +139,7 @@ def test_edits_without_end_delay_no_neighbour(
     with Neighbour(user, limited, place) as neighbour:
         with repeated(edit) as edits:
             began = time.monotonic()
-            neighbour.asks_again(seconds=10)
+            neighbour.asks_again()
             neighbour.judge()
             seconds = time.monotonic() - began
         assert edits[0] > seconds, "there was no storm"

@@ -74,7 +74,7 @@ def test_nothing_around_a_spec_takes_the_operator_from_its_neighbours(
         for name in METADATA:
             tenant.wait_for(lambda name=name: tenant.sweep(name), "Suspended", seconds=60)
         tenant.delete_sweep("finalizers")
-        neighbour.asks_again(seconds=10)
+        neighbour.asks_again()
         neighbour.judge()
     assert tenant.sweep("finalizers")["metadata"]["deletionTimestamp"]
     assert size > LARGEST_REQUEST * 0.96
@@ -127,7 +127,7 @@ def test_a_prediction_takes_no_config_map_of_others_and_mends_its_own(
                 f"spec.publish.configMapName: ConfigMap {PREDICTIONS[name][1]} belongs to another"
             )
             assert taken in stalled(tenant, name, "ConfigMapTaken")
-        neighbour.asks_again(seconds=10)
+        neighbour.asks_again()
         neighbour.judge()
     assert data_of(core, tenant, "foreign") == foreign["data"]
     assert data_of(core, tenant, "kube-root-ca.crt") == before

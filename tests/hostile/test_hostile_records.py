@@ -159,7 +159,7 @@ def test_no_progress_takes_the_operator_from_its_neighbours(
         assert {job.metadata.labels[LABEL_KEY] for job in tenant.jobs()} == set(keys)
         for key, content in zip(keys, progress().values(), strict=False):
             store.write(layout.point_progress(key), content)
-        neighbour.asks_again(seconds=10)
+        neighbour.asks_again()
         neighbour.judge()
         status = tenant.sweep("lab")["status"]
     assert conditions(tenant.sweep("lab"))["Ready"]["reason"] == "Training"
