@@ -36,9 +36,9 @@ from isoloss_operator.decide.observation import (
     ObservedWorkload,
 )
 from isoloss_operator.decide.plans import JobDeletion, JobRequest, SweepPlan
-from isoloss_operator.decide.points.transitions import is_done
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import sweep_reads
+from isoloss_operator.decide.tasks.transitions import is_done
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config

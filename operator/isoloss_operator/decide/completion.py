@@ -10,8 +10,8 @@ from typing import Final
 
 from isoloss_contract.ledger import IntentAction, Ledger, PointRecord, PointState
 from isoloss_contract.records import PointProgress
-from isoloss_operator.decide.budget import recorded_flops, remaining_flops
-from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.observation import ObservedJob, PointFiles
+from isoloss_operator.decide.tasks.account import recorded_flops, remaining_flops
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.search_cost import search_estimate
@@ -35,7 +35,7 @@ class Work:
     """Whether a search goes on, which will want more than it wants now."""
 
 
-def seconds_left(observed: ObservedSweep, work: Work) -> float | None:
+def seconds_left(stored: PointFiles, work: Work) -> float | None:
     """Seconds until everything is trained; None while nothing trains or nothing is measured.
 
     What a search will still want is taken from what searches of grids of that size have cost, and how many Jobs
@@ -43,13 +43,13 @@ def seconds_left(observed: ObservedSweep, work: Work) -> float | None:
     """
     if not work.active:  # nor are there any keys and records before the corpus is prepared
         return None
-    paces = seconds_per_token(observed, work)
+    paces = seconds_per_token(stored, work)
     if not paces:
         return None
     records = {record.key: record for record in work.ledger.points}
     by_key = {point.key: point for point in work.points}
     training = [
-        _point_seconds(by_key[job.key], records[job.key], observed.progress.get(job.key), paces)
+        _point_seconds(by_key[job.key], records[job.key], stored.progress.get(job.key), paces)
         for job in work.active
         if job.key in by_key and job.key in records
     ]
@@ -64,14 +64,14 @@ def seconds_left(observed: ObservedSweep, work: Work) -> float | None:
     return wanted + (_seconds_of_later_rounds(work, records, paces) if work.searches else 0.0)
 
 
-def seconds_per_token(observed: ObservedSweep, work: Work) -> dict[str, float]:
+def seconds_per_token(stored: PointFiles, work: Work) -> dict[str, float]:
     """Seconds of one slot for a token of each size, by the size's name; empty while nothing is measured.
 
     By pods from their start to their end where points have ended, else by the tokens per second that running
     ones report. A size of which nothing is known takes those of the nearest size in parameters: along the power
     law through the nearest two, and with UNSEEN_EXPONENT where there is only one.
     """
-    measured = {**_reported(observed, work), **_ended(work)}
+    measured = {**_reported(stored, work), **_ended(work)}
     sizes = {point.proxy.name: float(point.proxy.parameters.active) for point in work.points}
     known = [(sizes[name], pace) for name, pace in measured.items()]
     if not known:
@@ -99,12 +99,12 @@ def _devices(name: str, work: Work) -> int:
     return max(own or [job.accelerators for job in work.active] or [1])
 
 
-def _reported(observed: ObservedSweep, work: Work) -> dict[str, float]:
+def _reported(stored: PointFiles, work: Work) -> dict[str, float]:
     """By the mean speed of the running points of a size."""
     names = {point.key: point.proxy.name for point in work.points}
     speeds = defaultdict[str, list[float]](list)
     for job in work.active:
-        progress = observed.progress.get(job.key)
+        progress = stored.progress.get(job.key)
         if job.key in names and progress is not None and (progress.tokens_per_second or 0.0) > 0.0:
             speeds[names[job.key]].append(float(progress.tokens_per_second or 0.0))
     return {name: len(found) / sum(found) for name, found in speeds.items()}

@@ -13,9 +13,9 @@ from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, MissingPoint
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.points.transitions import fitted_records
 from isoloss_operator.decide.search.requests import search_inputs
 from isoloss_operator.decide.search_steps import SearchRequest
+from isoloss_operator.decide.tasks.transitions import fitted_records
 from isoloss_operator.planning.points import PlannedPoint
 
 if TYPE_CHECKING:  # it brings numpy along

@@ -8,8 +8,8 @@ from typing import Any
 from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.planning.specs import with_derived_proxies
 
 
@@ -19,7 +19,7 @@ def without_likenesses(observed: ObservedSweep, spec: ScalingSweepSpec) -> Scali
     Raises InvalidSpec where a proxy cannot be derived.
     """
     configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
-    return with_derived_proxies(spec, configs, known_ledger(observed).ledger.derived)
+    return with_derived_proxies(spec, configs, sweep_ledger(observed).ledger.derived)
 
 
 def _model_config(

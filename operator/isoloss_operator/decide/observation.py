@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
@@ -176,8 +175,8 @@ class ObservedJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedResource:
-    """What a pass knows of a resource of either kind before it asks the store, at one moment."""
+class ObservedTasks:
+    """What a pass knows of a resource's Jobs at one moment, whatever its kind, spec and status."""
 
     name: str
     namespace: str
@@ -185,18 +184,12 @@ class ObservedResource:
     generation: int
     now: datetime
     """UTC, aware."""
-    spec: ScalingSweepSpec | HyperparamPredictionSpec | InvalidSpec
-    """Parsed once per pass."""
-    status: Mapping[str, Any] = field(default_factory=dict)
-    """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that a suspension stopped and that the ledger may not know of yet, as they were then; see suspension.py."""
     orphaned_pods: tuple[str, ...] = ()
     """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
     work on its key."""
-    storage_refusal: str = ""
-    """Why this namespace may not use what the spec names; empty: it may."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
     a Job was created or the generation changed."""
@@ -206,27 +199,50 @@ class ObservedResource:
     """Why the store did not take what the last pass wrote, the ledger first; empty: it did."""
     write_error: str = ""
     """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedResource(ObservedTasks):
+    """What a pass knows of a resource of either kind before it asks the store."""
+
+    spec: ScalingSweepSpec | HyperparamPredictionSpec | InvalidSpec
+    """Parsed once per pass."""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """As the API server returned it: transition times are kept from here."""
+    storage_refusal: str = ""
+    """Why this namespace may not use what the spec names; empty: it may."""
     store_error: str = ""
     """Why the store could not be listed or written to; what is read of it is then unset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointFiles:
+    """What the store says of points."""
+
+    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
+    """By point key, for the keys of PointReads.results; keys left out are absent."""
+    progress: Mapping[str, PointProgress] = field(default_factory=dict)
+    """By point key, for the keys of PointReads.progress; unreadable ones are left out."""
+    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
+    """By Job uid: since when a running train Job has reported no progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPoints(PointFiles):
+    """The same with the ledger that keeps them."""
+
+    ledger: Read[Ledger] = ABSENT
 
 
 # --------------------------------------------------------------------------------------- sweeps
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedSweep(ObservedResource):
+class ObservedSweep(ObservedResource, StoredPoints):
     """A ScalingSweep and everything it depends on, at one moment."""
 
     spec: ScalingSweepSpec | InvalidSpec
-    kept_in: str = layout.SWEEPS
-    """Folder of the store that holds its own: of all sweeps, or of all validations for the probes of a
-    prediction, which are trained as the points of a sweep."""
     manifest: Read[DataManifest] = ABSENT
-    ledger: Read[Ledger] = ABSENT
-    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
-    """By point key, for the keys of SweepReads.results; keys left out are absent."""
-    progress: Mapping[str, PointProgress] = field(default_factory=dict)
-    """By point key, for the keys of SweepReads.progress; unreadable ones are left out."""
     like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
     """config.json by checkpoint, for those of sweep_reads.likenesses_to_read."""
     prior: ObservedPrior | None = None
@@ -239,13 +255,6 @@ class ObservedSweep(ObservedResource):
     """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
     fit_rests: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
-    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
-    """By Job uid: since when a running train Job has reported no progress."""
-
-    @property
-    def folder(self) -> str:
-        """Where its ledger is, relative to the store."""
-        return layout.folder_in(self.kept_in, self.name, self.uid)
 
 
 @dataclass(frozen=True)
@@ -261,7 +270,7 @@ class FirstReads:
 
 
 @dataclass(frozen=True)
-class SweepReads:
+class PointReads:
     """Which point records to read for a pass.
 
     List the Jobs first and read results afterwards: then the result of a Job that is seen to have
@@ -303,16 +312,12 @@ class ObservedPrior:
     """Its laws as stored."""
 
 
-@dataclass(frozen=True)
-class ObservedProbes:
-    """What is stored of a prediction's probes, as of the points of a sweep."""
+@dataclass(frozen=True, kw_only=True)
+class ObservedProbes(StoredPoints):
+    """What is stored of a prediction's probes."""
 
     config: Read[Mapping[str, Any]] = ABSENT
     """The checkpoint's config.json."""
-    ledger: Read[Ledger] = ABSENT
-    results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
-    progress: Mapping[str, PointProgress] = field(default_factory=dict)
-    unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
     prediction: Prediction | Finding | None = None
     """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 

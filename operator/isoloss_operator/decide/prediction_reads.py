@@ -9,13 +9,12 @@ from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import (
     ObservedPrediction,
+    PointReads,
     PredictionReads,
-    SweepReads,
 )
-from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
 from isoloss_operator.decide.sweep_reads import point_reads
-from isoloss_operator.decide.validation import planned_probes, planned_view, unplanned_view
+from isoloss_operator.decide.validation import planned_probes, probe_tasks, unplanned_tasks
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config
 
 
@@ -46,15 +45,14 @@ def probes_folder(observed: ObservedPrediction) -> str | None:
     return layout.validation_folder(observed.name, observed.uid)
 
 
-def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> SweepReads:
+def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> PointReads:
     """Which results and progress of probes to read, once all else is known; `stored` as of sweep_reads."""
     if view is None:
-        return SweepReads()
+        return PointReads()
     planned = planned_probes(view)
     # What those that are to be stopped have cost is wanted, too.
-    points = unplanned_view(view) if isinstance(planned, Finding) else planned_view(view, planned)
-    records, jobs = known_ledger(points.observed).by_key, points.sweep.train_jobs
-    return point_reads(points.observed, tuple(points.points.values()), records, jobs, stored)
+    tasks = unplanned_tasks(view) if isinstance(planned, Finding) else probe_tasks(view, planned)
+    return point_reads(tasks, stored)
 
 
 def evaluation_path(observed: ObservedPrediction) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_operator.decide.admission import slots_taken
+from isoloss_contract.reading import Absent, value_of
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.attempts import next_attempt
+from isoloss_operator.decide.jobs.attempts import after_failure, after_stop, next_attempt
+from isoloss_operator.decide.jobs.failures import awaits_result, classify, spec_field
 from isoloss_operator.decide.jobs.removal import (
     aside,
     by_attempt,
@@ -18,19 +21,17 @@ from isoloss_operator.decide.jobs.removal import (
 )
 from isoloss_operator.decide.jobs.requests import prepare_request
 from isoloss_operator.decide.jobs.single import SingleTask, Wording
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.known_ledgers import sweep_ledger
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SetAside, SweepPlan
-from isoloss_operator.decide.points.ledgers import (
-    for_spec,
-    known_ledger,
-    record_preparation,
-    record_stopped_preparation,
-)
+from isoloss_operator.decide.policies import policy_of
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
-from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated, suspension
+from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
 from isoloss_operator.decide.sweep_view import SweepView
+from isoloss_operator.decide.tasks.admit import slots_taken
+from isoloss_operator.decide.tasks.ledgers import configuration_error, for_spec
 from isoloss_operator.planning.points import plan_points, template_digest
 
 WORDS: Final = Wording(
@@ -45,11 +46,15 @@ WORDS: Final = Wording(
 def decide_preparation(view: SweepView) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec where the points cannot be planned."""
     observed, spec = view.observed, view.spec
-    known = known_ledger(observed)
+    known = sweep_ledger(observed)
     ledger = for_spec(known.ledger, observed.generation, view.config.key)
     domains = [domain.name for domain in spec.data.domains]
     ledger = record_preparation(
-        ledger, observed, view.prepare_jobs, template=_template(view), domains=domains
+        ledger,
+        observed,
+        view.prepare_jobs,
+        template=_template(view),
+        domains=domains,
     )
     task = _task(view, ledger)
     obsolete = _obsolete(view)
@@ -68,9 +73,10 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         ledger = record_stopped_preparation(ledger, stopped, observed)
         delete = (*delete, *deletions(stopped, "the sweep is suspended"))
     points = () if view.unplaced else plan_points(spec)
-    facts = SweepFacts(view.store_uri, points, ledger, fit=observed.fit)
+    folder = layout.sweep_folder(observed.name, observed.uid)
+    facts = SweepFacts(view.store_uri, folder, points, ledger, fit=observed.fit)
     findings = _findings(view, task.finding(), starts=starts)
-    status, events = stated(observed, findings, numbers_of(observed, facts))
+    status, events = stated(observed, findings, numbers_of(observed, observed, facts))
     return SweepPlan(
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
@@ -113,12 +119,12 @@ def _has_room(view: SweepView) -> bool:
         return False
     if view.config.key in observed.orphaned_pods:
         return False
-    return slots_taken(observed, view.spec) < view.spec.parallelism
+    return slots_taken(observed, policy_of(view.spec)) < view.spec.parallelism
 
 
 def _obsolete(view: SweepView) -> list[ObservedJob]:
     """Jobs on another corpus. Where only the manifest is damaged, points continue training."""
-    stored = view.stored_ledger
+    stored = value_of(view.observed.ledger)
     same_corpus = stored is not None and stored.prepare_key == view.config.key
     wanted = {job.uid for job in (view.own_jobs if same_corpus else view.prepare_jobs)}
     return [job for job in view.observed.jobs if job.uid not in wanted]
@@ -126,7 +132,7 @@ def _obsolete(view: SweepView) -> list[ObservedJob]:
 
 def _recorded_jobs(view: SweepView) -> list[ObservedJob]:
     """Prepare Jobs whose outcome the stored ledger knows, not just the one about to be written."""
-    stored = view.stored_ledger
+    stored = value_of(view.observed.ledger)
     ended = stored.preparation.ended if stored else 0
     return [job for job in view.prepare_jobs if job.attempt <= ended]
 
@@ -148,7 +154,6 @@ def _findings(view: SweepView, data: Finding, *, starts: bool) -> Findings:
         ready=unwritable or data,
         accepted=accepted or request_refused(view.observed) or ALL_ACCEPTED,
         data=data,
-        suspended=suspension(view.observed),
         changes="The prepare Job is being started." if starts and not unwritable else "",
     )
 
@@ -157,3 +162,43 @@ def _requeue_after(view: SweepView, task: SingleTask) -> float:
     if task.not_before is None or view.running:
         return 30.0
     return min(300.0, task.seconds_until_due)
+
+
+# --------------------------------------------------------------------------------- its record
+
+
+def record_preparation(
+    ledger: Ledger,
+    observed: ObservedSweep,
+    jobs: Iterable[ObservedJob],
+    *,
+    template: str,
+    domains: Sequence[str],
+) -> Ledger:
+    """The ledger with every ended prepare Job in it (there is no manifest)."""
+    for job in by_attempt(jobs):
+        if not job.is_finished or job.attempt <= ledger.preparation.ended:
+            continue
+        if isinstance(observed.manifest, Absent) and awaits_result(job, observed.now):
+            break
+        failure = classify(job)
+        field = spec_field(failure.field, domains=domains)
+        attempts = after_failure(
+            ledger.preparation, job, failure, template=template, now=observed.now
+        )
+        error = configuration_error(failure, job, observed, "prepare", field)
+        ledger = ledger.replace(
+            preparation=replace(attempts, last_message=failure.in_words(field, 1000)),
+            configuration_error=error or ledger.configuration_error,
+        )
+    return ledger
+
+
+def record_stopped_preparation(
+    ledger: Ledger, stopped: Iterable[ObservedJob], observed: ObservedSweep
+) -> Ledger:
+    """The ledger once the operator stops these prepare Jobs."""
+    attempts = ledger.preparation
+    for job in stopped:
+        attempts = after_stop(attempts, job, observed.now)
+    return ledger.replace(preparation=attempts)

@@ -13,9 +13,9 @@ from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.finished_sweeps import final_fit
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.likenesses import without_likenesses
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.placement import kept_places, model_key, sizes_to_place
@@ -33,7 +33,7 @@ def prior_to_read(observed: ObservedSweep) -> str | None:
         return None
     if value_of(observed.manifest) is None:
         return None
-    ledger = known_ledger(observed).ledger
+    ledger = sweep_ledger(observed).ledger
     try:
         derived = without_likenesses(observed, spec)
     except InvalidSpec:

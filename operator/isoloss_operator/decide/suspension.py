@@ -11,14 +11,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from isoloss_contract.ledger import Ledger
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.removal import deletions
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobDeletion
+from isoloss_operator.decide.reasons import Reason
 
 Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 """Jobs to delete, and all Jobs that were stopped and may not be recorded yet."""
+
+NOT_SUSPENDED: Final = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
+
+
+def suspension(jobs: Iterable[ObservedJob], *, suspend: bool) -> Finding:
+    """The condition Suspended of a resource with these Jobs."""
+    if not suspend:
+        return NOT_SUSPENDED
+    running = sum(job.holds_a_slot for job in jobs)
+    if running:
+        return Finding.true(Reason.SUSPENDING, f"{running} Jobs are being stopped.")
+    return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
 
 
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:

@@ -6,49 +6,44 @@ tests/isoloss_operator/decide/test_sweep_states.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from isoloss_contract import layout
 from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import fit_request
-from isoloss_operator.decide.jobs.removal import expiries
+from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.law_findings import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.plans import JobDeletion, SweepPlan
-from isoloss_operator.decide.points.ledgers import known_ledger
-from isoloss_operator.decide.points.recording import record_stopped_points
+from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.policies import task_writes
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.refused_writes import request_refused
 from isoloss_operator.decide.search.intents import stepped
 from isoloss_operator.decide.search.news import ended_in_words, search_events
 from isoloss_operator.decide.search.status import search_status
-from isoloss_operator.decide.sweep_actions import (
-    creations,
-    deletions,
-    recorded_jobs,
-    requeue_after,
-)
 from isoloss_operator.decide.sweep_conditions import (
     ALL_ACCEPTED,
     Findings,
     standing,
     stated,
-    suspension,
 )
 from isoloss_operator.decide.sweep_status import (
     SweepFacts,
     numbers_of,
     previous_status,
 )
-from isoloss_operator.decide.sweep_view import PointsView, SweepView, points_view
+from isoloss_operator.decide.sweep_view import PointsView, SweepView, sweep_tasks
 from isoloss_operator.decide.sweep_warnings import warnings_of
-from isoloss_operator.decide.training_findings import (
+from isoloss_operator.decide.tasks.act import is_kept
+from isoloss_operator.decide.tasks.findings import (
     all_jobs_wait,
     all_points_wait_to_retry,
     bad_configuration,
@@ -61,6 +56,7 @@ from isoloss_operator.decide.training_findings import (
     too_many_failed_points,
     training,
 )
+from isoloss_operator.decide.tasks.task_pass import TaskPass, next_look, run
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -75,17 +71,18 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         return _without_store(observed, found)
     try:
         view = SweepView.of(observed, spec)
-        points = points_view(view)
-        if points is None:
+        planned = sweep_tasks(view)
+        if planned is None:
             if view.manifest is None:
                 return decide_preparation(view)  # preparation.py: no points before the corpus
-            assert view.unplaced  # points_view says so
+            assert view.unplaced  # sweep_tasks says so
             return _without_places(view, view.manifest, view.unplaced)
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
-    if found := _data_changed(points):
+    tasks, manifest = planned
+    if found := _data_changed(view, manifest):
         return _without_points(observed, found)
-    return _with_points(points)
+    return _with_points(PointsView(view, manifest, run(tasks)))
 
 
 # -------------------------------------------------------------------- before the points are known
@@ -101,10 +98,9 @@ def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
     return Finding.false(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
 
 
-def _data_changed(points: PointsView) -> Finding | None:
+def _data_changed(sweep: SweepView, manifest: DataManifest) -> Finding | None:
     """Points of another corpus would take the place of those that are trained, and of their cost."""
-    sweep, digest = points.sweep, points.manifest.digest
-    ledger = known_ledger(points.observed).ledger
+    digest, ledger = manifest.digest, sweep_ledger(sweep.observed).ledger
     trained = sum(record.trained_for > 0 for record in ledger.points)
     is_known = ledger.prepare_key == sweep.config.key and ledger.data_digest
     if not (is_known and trained) or ledger.data_digest == digest:
@@ -150,7 +146,7 @@ def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
 
 def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
-    findings = Findings(ready=finding, accepted=finding, suspended=suspension(observed))
+    findings = Findings(ready=finding, accepted=finding)
     status, events = stated(observed, findings)
     requeue_after = 300.0 if finding.stalled else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
@@ -163,7 +159,6 @@ def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -
         ready=finding,
         accepted=finding if is_refused else ALL_ACCEPTED,
         data=_prepared(manifest),
-        suspended=suspension(view.observed),
     )
     status, events = stated(view.observed, findings)
     requeue_after = 300.0 if finding.stalled else 10.0
@@ -179,47 +174,51 @@ def _prepared(manifest: DataManifest) -> Finding:
 
 
 def _with_points(view: PointsView) -> SweepPlan:
-    observed, spec = view.observed, view.spec
-    delete, stopped = deletions(view)
-    recorded = record_stopped_points(view.ledger, stopped, observed, view.points)
-    step = view.step
-    ledger = stepped(recorded, step, spec, view.manifest) if step else recorded
+    observed, spec, tasks = view.observed, view.spec, view.tasks
+    writes, step = task_writes(tasks, spec), view.step
+    ledger = stepped(tasks.written, step, spec, view.manifest) if step else tasks.written
     facts = SweepFacts(
         store_uri=view.sweep.store_uri,
-        points=tuple(view.points.values()),
+        folder=layout.sweep_folder(observed.name, observed.uid),
+        points=tuple(tasks.points.values()),
         ledger=ledger,
-        active=view.active,
+        active=tasks.active,
         fit=observed.fit,
         fit_is_final=view.final_laws is not None,
         warnings=warnings_of(view),
-        spending=view.spending,
+        spending=tasks.spending,
         parallelism=spec.parallelism,
-        added=len(view.points) - spec.points,
+        added=len(tasks.points) - spec.points,
         search=(
-            search_status(spec, ledger, view.points.values(), view.search_ended)
+            search_status(spec, ledger, tasks.points.values(), view.search_ended)
             if spec.searches
             else None
         ),
     )
-    status, news = stated(observed, _findings(view, delete), numbers_of(observed, facts))
+    status, news = stated(observed, _findings(view), numbers_of(observed, observed, facts))
     return SweepPlan(
         status=status,
-        ledger=None if ledger == observed.ledger else ledger,
-        set_aside=view.recorded.set_aside,
-        delete=delete,
-        expire=expiries(spec, recorded_jobs(view)),
-        create=creations(view),
+        **vars(replace(writes, ledger=None if ledger == observed.ledger else ledger)),
         fit=fit_request(
-            observed, spec, recorded, view.points, final=view.is_quiet, search=view.search
+            observed, spec, tasks.written, tasks.points, final=tasks.is_quiet, search=view.search
         ),
         events=(
-            *attempt_events(view.sweep.stored_ledger, view.ledger),
+            *attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
             *search_events(ledger, step, _search_ended(observed)),
             *news,
         ),
         # Jobs of what a step has chosen start once that is in the ledger.
-        requeue_after=requeue_after(view) if ledger is recorded else 0.0,
+        requeue_after=_next_look(view) if ledger is tasks.written else 0.0,
     )
+
+
+def _next_look(view: PointsView) -> float:
+    """Infinite once the final laws are there and every Job that ended has been let go."""
+    seconds = next_look(view.tasks)
+    has_laws = view.is_over and view.final_laws is not None
+    if seconds != math.inf or (has_laws and not any(map(is_kept, view.observed.jobs))):
+        return seconds
+    return 60.0
 
 
 def _search_ended(observed: ObservedSweep) -> str:
@@ -241,49 +240,53 @@ def _searching(view: PointsView) -> Finding | None:
     if fit is not None and view.step is None and view.is_fitted(final=True):
         message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
         return Finding.false(Reason.FIT_FAILED, message)
-    message = f"{done_in_words(view)}; the search decides which train next."
+    message = f"{done_in_words(view.tasks)}; the search decides which train next."
     return Finding.false(Reason.SEARCHING, message)
 
 
 Check = Callable[[PointsView], Finding | None]
 
+
+def _of_tasks(check: Callable[[TaskPass], Finding | None]) -> Check:
+    return lambda view: check(view.tasks)
+
+
 STATES: Final[Sequence[Check]] = (
-    ledger_not_taken,
-    bad_configuration,
-    too_many_failed_points,
+    _of_tasks(ledger_not_taken),
+    _of_tasks(bad_configuration),
+    _of_tasks(too_many_failed_points),
     _over,
-    suspended,
-    budget_spent,
-    job_refused,
-    all_jobs_wait,
-    all_points_wait_to_retry,
+    _of_tasks(suspended),
+    _of_tasks(budget_spent),
+    _of_tasks(job_refused),
+    _of_tasks(all_jobs_wait),
+    _of_tasks(all_points_wait_to_retry),
     _searching,
-    training,
+    _of_tasks(training),
 )
 
 
 # ---------------------------------------------------------------------------- the other conditions
 
 
-def _findings(view: PointsView, delete: Sequence[JobDeletion]) -> Findings:
+def _findings(view: PointsView) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
-    accepted = ALL_ACCEPTED
-    refused = ledger_not_taken(view) or bad_configuration(view) or job_refused(view)
+    accepted, tasks = ALL_ACCEPTED, view.tasks
+    refused = ledger_not_taken(tasks) or bad_configuration(tasks) or job_refused(tasks)
     if refused := refused or request_refused(view.observed):
         accepted = Finding.false(refused.reason, refused.message)
     changes = []
     if not view.observed.store_write_error:
-        changes += [f"{len(view.starts)} Jobs are being started"] if view.starts else []
-        changes += [f"{len(delete)} Jobs are being stopped"] if delete else []
+        changes += [f"{len(tasks.starts)} Jobs are being started"] if tasks.starts else []
+        changes += [f"{len(tasks.delete)} Jobs are being stopped"] if tasks.delete else []
     if view.report_pending:
         changes.append("the report is being drawn")
     return Findings(
         ready=ready,
         accepted=accepted,
         data=_prepared(view.manifest),
-        progressing=budget_exhausted(view) or _finished(view),
+        progressing=(budget_exhausted(tasks) if view.is_over else None) or _finished(view),
         fit=_fit(view),
-        suspended=suspension(view.observed),
         changes="; ".join(changes),
     )
 
@@ -299,7 +302,7 @@ def _finished(view: PointsView) -> Finding | None:
 def _fit(view: PointsView) -> Finding:
     """FitReady: final once the sweep is over, else of what is done so far."""
     fit, final = view.observed.fit, view.is_over
-    done = sum(record.state in DONE for record in view.ledger.points)
+    done = sum(record.state in DONE for record in view.tasks.ledger.points)
     if not done:
         message = "No point produced a result." if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)

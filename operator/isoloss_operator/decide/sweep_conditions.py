@@ -24,9 +24,10 @@ from isoloss_operator.decide.conditions import (
     turned,
 )
 from isoloss_operator.decide.events import condition_events
-from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
+from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.decide.sweep_status import Numbers, previous_status, sweep_status
 
 _ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
@@ -34,7 +35,6 @@ _ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 _UNDER_WAY: Final = (Reason.PREPARING_DATA, Reason.TRAINING, Reason.WAITING_TO_RETRY)
 """Reasons with which Progressing is True."""
 ALL_ACCEPTED = Finding.true(Reason.ACCEPTED, "The spec is valid and its storage may be used.")
-NOT_SUSPENDED = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,10 @@ class Findings:
     fit: Finding = field(default_factory=Finding.unknown)
     progressing: Finding | None = None
     """None: as Ready."""
-    suspended: Finding = NOT_SUSPENDED
     changes: str = ""
     """What is being started or stopped right now; empty: nothing."""
 
-    def by_condition(self) -> dict[str, Finding]:
+    def by_condition(self, suspended: Finding) -> dict[str, Finding]:
         """All conditions of a sweep, in order."""
         ready = self.ready
         is_under_way = ready.reason in _UNDER_WAY
@@ -64,7 +63,7 @@ class Findings:
             PROGRESSING: progressing,
             FIT_READY: self.fit,
             READY: ready,
-            SUSPENDED: self.suspended,
+            SUSPENDED: suspended,
             STALLED: stalled(ready),
             RECONCILING: reconciling(ready, self.changes),
         }
@@ -82,18 +81,7 @@ def standing(observed: ObservedSweep) -> Findings | None:
         data=found.get(DATA_READY, Finding.unknown()),
         fit=found.get(FIT_READY, Finding.unknown()),
         progressing=found.get(PROGRESSING),
-        suspended=suspension(observed),
     )
-
-
-def suspension(observed: ObservedResource) -> Finding:
-    """The condition Suspended."""
-    if not observed.spec.suspend:
-        return NOT_SUSPENDED
-    running = sum(job.holds_a_slot for job in observed.jobs)
-    if running:
-        return Finding.true(Reason.SUSPENDING, f"{running} Jobs are being stopped.")
-    return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
 
 
 def stated(
@@ -104,8 +92,12 @@ def stated(
     Without `numbers` those of the status stay as they were.
     """
     previous = parse_conditions(observed.status)
+    suspended = suspension(observed.jobs, suspend=observed.spec.suspend)
     conditions = dated(
-        findings.by_condition(), previous, generation=observed.generation, now=observed.now
+        findings.by_condition(suspended),
+        previous,
+        generation=observed.generation,
+        now=observed.now,
     )
     numbers = numbers or Numbers.of(previous_status(observed.status))
     status = sweep_status(numbers, conditions, observed.generation)

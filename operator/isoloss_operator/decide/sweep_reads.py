@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
@@ -13,15 +13,17 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedJob,
     ObservedSweep,
-    SweepReads,
+    ObservedTasks,
+    PointReads,
 )
-from isoloss_operator.decide.points.ledgers import known_ledger
-from isoloss_operator.decide.points.transitions import is_done
-from isoloss_operator.decide.sweep_view import SweepView, points_view
+from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
+from isoloss_operator.decide.tasks.task_set import TaskSet
+from isoloss_operator.decide.tasks.transitions import is_done
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
 
@@ -36,7 +38,7 @@ def first_reads(observed: ObservedSweep) -> FirstReads | None:
         return None
     return FirstReads(
         store_uri=store_uri(spec),
-        folder=observed.folder,
+        folder=layout.sweep_folder(observed.name, observed.uid),
         manifest=layout.data_manifest(prepare_config(spec).key),
         sources=sources(spec),
     )
@@ -47,7 +49,7 @@ def likenesses_to_read(observed: ObservedSweep) -> tuple[str, ...]:
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
         return ()
-    known = {(d.checkpoint, d.parameters) for d in known_ledger(observed).ledger.derived}
+    known = {(d.checkpoint, d.parameters) for d in sweep_ledger(observed).ledger.derived}
     likes = [proxy.model.like for proxy in spec.proxies if proxy.model.like is not None]
     return tuple(
         dict.fromkeys(
@@ -61,38 +63,29 @@ def needs_manifest(observed: ObservedSweep) -> bool:
     if isinstance(observed.spec, InvalidSpec):
         return False
     try:
-        return points_view(SweepView.of(observed, observed.spec)) is None
+        return sweep_tasks(SweepView.of(observed, observed.spec)) is None
     except InvalidSpec:
         return True
 
 
-def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> SweepReads:
+def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
     """Which results and progress to read, once Jobs, manifest and ledger are known.
 
     `stored` are the names under points/: points without a folder have no result.
     """
     try:
         if isinstance(observed.spec, InvalidSpec):
-            return SweepReads()
-        view = SweepView.of(observed, observed.spec)
-        known, points = known_ledger(observed), points_view(view)
-        if points is None:
-            return SweepReads()
+            return PointReads()
+        planned = sweep_tasks(SweepView.of(observed, observed.spec))
     except InvalidSpec:
-        return SweepReads()
-    planned = tuple(points.points.values())
-    return point_reads(observed, planned, known.by_key, view.train_jobs, stored)
+        return PointReads()
+    return PointReads() if planned is None else point_reads(planned[0], stored)
 
 
-def point_reads(
-    observed: ObservedSweep,
-    points: Sequence[PlannedPoint],
-    records: Mapping[str, PointRecord],
-    train_jobs: Mapping[str, Sequence[ObservedJob]],
-    stored: frozenset[str],
-) -> SweepReads:
-    """The same for planned points, the ledger's records and the train Jobs by point key."""
-    jobs = [job for of_point in train_jobs.values() for job in of_point]
+def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
+    """The same for any set of tasks."""
+    observed, points, records = tasks.world, tasks.points.values(), tasks.known.by_key
+    jobs = [job for of_point in tasks.jobs.values() for job in of_point]
     # One that a suspension stopped works no more: it may have written its result on its way out.
     stopped = {job.uid for job in observed.stopped}
     over = [job for job in jobs if job.is_finished or job.uid in stopped]
@@ -111,52 +104,46 @@ def point_reads(
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
     newly_ended = {job.key for job in unrecorded}
-    wanted = newly_ended | reporting | _without_jobs(observed, points, jobs, stored)
+    wanted = newly_ended | reporting | _without_jobs(tasks, jobs, stored)
     results = [
         point.key
         for point in points
         if point.key in readable and not _is_done(point, records.get(point.key))
     ]
     # What a Job had ended with whose point is dropped now has been paid, too.
-    planned = {point.key for point in points}
-    results += [key for key in records if key not in planned and key in newly_ended]
+    results += [key for key in records if key not in tasks.points and key in newly_ended]
     failed = {
         key
         for key in results
         if key in records and records[key].state in FAILED_FOR_GOOD and key not in lost
     }
-    return SweepReads(
+    return PointReads(
         results=tuple(key for key in results if key not in failed),
         results_of_failed=tuple(key for key in results if key in failed),
-        progress=tuple(
-            key for key in dict.fromkeys((*(p.key for p in points), *records)) if key in wanted
-        ),
+        progress=tuple(key for key in dict.fromkeys((*tasks.points, *records)) if key in wanted),
     )
 
 
 def _without_jobs(
-    observed: ObservedSweep,
-    points: Sequence[PlannedPoint],
-    jobs: Sequence[ObservedJob],
-    stored: frozenset[str],
+    tasks: TaskSet, jobs: Sequence[ObservedJob], stored: frozenset[str]
 ) -> frozenset[str]:
     """Points whose last Job somebody may have deleted by hand, and whom nobody told to wait: what it had done is known
     by its last report alone. Of points that are dropped now there is no other time to ask."""
-    ledger, planned = known_ledger(observed).ledger, {point.key for point in points}
+    ledger = tasks.known.ledger
     if ledger.carried != Spend():
         return frozenset()  # what a lost ledger knew of is in there already
-    busy = {job.key for job in jobs}.union(observed.orphaned_pods)
+    busy = {job.key for job in jobs}.union(tasks.world.orphaned_pods)
     return frozenset(
         record.key
         for record in ledger.points
         if record.state is PointState.PENDING
         and record.key in stored
         and record.key not in busy
-        and (record.intent.action is IntentAction.RUN or record.key not in planned)
+        and (record.intent.action is IntentAction.RUN or record.key not in tasks.points)
     )
 
 
-def _is_new(job: ObservedJob, observed: ObservedSweep) -> bool:
+def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
     """Whether it was created just now and no pod of it works yet: there is nothing it could have reported."""
     age = (observed.now - job.created).total_seconds()
     return age < NEW_SECONDS and job.working_since is None and not job.worked_seconds

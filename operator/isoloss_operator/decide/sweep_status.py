@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,20 +23,19 @@ from isoloss_operator.api import (
     ScalingSweepStatus,
     SearchStatus,
 )
-from isoloss_operator.decide.budget import Spending
 from isoloss_operator.decide.completion import Work, seconds_left
-from isoloss_operator.decide.conditions import shortened, timestamp
+from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import (
     MAX_ENTRIES,
-    MAX_TEXT,
     hyperparameter_law,
     loss_compute_law,
     optimum_statuses,
     precise,
     texts,
 )
-from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.observation import ObservedJob, ObservedTasks, PointFiles
+from isoloss_operator.decide.tasks.account import Spending
 from isoloss_operator.planning.points import PlannedPoint
 
 FARTHEST_COMPLETION = timedelta(days=3650)
@@ -94,6 +93,8 @@ class SweepFacts:
     """What the numbers of a status are computed from."""
 
     store_uri: str
+    folder: str
+    """Of the ledger, in the store."""
     points: Sequence[PlannedPoint]
     ledger: Ledger
     active: Sequence[ObservedJob] = ()
@@ -109,7 +110,7 @@ class SweepFacts:
     """How many of `points`, the last ones, a search added to those of the spec."""
 
 
-def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
+def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> Numbers:
     """The numbers of a status, from the facts."""
     records, uri, fit = facts.ledger.points, facts.store_uri, facts.fit
     counts = _counts(facts)
@@ -117,9 +118,9 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
     laws = fit.laws if fit is not None else None
     provisional = not facts.fit_is_final
     sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
-    report_uri = f"{uri}/{layout.sweep_report(observed.name, observed.uid)}"
-    laws_uri = f"{uri}/{layout.sweep_laws(observed.name, observed.uid)}"
-    ledger_uri = f"{uri}/{layout.ledger_in(observed.folder)}"
+    report_uri = f"{uri}/{layout.sweep_report(world.name, world.uid)}"
+    laws_uri = f"{uri}/{layout.sweep_laws(world.name, world.uid)}"
+    ledger_uri = f"{uri}/{layout.ledger_in(facts.folder)}"
     return Numbers(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
@@ -128,7 +129,7 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
         ),
         spent_flops=precise(spent.flops),
         accelerator_hours=precise(spent.accelerator_seconds / 3600),
-        estimated_completion=_estimated_completion(observed, facts),
+        estimated_completion=_estimated_completion(world.now, stored, facts),
         learning_rate_law=hyperparameter_law(laws.learning_rate, provisional=provisional)
         if laws
         else None,
@@ -137,7 +138,7 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> Numbers:
         else None,
         loss_compute_law=loss_compute_law(laws, provisional=provisional) if laws else None,
         optima=optimum_statuses(laws.frontier, sizes) if laws else (),
-        active=_active(observed, facts.active),
+        active=_active(stored, facts.active),
         failures=_failures(records),
         warnings=texts([*facts.warnings, *(laws.warnings if laws else ())]),
         data_digest=facts.ledger.data_digest,
@@ -171,20 +172,20 @@ def _counts(facts: SweepFacts) -> PointCounts:
     )
 
 
-def _estimated_completion(observed: ObservedSweep, facts: SweepFacts) -> str:
+def _estimated_completion(now: datetime, stored: PointFiles, facts: SweepFacts) -> str:
     """When everything that is wanted is trained; empty if unknown."""
     searches = facts.search is not None and not facts.search.ended
     work = Work(facts.points, facts.ledger, facts.active, facts.parallelism, searches)
-    seconds = seconds_left(observed, work)
+    seconds = seconds_left(stored, work)
     if seconds is None or seconds > FARTHEST_COMPLETION.total_seconds():
         return ""
-    return timestamp(observed.now + timedelta(seconds=seconds))
+    return timestamp(now + timedelta(seconds=seconds))
 
 
-def _active(observed: ObservedSweep, jobs: Sequence[ObservedJob]) -> tuple[ActivePoint, ...]:
+def _active(stored: PointFiles, jobs: Sequence[ObservedJob]) -> tuple[ActivePoint, ...]:
     rows = []
     for job in sorted(jobs, key=lambda job: job.name)[:MAX_ENTRIES]:
-        progress = observed.progress.get(job.key)
+        progress = stored.progress.get(job.key)
         tokens, newest = (progress.tokens, progress.loss) if progress else (0, None)
         rows.append(ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
     return tuple(rows)
@@ -200,10 +201,3 @@ def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
         )
         for record in failed
     )
-
-
-def failed_in_words(failed: Sequence[PointRecord]) -> str:
-    """The failed points by name and class, in one bounded sentence."""
-    named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:5]]
-    more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
-    return shortened(", ".join(named) + more, MAX_TEXT)

@@ -2,65 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from isoloss.laws import Laws
 from isoloss.progress.words import BUDGET_SPENT
-from isoloss_contract.ledger import (
-    DONE,
-    FAILED_FOR_GOOD,
-    DerivedModel,
-    IntentAction,
-    Ledger,
-    Placement,
-    PointRecord,
-    PointState,
-)
-from isoloss_contract.reading import (
-    ABSENT,
-    Absent,
-    Unreadable,
-    is_unknown,
-    value_of,
-)
+from isoloss_contract.ledger import DerivedModel, Ledger, Placement
+from isoloss_contract.reading import Unreadable, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.admission import Admission, admit
-from isoloss_operator.decide.budget import (
-    Spending,
-    exceeded,
-    flops_left,
-    spending,
-    with_budget_intents,
+from isoloss_operator.decide.conditions import (
+    DATA_READY,
+    Finding,
+    parse_conditions,
+    parse_timestamp,
 )
-from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.likenesses import without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.points.ledgers import Recorded, for_spec, known_ledger
-from isoloss_operator.decide.points.recording import (
-    record_points,
-    record_stalled_points,
-    record_stopped_points,
-    take_back_unreadable,
-)
+from isoloss_operator.decide.policies import model_fields, policy_of
 from isoloss_operator.decide.prior import placements_by_prior
-from isoloss_operator.decide.search.intents import with_search_intents
 from isoloss_operator.decide.search.requests import search_request
 from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
-from isoloss_operator.decide.suspension import with_stopped
+from isoloss_operator.decide.tasks.account import flops_left
+from isoloss_operator.decide.tasks.ledgers import Recorded, for_spec
+from isoloss_operator.decide.tasks.task_pass import TaskPass, run
+from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.planning.placement import (
     former_names,
     former_places,
     placements,
     with_placed_grids,
 )
-from isoloss_operator.planning.points import PlannedPoint, without_shards
+from isoloss_operator.planning.points import without_shards
 from isoloss_operator.planning.specs import derived_models, prepare_config
+
+ENDING_SECONDS: Final = 60.0
+"""How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
+sweep's Job has done already."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +70,7 @@ class SweepView:
     @classmethod
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
         """Raises InvalidSpec where a proxy cannot be derived from its checkpoint, or no law places its grid."""
-        ledger, manifest = known_ledger(observed).ledger, value_of(observed.manifest)
+        ledger, manifest = sweep_ledger(observed).ledger, value_of(observed.manifest)
         derived = without_likenesses(observed, spec)
         models = derived_models(spec, derived, ledger.derived)
         known = (*ledger.placements, *ledger.former_placements)
@@ -149,24 +133,9 @@ class SweepView:
         )
 
     @cached_property
-    def train_jobs(self) -> dict[str, tuple[ObservedJob, ...]]:
-        """Train Jobs by point key, planned or not, those among them that were stopped and are gone."""
-        by_key: dict[str, tuple[ObservedJob, ...]] = {}
-        label = store_label(self.store_uri)
-        for job in with_stopped(self.own_jobs, self.observed.stopped):
-            if job.kind == "train" and job.store == label:
-                by_key[job.key] = (*by_key.get(job.key, ()), job)
-        return by_key
-
-    @cached_property
     def running(self) -> tuple[ObservedJob, ...]:
         """Jobs of any kind that hold a slot."""
         return tuple(job for job in self.observed.jobs if job.holds_a_slot)
-
-    @property
-    def stored_ledger(self) -> Ledger | None:
-        """The ledger in the store: what is in it survives the operator."""
-        return value_of(self.observed.ledger)
 
     def _difference(self, manifest: DataManifest) -> str:
         wanted = {domain.name for domain in self.spec.data.domains}
@@ -180,12 +149,11 @@ class SweepView:
 
 @dataclass(frozen=True)
 class PointsView:
-    """A sweep whose corpus is prepared, so that its points are known, with its ledger up to date."""
+    """A sweep whose corpus is prepared, so that its points are known, and a pass over them."""
 
     sweep: SweepView
     manifest: DataManifest
-    points: Mapping[str, PlannedPoint]
-    """By key, in planned order."""
+    tasks: TaskPass
 
     @property
     def observed(self) -> ObservedSweep:
@@ -198,165 +166,15 @@ class PointsView:
         return self.sweep.spec
 
     @cached_property
-    def stalled(self) -> tuple[ObservedJob, ...]:
-        """Train Jobs whose point is unfinished and that have reported no progress for stallSeconds."""
-        seconds, now = self.spec.failure_policy.stall_seconds, self.observed.now
-        since = self.observed.unchanged_since
-        done = {r.key for r in self._observed_ledger.ledger.points if r.state in DONE}
-        return tuple(
-            job
-            for job in self.active
-            if seconds is not None
-            and job.key not in done
-            and not job.deleting
-            and job.uid in since
-            and (now - since[job.uid]).total_seconds() >= seconds
-        )
-
-    @cached_property
-    def recorded(self) -> Recorded:
-        """The ledger with everything observed in it, stalled attempts included, and what is intended."""
-        recorded = self._observed_ledger
-        ledger = recorded.ledger
-        if self.stalled:
-            policy = self.spec.failure_policy
-            ledger = record_stalled_points(
-                ledger, self.stalled, self.observed, self.points, policy
-            )
-        ledger = with_search_intents(ledger, searches=self.spec.searches)
-        ledger = with_budget_intents(ledger, is_spent=bool(self.budget_spent))
-        return Recorded(ledger, recorded.set_aside)
-
-    @cached_property
-    def spending(self) -> Spending:
-        """What the sweep has spent, running attempts included."""
-        return spending(self._observed_ledger, self.observed)
-
-    @property
-    def budget_spent(self) -> str:
-        """Which part of the budget is spent; empty: there is some left."""
-        return exceeded(self.spec.budget, self.spending)
-
-    @cached_property
-    def _observed_ledger(self) -> Recorded:
-        observed, view = self.observed, self.sweep
-        known = known_ledger(observed)
-        ledger = for_spec(known_points(view), observed.generation, view.config.key)
-        places = (view.placements, view.former_placements)
-        if (ledger.placements, ledger.former_placements) != places:
-            ledger = ledger.replace(placements=places[0], former_placements=places[1])
-        if ledger.derived != view.models:
-            ledger = ledger.replace(derived=view.models)
-        if ledger.corpus is None or ledger.corpus.digest != self.manifest.digest:
-            ledger = ledger.replace(corpus=without_shards(self.manifest))
-        recorded = record_points(
-            Recorded(ledger, known.set_aside),
-            observed,
-            view.written,
-            tuple(self.points.values()),
-            view.train_jobs,
-            self.manifest.digest,
-        )
-        stopped = record_stopped_points(
-            recorded.ledger, view.observed.stopped, observed, self.points
-        )
-        recorded = Recorded(stopped, recorded.set_aside)
-        fit = observed.fit
-        if fit is None or not fit.unreadable:
-            return recorded
-        # An outcome of other points may complain of a trajectory that has been written again since.
-        records = recorded.ledger.points
-        inputs = [fit_inputs(view.spec, records, final=final) for final in (True, False)]
-        if view.spec.searches:
-            inputs.append(fit_inputs(view.spec, records, final=True, search=True))
-        if fit.inputs not in inputs:
-            return recorded
-        retries = view.spec.failure_policy.retries_per_point
-        return take_back_unreadable(recorded, fit.unreadable, self.points, retries=retries)
-
-    @property
-    def ledger(self) -> Ledger:
-        """With everything observed in it."""
-        return self.recorded.ledger
-
-    @cached_property
-    def unanswered(self) -> frozenset[str]:
-        """Points of whose result nothing is known: the store did not return it, or not yet, or a newer
-        isoloss wrote it."""
-        return frozenset(
-            record.key
-            for record in self.ledger.points
-            if record.state not in DONE
-            and (
-                is_unknown(self.observed.results.get(record.key, ABSENT))
-                or record.key in self.awaited
-            )
-        )
-
-    @cached_property
-    def awaited(self) -> frozenset[str]:
-        """Points whose last attempt has just succeeded and whose result is not there yet: the ledger has not
-        taken in its end (recording.py)."""
-        ended = {record.key: record.attempts.ended for record in self.ledger.points}
-        return frozenset(
-            key
-            for key, jobs in self.sweep.train_jobs.items()
-            if isinstance(self.observed.results.get(key, ABSENT), Absent)
-            and any(job.is_finished and job.attempt > ended.get(key, job.attempt) for job in jobs)
-        )
-
-    @cached_property
-    def admission(self) -> Admission:
-        """What parallelism, budget and delays admit."""
-        points = tuple(self.points.values())
-        records = self.recorded.by_key
-        return admit(self.observed, self.spec, points, records, self.unanswered, self.spending)
-
-    @cached_property
-    def failed(self) -> tuple[PointRecord, ...]:
-        """Points that failed for good."""
-        return tuple(r for r in self.ledger.points if r.state in FAILED_FOR_GOOD)
-
-    @property
-    def too_many_failed(self) -> bool:
-        """Whether more points failed for good than the failure policy allows."""
-        return len(self.failed) > self.spec.failure_policy.max_failed_points
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether nothing starts until somebody changes the spec."""
-        return self.ledger.configuration_error is not None or self.too_many_failed
-
-    @property
-    def starts(self) -> tuple[PlannedPoint, ...]:
-        """Points to start now."""
-        return () if self.is_blocked or self.spec.suspend else self.admission.starts
-
-    @cached_property
-    def active(self) -> tuple[ObservedJob, ...]:
-        """Train Jobs of planned points that hold a slot."""
-        running = self.sweep.running
-        return tuple(job for job in running if job.kind == "train" and job.key in self.points)
-
-    @cached_property
-    def is_quiet(self) -> bool:
-        """Whether no point is running and none will, unless a search now chooses some."""
-        if self.is_blocked or self.active or self.observed.orphaned_pods:
-            return False
-        if self.admission.starts or self.admission.waiting or self.unanswered:
-            return False
-        running = sum(r.state is PointState.PENDING for r in self.ledger.points if _runs(r))
-        return running == len(self.admission.unaffordable)
-
-    @cached_property
     def search(self) -> SearchRequest | None:
         """The step of the search that is due: every point has come as far as it was to, and the budget has room."""
-        if not self.spec.searches or not self.is_quiet:
+        tasks = self.tasks
+        if not self.spec.searches or not tasks.is_quiet:
             return None
-        if self.budget_spent or self.admission.unaffordable:
+        if tasks.budget_spent or tasks.admission.unaffordable:
             return None
-        left = flops_left(self.spec.budget, self.spending)
-        return search_request(self.spec, self.ledger, self.points, left)
+        left = flops_left(tasks.policy.budget, tasks.spending)
+        return search_request(self.spec, tasks.ledger, tasks.points, left)
 
     @cached_property
     def step(self) -> SearchStep | None:
@@ -367,11 +185,10 @@ class PointsView:
     @property
     def search_ended(self) -> str:
         """Why the search is over, one of isoloss.search.StopReason; empty: it goes on, or there is none."""
-        if not self.spec.searches or not self.is_quiet:
+        if not self.spec.searches or not self.tasks.is_quiet:
             return ""
-        if (
-            self.search is None
-        ):  # no step is due, as the budget has no room for what is chosen already
+        if self.search is None:
+            # No step is due, as the budget has no room for what is chosen already.
             return BUDGET_SPENT
         return self.step.ended if self.step is not None else ""
 
@@ -379,18 +196,8 @@ class PointsView:
     def is_over(self) -> bool:
         """Whether no point is running and none will, as things are."""
         if self.search is None:
-            return self.is_quiet
+            return self.tasks.is_quiet
         return self.step is not None and bool(self.step.ended)
-
-    @cached_property
-    def unwanted(self) -> tuple[ObservedJob, ...]:
-        """Unfinished train Jobs of points that the ledger says to pause or prune."""
-        paused = {r.key for r in self.ledger.points if not _runs(r)}
-        return tuple(
-            job
-            for job in self.active
-            if job.key in paused and not job.is_finished and not job.deleting
-        )
 
     @property
     def final_laws(self) -> Laws | None:
@@ -412,12 +219,16 @@ class PointsView:
     def is_fitted(self, *, final: bool) -> bool:
         """Whether the newest fit is of just the points that are done now."""
         search = final and self.search is not None
-        inputs = fit_inputs(self.spec, self.ledger.points, final=final, search=search)
+        inputs = fit_inputs(self.spec, self.tasks.ledger.points, final=final, search=search)
         return is_fitted(self.observed.fit, inputs)
 
 
-def points_view(view: SweepView) -> PointsView | None:
-    """The points of the corpus; None: it is to be prepared first, or a size has no places yet.
+# ------------------------------------------------------------------------------- its set of tasks
+
+
+def sweep_tasks(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
+    """The points of a sweep, and the corpus that they train on; None: it is to be prepared first, or a size has no
+    places yet.
 
     Raises InvalidSpec where the corpus does not fit the spec.
     """
@@ -425,26 +236,43 @@ def points_view(view: SweepView) -> PointsView | None:
         return None
     if (quiet := _without_data(view)) is not None:
         return quiet
-    return None if view.manifest is None else _points_of(view, view.manifest)
+    return None if view.manifest is None else (_tasks_of(view, view.manifest), view.manifest)
 
 
-def _without_data(view: SweepView) -> PointsView | None:
+def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
     """The points of the corpus in the ledger where nothing is left to train: then nobody needs the data, whatever
     the store holds of them by now."""
-    corpus, found = known_ledger(view.observed).ledger.corpus, view.manifest
+    corpus, found = sweep_ledger(view.observed).ledger.corpus, view.manifest
     if corpus is None or corpus.prepare_key != view.config.key:
         return None
     if found is not None and found.digest == corpus.digest:
         return None
     if any(job.kind == "train" for job in view.running):
         return None
-    points = _points_of(view, corpus)
-    return points if points.is_quiet else None
+    tasks = _tasks_of(view, corpus)
+    return (tasks, corpus) if run(tasks).is_quiet else None
 
 
-def known_points(view: SweepView) -> Ledger:
-    """The ledger of a pass' beginning, with points that a search added under the present names of their sizes."""
-    ledger, names = known_ledger(view.observed).ledger, view.renamed
+def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
+    observed, known = view.observed, sweep_ledger(view.observed)
+    ledger = _under_present_names(known.ledger, view.renamed)
+    planned = planned_points(view.spec, manifest, ledger)
+    return TaskSet(
+        world=observed,
+        stored=observed,
+        policy=policy_of(view.spec),
+        store=store_label(view.store_uri),
+        points={point.key: point for point in planned},
+        known=Recorded(_under_present_spec(ledger, view, manifest), known.set_aside),
+        data_digest=manifest.digest,
+        models=model_fields(view.written),
+        kept=frozenset(job.uid for job in view.prepare_jobs if _may_still_end(view, job)),
+        complaints=lambda ledger: _complaints(view, ledger),
+    )
+
+
+def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
+    """With points that a search added under the present names of their sizes."""
     if not any(added.proxy in names for added in ledger.additions):
         return ledger
     additions = (
@@ -453,10 +281,36 @@ def known_points(view: SweepView) -> Ledger:
     return ledger.replace(additions=tuple(additions))
 
 
-def _points_of(view: SweepView, manifest: DataManifest) -> PointsView:
-    planned = planned_points(view.spec, manifest, known_points(view))
-    return PointsView(view, manifest, {point.key: point for point in planned})
+def _under_present_spec(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
+    ledger = for_spec(ledger, view.observed.generation, view.config.key)
+    places = (view.placements, view.former_placements)
+    if (ledger.placements, ledger.former_placements) != places:
+        ledger = ledger.replace(placements=places[0], former_placements=places[1])
+    if ledger.derived != view.models:
+        ledger = ledger.replace(derived=view.models)
+    if ledger.corpus is None or ledger.corpus.digest != manifest.digest:
+        ledger = ledger.replace(corpus=without_shards(manifest))
+    return ledger
 
 
-def _runs(record: PointRecord) -> bool:
-    return record.intent.action is IntentAction.RUN
+def _may_still_end(view: SweepView, job: ObservedJob) -> bool:
+    """Whether a prepare Job is left to end by itself: one of its pods has just written the manifest, most likely."""
+    if job.must_be_deleted or view.spec.suspend:
+        return False
+    said = parse_conditions(view.observed.status).get(DATA_READY)
+    if said is None or said.status != "True":
+        return True
+    since = parse_timestamp(said.last_transition_time) or view.observed.now
+    return (view.observed.now - since).total_seconds() < ENDING_SECONDS
+
+
+def _complaints(view: SweepView, ledger: Ledger) -> Sequence[tuple[str, str]]:
+    """What the newest fit could not read, if it is a fit of just these points: an outcome of others may complain of a
+    trajectory that has been written again since."""
+    fit = view.observed.fit
+    if fit is None or not fit.unreadable:
+        return ()
+    inputs = [fit_inputs(view.spec, ledger.points, final=final) for final in (True, False)]
+    if view.spec.searches:
+        inputs.append(fit_inputs(view.spec, ledger.points, final=True, search=True))
+    return fit.unreadable if fit.inputs in inputs else ()

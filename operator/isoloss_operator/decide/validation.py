@@ -6,14 +6,12 @@ The answer itself, Ready and what is published do not depend on anything here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from isoloss.laws import Prediction, PredictionQuery
 from isoloss.validation import Place
-from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import (
     Absent,
     Newer,
@@ -33,23 +31,17 @@ from isoloss_operator.decide.answers import question
 from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.removal import expiries
-from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep
+from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.known_ledgers import probes_ledger
+from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import Event, PointWrites
-from isoloss_operator.decide.points.recording import record_stopped_points
+from isoloss_operator.decide.policies import model_fields, policy_of, task_writes
 from isoloss_operator.decide.prediction_status import previous_prediction
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_actions import (
-    creations,
-    deletions,
-    has_unrecorded,
-    recorded_jobs,
-    requeue_after,
-)
-from isoloss_operator.decide.sweep_conditions import suspension
-from isoloss_operator.decide.sweep_view import PointsView, SweepView
-from isoloss_operator.decide.training_findings import (
+from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.decide.tasks.act import has_unrecorded
+from isoloss_operator.decide.tasks.findings import (
     all_jobs_wait,
     all_points_wait_to_retry,
     budget_exhausted,
@@ -60,13 +52,16 @@ from isoloss_operator.decide.training_findings import (
     too_many_failed_points,
     training,
 )
+from isoloss_operator.decide.tasks.ledgers import Recorded, for_spec
+from isoloss_operator.decide.tasks.task_pass import TaskPass, next_look, run
+from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation_status import (
     numbers_only,
     refined_status,
     validation_status,
 )
 from isoloss_operator.decide.verdicts import Verdict, verdict
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.points import PlannedPoint, without_shards
 from isoloss_operator.planning.probes import (
     ANSWERS_PAID,
     NoProbes,
@@ -78,7 +73,7 @@ from isoloss_operator.planning.probes import (
     probe_tokens,
     tokens_before_cooldown,
 )
-from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.planning.specs import InvalidSpec, prepare_config
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
     planned = planned_probes(view)
     if isinstance(planned, Finding):
         return _without_probes(view, planned)
-    return _trained(planned_view(view, planned), planned, view)
+    return _trained(run(probe_tasks(view, planned)), planned, view)
 
 
 # ----------------------------------------------------------------------------------- without probes
@@ -135,7 +130,7 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
     said = parse_conditions(observed.status).get(VALIDATED)
     known = finding or (Finding.of(said) if said else None)
     if observed.spec.suspend and (known is None or known.status == "Unknown"):
-        found = suspension(observed)
+        found = suspension(observed.train_jobs, suspend=True)
         known = Finding.unknown(found.reason, found.message)
     if known is None and not isinstance(observed.spec, InvalidSpec):
         known = Finding.unknown()
@@ -180,7 +175,7 @@ def _stopped(view: PredictionView) -> ValidationStep:
     """None of the Jobs is wanted; what they cost stays in the ledger."""
     if not view.observed.train_jobs:
         return ValidationStep(requeue_after=60.0)
-    return _written(unplanned_view(view))
+    return _written(run(unplanned_tasks(view)), view.sweep)
 
 
 # ------------------------------------------------------------------------------------- the probes
@@ -272,92 +267,70 @@ def _config(view: PredictionView, checkpoint: Checkpoint) -> dict[str, object]:
             return dict(config)
 
 
-def planned_view(view: PredictionView, planned: PlannedProbes) -> PointsView:
-    """The planned probes as the points of a sweep."""
-    sweep = _sweep_view(view, planned.spec)
-    return PointsView(sweep, view.manifest, {point.key: point for point in planned.points})
+def probe_tasks(view: PredictionView, planned: PlannedProbes) -> TaskSet:
+    """The planned probes."""
+    return _tasks_of(view, planned.spec, {point.key: point for point in planned.points})
 
 
-def unplanned_view(view: PredictionView) -> PointsView:
+def unplanned_tasks(view: PredictionView) -> TaskSet:
     """The same where no probes are planned."""
-    return PointsView(_sweep_view(view, view.sweep), view.manifest, {})
+    return _tasks_of(view, view.sweep, {})
 
 
-def _sweep_view(view: PredictionView, spec: ScalingSweepSpec) -> SweepView:
-    return SweepView(probe_world(view.observed, spec), spec, spec)
-
-
-def probe_world(observed: ObservedPrediction, spec: ScalingSweepSpec) -> ObservedSweep:
-    """The probes as the points of a sweep that has the prediction's name and uid and a folder of its own."""
-    before = observed.status.get("validation")
-    return ObservedSweep(
-        name=observed.name,
-        namespace=observed.namespace,
-        uid=observed.uid,
-        generation=observed.generation,
-        now=observed.now,
-        spec=spec,
-        kept_in=layout.VALIDATIONS,
-        # What was spent, should the ledger be lost.
-        status=before if isinstance(before, dict) else {},
-        jobs=observed.train_jobs,
-        stopped=observed.stopped,
-        orphaned_pods=observed.orphaned_pods,
-        manifest=observed.manifest,
-        ledger=observed.probes.ledger,
-        results=observed.probes.results,
-        progress=observed.probes.progress,
-        unchanged_since=observed.probes.unchanged_since,
-        create_error=observed.create_error,
-        refusal_may_pass=observed.refusal_may_pass,
-        store_write_error=observed.store_write_error,
-        write_error=observed.write_error,
+def _tasks_of(
+    view: PredictionView, spec: ScalingSweepSpec, points: Mapping[str, PlannedPoint]
+) -> TaskSet:
+    observed = view.observed
+    known, key = probes_ledger(observed), prepare_config(spec).key
+    ledger = for_spec(known.ledger, observed.generation, key)
+    if ledger.corpus is None or ledger.corpus.digest != view.manifest.digest:
+        ledger = ledger.replace(corpus=without_shards(view.manifest))
+    return TaskSet(
+        world=replace(observed, jobs=observed.train_jobs),
+        stored=observed.probes,
+        policy=policy_of(spec),
+        store=store_label(store_uri(spec)),
+        points=points,
+        known=Recorded(ledger, known.set_aside),
+        data_digest=view.manifest.digest,
+        models=model_fields(spec),
     )
 
 
-def _trained(points: PointsView, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
-    found, step = _judged(points, planned, view), _written(points)
-    if view.removed_data and points.starts and step.writes is not None:
+def _trained(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
+    found, step = _judged(tasks, planned, view), _written(tasks, planned.spec)
+    if view.removed_data and tasks.starts and step.writes is not None:
         step = replace(step, writes=replace(step.writes, create=()))
         found = Finding.unknown(Reason.DATA_REMOVED, f"{view.removed_data}.")
     if not isinstance(found, Verdict):
         finding = Finding.unknown(found.reason, found.message)
-        return replace(
-            step, finding=finding, status=validation_status(points, planned.points, None)
-        )
+        return replace(step, finding=finding, status=validation_status(tasks, planned.spec, None))
     return replace(
         step,
         finding=found.finding,
-        status=validation_status(points, planned.points, found.validation),
+        status=validation_status(tasks, planned.spec, found.validation),
         refined=refined_status(found.validation, view.spec, view.sweep),
     )
 
 
-def _written(points: PointsView) -> ValidationStep:
-    """What is done for the probes as for any points."""
-    world, spec = points.observed, points.spec
-    delete, stopped = deletions(points)
-    ledger: Ledger = record_stopped_points(points.ledger, stopped, world, points.points)
-    writes = PointWrites(
-        ledger=None if ledger == world.ledger else ledger,
-        set_aside=points.recorded.set_aside,
-        delete=delete,
-        expire=expiries(spec, recorded_jobs(points)),
-        create=creations(points),
-    )
-    is_quiet = points.is_over and not has_unrecorded(points)
+def _written(tasks: TaskPass, spec: ScalingSweepSpec) -> ValidationStep:
+    """What is done for the probes as for any tasks; `spec` is of the sweep that trains them."""
+    writes, seconds = task_writes(tasks, spec), next_look(tasks)
+    is_quiet = tasks.is_quiet and not has_unrecorded(tasks.task_set)
+    if seconds == math.inf and not (is_quiet and writes == PointWrites()):
+        seconds = 60.0
     return ValidationStep(
         writes=writes,
-        events=attempt_events(points.sweep.stored_ledger, points.ledger),
-        requeue_after=math.inf if is_quiet and writes == PointWrites() else requeue_after(points),
+        events=attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
+        requeue_after=seconds,
     )
 
 
-Check = Callable[[PointsView], Finding | None]
+Check = Callable[[TaskPass], Finding | None]
 
 
-def _bad_configuration(view: PointsView) -> Finding | None:
-    error = view.ledger.configuration_error
+def _bad_configuration(tasks: TaskPass) -> Finding | None:
+    error = tasks.ledger.configuration_error
     if error is None:
         return None
     message = f"{error.where} refused its configuration: {error.message}"
@@ -381,19 +354,20 @@ MEANWHILE: Final[Sequence[Check]] = (
 """Those while probes are to be trained."""
 
 
-def _judged(points: PointsView, planned: PlannedProbes, view: PredictionView) -> Finding | Verdict:
-    checks = (*BEFORE, budget_exhausted) if points.is_over else (*BEFORE, *MEANWHILE)
+def _judged(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> Finding | Verdict:
+    checks = (*BEFORE, budget_exhausted) if tasks.is_quiet else (*BEFORE, *MEANWHILE)
     validation = view.spec.validation
     assert validation is not None
     for check in checks:
-        if (found := check(points)) is not None:
+        if (found := check(tasks)) is not None:
             is_ours = found.reason is Reason.BUDGET_EXHAUSTED and validation.budget is None
             return replace(found, message=f"{found.message} {NO_BUDGET}") if is_ours else found
     assert planned.fit.laws is not None
     return verdict(
         planned.fit.laws,
         planned.query,
-        points,
+        tasks,
+        planned.spec,
         flops=planned.flops,
         tolerance=float(validation.tolerance),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from isoloss.formatting import batch_size, learning_rate, loss
 from isoloss.laws import Interval
 from isoloss.validation import Comparison, Validation
+from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, PointRecord, PointState
 from isoloss_operator.api import (
     HyperparamPredictionSpec,
@@ -17,31 +18,34 @@ from isoloss_operator.api import (
     ValidationStatus,
 )
 from isoloss_operator.decide.answers import target_length
+from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
 from isoloss_operator.decide.probe_losses import judged_loss
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
-from isoloss_operator.decide.sweep_view import PointsView
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.decide.tasks.task_pass import TaskPass
 
 VERDICT: Final = {"places": (), "beats_neighbours": None, "regret": None, "direction": ""}
 Seeds = Sequence[PointRecord]
 
 
 def validation_status(
-    points: PointsView, planned: Sequence[PlannedPoint], found: Validation | None
+    tasks: TaskPass, spec: ScalingSweepSpec, found: Validation | None
 ) -> ValidationStatus:
-    """Of the planned probes; `found` is what their losses say, once they are over."""
+    """Of the planned probes; `spec` is of the sweep that trains them, `found` what their losses say, once they are
+    over."""
+    world, planned = tasks.world, tuple(tasks.points.values())
     facts = SweepFacts(
-        store_uri=points.sweep.store_uri,
+        store_uri=store_uri(spec),
+        folder=layout.validation_folder(world.name, world.uid),
         points=planned,
-        ledger=points.ledger,
-        active=points.active,
-        spending=points.spending,
-        parallelism=points.spec.parallelism,
+        ledger=tasks.ledger,
+        active=tasks.active,
+        spending=tasks.spending,
+        parallelism=tasks.policy.parallelism,
     )
-    numbers = numbers_of(points.observed, facts)
+    numbers = numbers_of(world, tasks.task_set.stored, facts)
     return ValidationStatus(
-        places=_places(points, found),
+        places=_places(tasks, spec, found),
         tokens=planned[0].proxy.tokens + planned[0].cooldown_tokens if planned else 0,
         points=numbers.points,
         progress=numbers.progress,
@@ -79,38 +83,45 @@ def refined_status(
     )
 
 
-def _places(points: PointsView, found: Validation | None) -> tuple[ProbeStatus, ...]:
+def _places(
+    tasks: TaskPass, spec: ScalingSweepSpec, found: Validation | None
+) -> tuple[ProbeStatus, ...]:
     """In planned order: the answer first."""
     by_place: dict[tuple[float, int], list[PointRecord]] = {}
-    for record in points.ledger.points:
+    for record in tasks.ledger.points:
         by_place.setdefault((record.learning_rate, record.batch_size), []).append(record)
     comparisons = {
         (each.neighbour.learning_rate, int(each.neighbour.batch_size)): each
         for each in (found.comparisons if found else ())
     }
+    active = {job.key for job in tasks.active}
     return tuple(
-        _place(points, place, seeds, comparisons.get(place))
+        _place(spec, active, place, seeds, comparisons.get(place))
         for place, seeds in list(by_place.items())[:MAX_ENTRIES]
     )
 
 
 def _place(
-    points: PointsView, place: tuple[float, int], seeds: Seeds, comparison: Comparison | None
+    spec: ScalingSweepSpec,
+    active: Container[str],
+    place: tuple[float, int],
+    seeds: Seeds,
+    comparison: Comparison | None,
 ) -> ProbeStatus:
     told = comparison is not None and not comparison.neighbour.diverged
     return ProbeStatus(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
-        state=_state(points, seeds),
-        loss=loss(_mean(_loss(points, each) for each in seeds if each.state in DONE)),
+        state=_state(active, seeds),
+        loss=loss(_mean(_loss(spec, each) for each in seeds if each.state in DONE)),
         difference=loss(comparison.difference) if comparison and told else "",
         standard_error=loss(comparison.standard_error) if comparison and told else "",
         better=(comparison.better or "") if comparison else "",
     )
 
 
-def _loss(points: PointsView, record: PointRecord) -> float | None:
-    end = judged_loss(points.spec, record)
+def _loss(spec: ScalingSweepSpec, record: PointRecord) -> float | None:
+    end = judged_loss(spec, record)
     return None if end is None else end.loss
 
 
@@ -119,9 +130,9 @@ def _mean(losses: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _state(points: PointsView, seeds: Seeds) -> str:
+def _state(active: Container[str], seeds: Seeds) -> str:
     """Of several seeds: a divergence first, for no place with one is fit to train at; then the one with most to do."""
-    states, active = {each.state for each in seeds}, {job.key for job in points.active}
+    states = {each.state for each in seeds}
     if PointState.DIVERGED in states:
         return "Diverged"
     if PointState.PENDING in states:

@@ -12,10 +12,12 @@ from isoloss.laws import Laws, PredictionQuery, Refused, Run
 from isoloss.validation import InvalidProbes, Validation, probes_of_runs, validate
 from isoloss.validation import Reason as Judged
 from isoloss_contract.ledger import DONE, PointRecord, PointState
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.probe_losses import judged_loss
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_view import PointsView
+from isoloss_operator.decide.tasks.task_pass import TaskPass
+from isoloss_operator.planning.points import PlannedPoint
 
 _REASONS: Final[Mapping[Judged, Reason]] = {
     Judged.ANSWER_HOLDS: Reason.ANSWER_HOLDS,
@@ -36,18 +38,27 @@ class Verdict:
 
 
 def verdict(
-    laws: Laws, query: PredictionQuery, points: PointsView, *, flops: float, tolerance: float
+    laws: Laws,
+    query: PredictionQuery,
+    tasks: TaskPass,
+    spec: ScalingSweepSpec,
+    *,
+    flops: float,
+    tolerance: float,
 ) -> Verdict:
-    """Judge the laws' answer to `query` by probes that are over, each of `flops` FLOPs; `tolerance` is in nats."""
-    done = _done(points)
+    """Judge the laws' answer to `query` by probes that are over, each of `flops` FLOPs; `tolerance` is in nats.
+
+    `spec` is of the sweep that trained them.
+    """
+    done = _done(tasks)
     if not done:
         return _too_few("No probe has a result.")
-    unstated = [record.name for record in done if not _is_known(points, record)]
+    unstated = [record.name for record in done if not _is_known(spec, record)]
     if unstated:
         return _too_few(
             f"{len(unstated)} of {len(done)} results state no cooled loss, which the laws are of ({unstated[0]} first)."
         )
-    runs = [_run(points, record) for record in done]
+    runs = [_run(tasks.points[record.key], spec, record) for record in done]
     if all(run.diverged for run in runs):
         message = "Training diverged at the answer and at every neighbour: it is no answer. Take a lower learning rate."
         return Verdict(Finding.false(Reason.ANSWER_DIVERGED, message))
@@ -77,24 +88,23 @@ def _finding(found: Validation) -> Finding:
     return Finding.true(reason, message) if found.validated else Finding.false(reason, message)
 
 
-def _done(points: PointsView) -> list[PointRecord]:
-    planned = points.points
-    return [r for r in points.ledger.points if r.state in DONE and r.key in planned]
+def _done(tasks: TaskPass) -> list[PointRecord]:
+    return [r for r in tasks.ledger.points if r.state in DONE and r.key in tasks.points]
 
 
-def _is_known(points: PointsView, record: PointRecord) -> bool:
+def _is_known(spec: ScalingSweepSpec, record: PointRecord) -> bool:
     """Whether what a probe came to is known: a diverged one has no loss to state."""
-    return record.state is PointState.DIVERGED or judged_loss(points.spec, record) is not None
+    return record.state is PointState.DIVERGED or judged_loss(spec, record) is not None
 
 
-def _run(points: PointsView, record: PointRecord) -> Run:
+def _run(point: PlannedPoint, spec: ScalingSweepSpec, record: PointRecord) -> Run:
     """A probe as the law engine sees runs, with its last loss."""
-    spec, end = points.spec, judged_loss(points.spec, record)
+    end = judged_loss(spec, record)
     has_diverged = record.state is PointState.DIVERGED
     ends = [] if has_diverged or end is None or end.loss is None else [(end.tokens, end.loss)]
     return Run(
         name=record.name,
-        params=float(points.points[record.key].proxy.parameters.active),
+        params=float(point.proxy.parameters.active),
         batch_size=float(record.batch_size),
         sequence_length=spec.data.sequence_length,
         learning_rate=record.learning_rate,
@@ -102,5 +112,5 @@ def _run(points: PointsView, record: PointRecord) -> Run:
         losses=np.array([loss for _, loss in ends], dtype=float),
         diverged=not ends,
         loss_kind=spec.fit.weights.lower(),
-        optimizer=points.points[record.key].config.optimizer.name,
+        optimizer=point.config.optimizer.name,
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read, Unanswered, value_of
-from isoloss_contract.records import PointProgress, PointResult
+from isoloss_contract.records import PointResult
 from isoloss_operator.decide.jobs.progress import progress_marks
-from isoloss_operator.decide.observation import ObservedJob, SweepReads
+from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
 from isoloss_operator.decide.plans import JobWrites, PointWrites
 from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.process.sweep_load import attempts_ended
@@ -21,28 +20,19 @@ from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
 
 
-@dataclass(frozen=True)
-class StoredPoints:
-    """What the store says of points, by key, and since when each Job, by uid, has made no progress."""
-
-    results: Mapping[str, Read[PointResult]]
-    progress: Mapping[str, PointProgress]
-    unchanged_since: Mapping[str, datetime]
-
-
 def read_points(
     services: Services,
     memory: Memory,
     uri: str,
-    reads: SweepReads,
+    reads: PointReads,
     jobs: Sequence[ObservedJob],
     now: datetime,
-) -> StoredPoints:
+) -> PointFiles:
     """The results and progress that a decision asks for; `jobs` are those of the points."""
     storage = services.storage
     progress = storage.progress(uri, reads.progress)
     memory.marks = progress_marks(jobs, progress, memory.marks, now)
-    return StoredPoints(
+    return PointFiles(
         results={
             **storage.results(uri, reads.results),
             **results_of_failed(

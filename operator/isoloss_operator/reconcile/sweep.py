@@ -11,9 +11,9 @@ from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.points.ledgers import known_ledger
 from isoloss_operator.decide.prior import prior_to_read
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import (
@@ -144,7 +144,7 @@ class SweepSteps:
         self, resource: Resource, observed: ObservedSweep, uri: str, request: FitRequest
     ) -> None:
         services, owner = self._services, resource.owner
-        manifest = value_of(observed.manifest) or known_ledger(observed).ledger.corpus
+        manifest = value_of(observed.manifest) or sweep_ledger(observed).ledger.corpus
         tokenizer = manifest.tokenizer_digest if manifest else None
         title, anchor = f"{owner.namespace}/{owner.name}", services.storage.anchor(uri)
         job = FitJob(request, uri, tokenizer, title, anchor)

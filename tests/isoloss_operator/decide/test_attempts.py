@@ -19,7 +19,7 @@ from isoloss_operator.decide.jobs.attempts import (
 )
 from isoloss_operator.decide.jobs.backoff import delay_of, delay_seconds, not_before
 from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
-from isoloss_operator.decide.points.transitions import (
+from isoloss_operator.decide.tasks.transitions import (
     is_enough,
     planned,
     result_found,

@@ -26,7 +26,7 @@ from isoloss_operator.decide.labels import (
     LABEL_STORE,
     LABEL_SWEEP,
 )
-from isoloss_operator.decide.observation import ObservedPrediction, ObservedResource, ObservedSweep
+from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep, ObservedTasks
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.planning.points import PlannedPoint, job_name
 from isoloss_operator.planning.specs import prepare_config
@@ -55,7 +55,7 @@ def prepare_request(observed: ObservedSweep, spec: ScalingSweepSpec, attempt: in
 
 
 def train_request(
-    observed: ObservedSweep,
+    observed: ObservedTasks,
     spec: ScalingSweepSpec,
     point: PlannedPoint,
     attempts: Attempts,
@@ -98,7 +98,7 @@ def _data_uri(spec: ScalingSweepSpec) -> str:
 
 
 def _request(
-    owner: ObservedResource,
+    owner: ObservedTasks,
     spec: ScalingSweepSpec,
     task: PrepareTask | TrainTask | EvaluateTask,
     what: str,

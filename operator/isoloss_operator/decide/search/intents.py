@@ -1,4 +1,4 @@
-"""What a search changes in the ledger: which points wait, run on, are pruned or added, and why."""
+"""What a step of a search changes in the ledger: which points run on, are pruned or added, and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from isoloss_contract.ledger import (
-    NOT_CHOSEN,
     AddedPoint,
     Intent,
     IntentAction,
@@ -15,32 +14,13 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import DataManifest
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.points.transitions import planned
 from isoloss_operator.decide.search.requests import replicate_number, replicate_seed
 from isoloss_operator.decide.search_steps import PointDecision, SearchStep
+from isoloss_operator.decide.tasks.transitions import planned
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 
 Place = tuple[str, int, float, int]
 """Size, batch size, learning rate and number of the replicate: what a point is to the search."""
-
-
-def with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
-    """The ledger in which a new point waits until the search chooses it; without a search all run to their ends."""
-
-    def intended(record: PointRecord) -> PointRecord:
-        if searches and record.intent == Intent():
-            return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
-        if not searches and _is_of_a_search(record.intent):
-            return replace(record, intent=Intent())
-        return record
-
-    points = tuple(intended(record) for record in ledger.points)
-    return ledger if points == ledger.points else ledger.replace(points=points)
-
-
-def _is_of_a_search(intent: Intent) -> bool:
-    """Nobody else names tokens."""
-    return intent.tokens > 0 or intent.reason == NOT_CHOSEN
 
 
 def stepped(

@@ -10,7 +10,7 @@ import pytest
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
-from isoloss_operator.decide.points.ledgers import record_preparation
+from isoloss_operator.decide.preparation import record_preparation
 from tests.support.builders import parsed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

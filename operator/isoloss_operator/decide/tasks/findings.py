@@ -1,4 +1,4 @@
-"""What holds the points of a sweep up, or how far they are: each a check that speaks or does not.
+"""What holds a set of tasks up, or how far it is: each a check that speaks or does not.
 
 sweep.py has the order in which a sweep's Ready asks them, validation.py that of a prediction's Validated.
 """
@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isoloss_contract.ledger import DONE, PointState
-from isoloss_operator.decide.conditions import Finding
+from isoloss_contract.ledger import DONE, PointRecord, PointState
+from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.jobs.waiting import Wait, waits_for
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.refused_writes import storage_not_writable
-from isoloss_operator.decide.sweep_conditions import suspension
-from isoloss_operator.decide.sweep_status import failed_in_words
-from isoloss_operator.decide.sweep_view import PointsView
+from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.decide.tasks.task_pass import TaskPass
+
+MAX_NAMED = 5
+MAX_WORDS = 300
 
 
-def bad_configuration(view: PointsView) -> Finding | None:
+def bad_configuration(tasks: TaskPass) -> Finding | None:
     """A pod refused what the spec says; nothing starts until it changes."""
-    error = view.ledger.configuration_error
+    error = tasks.ledger.configuration_error
     if error is None:
         return None
     where = f"{error.field}: " if error.field else ""
@@ -28,47 +30,47 @@ def bad_configuration(view: PointsView) -> Finding | None:
     return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
 
 
-def too_many_failed_points(view: PointsView) -> Finding | None:
+def too_many_failed_points(tasks: TaskPass) -> Finding | None:
     """More points failed for good than the failure policy allows."""
-    if not view.too_many_failed:
+    if not tasks.too_many_failed:
         return None
-    allowed = view.spec.failure_policy.max_failed_points
+    allowed = tasks.policy.max_failed
     message = (
-        f"{len(view.failed)} points failed for good, more than the {allowed} of "
-        f"failurePolicy.maxFailedPoints: {failed_in_words(view.failed)}"
+        f"{len(tasks.failed)} points failed for good, more than the {allowed} of "
+        f"failurePolicy.maxFailedPoints: {failed_in_words(tasks.failed)}"
     )
     return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
 
 
-def budget_spent(view: PointsView) -> Finding | None:
+def budget_spent(tasks: TaskPass) -> Finding | None:
     """Running attempts are stopped with a checkpoint: a larger budget continues them."""
-    if not view.budget_spent or not view.active:
+    if not tasks.budget_spent or not tasks.active:
         return None
-    message = f"{view.budget_spent}: {len(view.active)} running points are stopped."
+    message = f"{tasks.budget_spent}: {len(tasks.active)} running points are stopped."
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def suspended(view: PointsView) -> Finding | None:
+def suspended(tasks: TaskPass) -> Finding | None:
     """spec.suspend is true."""
-    finding = suspension(view.observed)
-    return Finding.false(finding.reason, finding.message) if view.spec.suspend else None
+    finding = suspension(tasks.world.jobs, suspend=tasks.policy.suspend)
+    return Finding.false(finding.reason, finding.message) if tasks.policy.suspend else None
 
 
-def ledger_not_taken(view: PointsView) -> Finding | None:
+def ledger_not_taken(tasks: TaskPass) -> Finding | None:
     """The store did not take the ledger, without which nothing starts."""
-    return storage_not_writable(view.observed)
+    return storage_not_writable(tasks.world)
 
 
-def job_refused(view: PointsView) -> Finding | None:
+def job_refused(tasks: TaskPass) -> Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
-    error, stalled = view.observed.create_error, not view.observed.refusal_may_pass
+    error, stalled = tasks.world.create_error, not tasks.world.refusal_may_pass
     return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
 
 
-def all_jobs_wait(view: PointsView) -> Finding | None:
+def all_jobs_wait(tasks: TaskPass) -> Finding | None:
     """Nothing trains: every Job waits for its queue, a node, an image or a Secret."""
-    jobs, waits = _unfinished(view), _waits(view)
-    if not jobs or view.starts or len(waits) < len(jobs):
+    jobs, waits = _unfinished(tasks), _waits(tasks)
+    if not jobs or tasks.starts or len(waits) < len(jobs):
         return None
     troubles = _troubles(waits)
     deactivated = [w for w in troubles if w.reason is Reason.WORKLOAD_DEACTIVATED]
@@ -83,26 +85,26 @@ def all_jobs_wait(view: PointsView) -> Finding | None:
     return Finding.false(Reason.QUEUED, message)
 
 
-def all_points_wait_to_retry(view: PointsView) -> Finding | None:
+def all_points_wait_to_retry(tasks: TaskPass) -> Finding | None:
     """How long a point waits that was preempted twice, or crashed: jobs/backoff.py."""
-    waiting = view.admission.waiting
-    if not waiting or _unfinished(view) or view.starts:
+    waiting = tasks.admission.waiting
+    if not waiting or _unfinished(tasks) or tasks.starts:
         return None
-    message = f"{done_in_words(view)}; {waiting} are retried after a delay."
+    message = f"{done_in_words(tasks)}; {waiting} are retried after a delay."
     return Finding.false(Reason.WAITING_TO_RETRY, message)
 
 
-def training(view: PointsView) -> Finding:
+def training(tasks: TaskPass) -> Finding:
     """How far the points are."""
-    jobs, waits = _unfinished(view), _waits(view)
+    jobs, waits = _unfinished(tasks), _waits(tasks)
     queued = sum(wait.reason is Reason.QUEUED for wait in waits)
     training = sum(job.is_at_work for job in jobs)
     starting = len(jobs) - len(waits) - training
-    if view.spec.queue is None:
-        starting += len(view.starts)
+    if not tasks.policy.is_queued:
+        starting += len(tasks.starts)
     else:  # its Jobs are created suspended
-        queued += len(view.starts)
-    message = f"{done_in_words(view)}, {training} are training"
+        queued += len(tasks.starts)
+    message = f"{done_in_words(tasks)}, {training} are training"
     message += f", {starting} are starting" if starting > 0 else ""
     message += f", {queued} are queued." if queued else "."
     if troubles := _troubles(waits):
@@ -110,33 +112,31 @@ def training(view: PointsView) -> Finding:
     return Finding.false(Reason.TRAINING, message)
 
 
-def budget_exhausted(view: PointsView) -> Finding | None:
-    """The remaining points do not fit into spec.budget: see budget.py for what counts."""
-    unaffordable = view.admission.unaffordable
-    if not view.is_over:
-        return None
-    if view.budget_spent:
-        left = sum(record.state is PointState.PENDING for record in view.ledger.points)
-        message = f"{view.budget_spent}: {left} points are not finished."
+def budget_exhausted(tasks: TaskPass) -> Finding | None:
+    """Once nothing runs: the remaining points do not fit into the budget, see account.py for what counts."""
+    unaffordable = tasks.admission.unaffordable
+    if tasks.budget_spent:
+        left = sum(record.state is PointState.PENDING for record in tasks.ledger.points)
+        message = f"{tasks.budget_spent}: {left} points are not finished."
         return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
     if not unaffordable:
         return None
-    message = f"{len(unaffordable)} points are not started: {view.admission.budget_message}"
+    message = f"{len(unaffordable)} points are not started: {tasks.admission.budget_message}"
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def done_in_words(view: PointsView) -> str:
+def done_in_words(tasks: TaskPass) -> str:
     """Such as "3 of 8 points are done", without a full stop."""
-    done = sum(record.state in DONE for record in view.ledger.points)
-    return f"{done} of {len(view.ledger.points)} points are done"
+    records = tasks.ledger.points
+    return f"{sum(record.state in DONE for record in records)} of {len(records)} points are done"
 
 
-def _unfinished(view: PointsView) -> list[ObservedJob]:
-    return [job for job in view.active if not job.is_finished]
+def _unfinished(tasks: TaskPass) -> list[ObservedJob]:
+    return [job for job in tasks.active if not job.is_finished]
 
 
-def _waits(view: PointsView) -> list[Wait]:
-    return [wait for job in _unfinished(view) if (wait := waits_for(job))]
+def _waits(tasks: TaskPass) -> list[Wait]:
+    return [wait for job in _unfinished(tasks) if (wait := waits_for(job))]
 
 
 def _troubles(waits: Sequence[Wait]) -> list[Wait]:
@@ -145,3 +145,10 @@ def _troubles(waits: Sequence[Wait]) -> list[Wait]:
 
 def _in_trouble(troubles: Sequence[Wait], jobs: int) -> str:
     return f"{len(troubles)} of {jobs} Jobs cannot start: {troubles[0].message}"
+
+
+def failed_in_words(failed: Sequence[PointRecord]) -> str:
+    """The failed points by name and class, in one bounded sentence."""
+    named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:MAX_NAMED]]
+    more = f" and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
+    return shortened(", ".join(named) + more, MAX_WORDS)

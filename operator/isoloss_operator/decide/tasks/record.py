@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, ConfigurationError, Ledger, PointRecord
-from isoloss_contract.reading import ABSENT, Absent, Newer, Read, Unanswered, Unreadable
-from isoloss_contract.records import PointProgress, PointResult
-from isoloss_operator.api import FailurePolicy, ScalingSweepSpec
+from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, is_unknown
+from isoloss_contract.records import PointResult
 from isoloss_operator.decide.jobs.attempts import after_failure, after_stop
 from isoloss_operator.decide.jobs.failures import (
     Failure,
@@ -19,11 +18,12 @@ from isoloss_operator.decide.jobs.failures import (
     classify,
     spec_field,
 )
-from isoloss_operator.decide.jobs.removal import aside, by_attempt
-from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.jobs.removal import aside
+from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import SetAside
-from isoloss_operator.decide.points.ledgers import Recorded, configuration_error
-from isoloss_operator.decide.points.transitions import (
+from isoloss_operator.decide.tasks.ledgers import Recorded, configuration_error
+from isoloss_operator.decide.tasks.task_set import TaskSet
+from isoloss_operator.decide.tasks.transitions import (
     dropped,
     ended_with_result,
     ended_without_result,
@@ -40,58 +40,59 @@ from isoloss_operator.decide.points.transitions import (
 from isoloss_operator.planning.points import PlannedPoint
 
 
-def record_points(
-    known: Recorded,
-    observed: ObservedSweep,
-    spec: ScalingSweepSpec,
-    points: Sequence[PlannedPoint],
-    jobs: Mapping[str, Sequence[ObservedJob]],
-    data_digest: str,
-) -> Recorded:
+def record(tasks: TaskSet) -> Recorded:
+    """The ledger with everything observed in it: results, ended Jobs, stopped ones, unreadable trajectories, stalls."""
+    recorded = _record_points(tasks)
+    ledger = stop_recorded(recorded.ledger, tasks.world.stopped, tasks)
+    recorded = Recorded(ledger, recorded.set_aside)
+    if complaints := tasks.complaints(ledger):
+        recorded = _take_back_unreadable(recorded, complaints, tasks)
+    if stalled := _stalled(recorded.ledger, tasks):
+        ledger = _record_stalled(recorded.ledger, stalled, tasks)
+        recorded = Recorded(ledger, recorded.set_aside)
+    return recorded
+
+
+def _record_points(tasks: TaskSet) -> Recorded:
     """The ledger of the planned points with every result and every ended Job in it.
 
-    `spec` is as its user wrote it, `jobs` are this sweep's train Jobs by point key. Points that are no
-    longer planned are kept apart where they cost something; their results stay in the store.
+    Points that are no longer planned are kept apart where they cost something; their results stay in the store.
     """
-    retries = spec.failure_policy.retries_per_point
+    known, retries = tasks.known, tasks.policy.retries
     records, set_aside = [], list(known.set_aside)
     error, versions = known.ledger.configuration_error, known.ledger.versions
-    for point in points:
-        record = settled(planned(point, known.by_key.get(point.key)), point, retries)
-        seen = _SeenPoint(observed, point, by_attempt(jobs.get(point.key, ())), record)
+    for point in tasks.points.values():
+        before = settled(planned(point, known.by_key.get(point.key)), point, retries)
+        seen = _SeenPoint(tasks, point, tasks.jobs.get(point.key, ()), before)
         recorded = seen.recorded()
         if isinstance(seen.result, PointResult):
             recorded, versions = with_versions(recorded, seen.result, versions)
         records.append(settled(recorded, point, retries))
         set_aside += seen.set_aside()
-        error = seen.configuration_error(spec) or error
+        error = seen.configuration_error() or error
     ledger = known.ledger.replace(
         points=tuple(records),
-        former=_former(known, observed, {point.key for point in points}, jobs),
-        data_digest=data_digest,
+        former=_former(tasks),
+        data_digest=tasks.data_digest,
         configuration_error=error,
         versions=versions,
     )
     return Recorded(ledger, tuple(set_aside))
 
 
-def _former(
-    known: Recorded,
-    observed: ObservedSweep,
-    planned_keys: Container[str],
-    jobs: Mapping[str, Sequence[ObservedJob]],
-) -> tuple[PointRecord, ...]:
+def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
     """The points that are no longer planned, with what they cost until they are stopped."""
+    ledger = tasks.known.ledger
     found = (
         dropped(
             record,
-            by_attempt(jobs.get(record.key, ())),
-            own_progress(observed, record.key),
-            observed.results.get(record.key, ABSENT),
-            observed.now,
+            tasks.jobs.get(record.key, ()),
+            tasks.progress(record.key),
+            tasks.result(record.key),
+            tasks.world.now,
         )
-        for record in (*known.ledger.former, *known.ledger.points)
-        if record.key not in planned_keys
+        for record in (*ledger.former, *ledger.points)
+        if record.key not in tasks.points
     )
     return tuple(record for record in found if record.has_history)
 
@@ -100,7 +101,7 @@ def _former(
 class _SeenPoint:
     """A point as the ledger knows it, and everything observed of it since."""
 
-    observed: ObservedSweep
+    tasks: TaskSet
     point: PlannedPoint
     jobs: tuple[ObservedJob, ...]
     """In order of attempts."""
@@ -116,9 +117,9 @@ class _SeenPoint:
     def result(self) -> Read[PointResult]:
         """What is stored as its result; Unreadable also where it is another point's, Unanswered also while
         a Job that has just ended may have one."""
-        found = self.observed.results.get(self.point.key, ABSENT)
+        found = self.tasks.result(self.point.key)
         if isinstance(found, Absent) and self.record.state not in DONE:
-            awaited = [job for job in self.ended if awaits_result(job, self.observed.now)]
+            awaited = [job for job in self.ended if awaits_result(job, self.tasks.world.now)]
             return Unanswered(f"no result of Job {awaited[-1].name} yet") if awaited else found
         if isinstance(found, PointResult) and (problem := unusable(self.point, found)):
             return Unreadable(problem)
@@ -142,7 +143,7 @@ class _SeenPoint:
 
     def recorded(self) -> PointRecord:
         """The record brought up to date."""
-        record, now = self.record, self.observed.now
+        record, now = self.record, self.tasks.world.now
         if self.failures:
             return self._failed()
         match self.result:
@@ -154,7 +155,7 @@ class _SeenPoint:
                 elif self.ended:
                     record = partial_result_found(record, result)
         if not self.jobs:
-            record = last_reported(record, own_progress(self.observed, self.point.key))
+            record = last_reported(record, self.tasks.progress(self.point.key))
         return ended_with_result(record, self.ended, now)
 
     def set_aside(self) -> tuple[SetAside, ...]:
@@ -165,7 +166,7 @@ class _SeenPoint:
         suffix = f"unreadable-{self.record.attempts.ended + 1}"
         return (aside(layout.point_result(self.point.key), suffix, self.result.message),)
 
-    def configuration_error(self, spec: ScalingSweepSpec) -> ConfigurationError | None:
+    def configuration_error(self) -> ConfigurationError | None:
         """What its last attempt refused about the present spec."""
         if not self.failures:
             return None
@@ -175,9 +176,9 @@ class _SeenPoint:
             failure.field,
             domains=list(self.point.config.mixture),
             proxy=index,
-            model=_model_is_given_by(spec, index),
+            model=self.tasks.models[index],
         )
-        return configuration_error(failure, job, self.observed, self.point.name, field)
+        return configuration_error(failure, job, self.tasks.world, self.point.name, field)
 
     def _goes_on(self, result: PointResult) -> bool:
         """The spec asked for more tokens while this attempt ran: its work counts and is continued."""
@@ -200,25 +201,15 @@ class _SeenPoint:
                 job,
                 failure,
                 template=self.point.proxy.template_digest,
-                now=self.observed.now,
+                now=self.tasks.world.now,
                 halvable=(self.point.batch_size - 1).bit_length(),
             )
-        progress = own_progress(self.observed, self.point.key)
+        progress = self.tasks.progress(self.point.key)
         return ended_without_result(self.record, attempts, self.point, self.ended[-1], progress)
 
 
-def _model_is_given_by(spec: ScalingSweepSpec, proxy: int) -> str:
-    """preset, config or like, as the manifest has it."""
-    model = spec.proxies[proxy].model
-    return "like" if model.like else "config" if model.config else "preset"
-
-
-def take_back_unreadable(
-    recorded: Recorded,
-    unreadable: Iterable[tuple[str, str]],
-    points: Mapping[str, PlannedPoint],
-    *,
-    retries: int,
+def _take_back_unreadable(
+    recorded: Recorded, unreadable: Iterable[tuple[str, str]], tasks: TaskSet
 ) -> Recorded:
     """Done points whose trajectory a fit could not read run again; what is stored is set aside."""
     problems = dict(unreadable)
@@ -227,10 +218,10 @@ def take_back_unreadable(
         if record.key not in problems or not record.is_fitted:
             records.append(record)
             continue
-        problem, point = problems[record.key], points[record.key]
+        problem, point = problems[record.key], tasks.points[record.key]
         failure = Failure(FailureClass.TRAJECTORY_UNREADABLE, problem)
         pending = taken_back(record, failure, point.proxy.template_digest)
-        records.append(settled(pending, point, retries))
+        records.append(settled(pending, point, tasks.policy.retries))
         suffix = f"unreadable-{record.attempts.ended + 1}"
         trajectory = layout.finished_trajectory(record.key, record.trajectory_sha256)
         paths = (layout.point_result(record.key), trajectory, layout.point_trajectory(record.key))
@@ -238,55 +229,83 @@ def take_back_unreadable(
     return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(set_aside))
 
 
-def record_stopped_points(
-    ledger: Ledger,
-    stopped: Iterable[ObservedJob],
-    observed: ObservedSweep,
-    points: Mapping[str, PlannedPoint],
-) -> Ledger:
-    """The ledger once the operator stops these unfinished train Jobs of planned points, each recorded once."""
+def stop_recorded(ledger: Ledger, stopped: Iterable[ObservedJob], tasks: TaskSet) -> Ledger:
+    """The ledger once the operator stops these unfinished Jobs of planned points, each recorded once."""
     by_key = {job.key: job for job in stopped}
 
     def stop(record: PointRecord) -> PointRecord:
         job = by_key.get(record.key)
         if job is None or job.attempt <= record.attempts.ended:
             return record
-        attempts = after_stop(record.attempts, job, observed.now)
-        progress = own_progress(observed, record.key)
-        return ended_without_result(record, attempts, points[record.key], job, progress)
+        attempts = after_stop(record.attempts, job, tasks.world.now)
+        point, progress = tasks.points[record.key], tasks.progress(record.key)
+        return ended_without_result(record, attempts, point, job, progress)
 
     return ledger.replace(points=tuple(stop(record) for record in ledger.points))
 
 
-def record_stalled_points(
-    ledger: Ledger,
-    stalled: Iterable[ObservedJob],
-    observed: ObservedSweep,
-    points: Mapping[str, PlannedPoint],
-    policy: FailurePolicy,
-) -> Ledger:
-    """The ledger once the operator ends these train Jobs for lack of progress: failures, charged."""
+def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:
+    """Jobs whose point is unfinished and that have reported no progress for as long as the policy allows."""
+    seconds, since = tasks.policy.stall_seconds, tasks.stored.unchanged_since
+    done = {record.key for record in ledger.points if record.state in DONE}
+    return tuple(
+        job
+        for job in tasks.active
+        if seconds is not None
+        and job.key not in done
+        and not job.deleting
+        and job.uid in since
+        and (tasks.world.now - since[job.uid]).total_seconds() >= seconds
+    )
+
+
+def _record_stalled(ledger: Ledger, stalled: Iterable[ObservedJob], tasks: TaskSet) -> Ledger:
+    """The ledger once the operator ends these Jobs for lack of progress: failures, charged."""
     by_key = {job.key: job for job in stalled}
-    message = f"no progress for {policy.stall_seconds} s (failurePolicy.stallSeconds)"
+    seconds = tasks.policy.stall_seconds
+    message = f"no progress for {seconds} s (failurePolicy.stallSeconds)"
     failure = Failure(FailureClass.STALLED, message)
 
     def end(record: PointRecord) -> PointRecord:
         job = by_key.get(record.key)
         if job is None:
             return record
-        point, progress = points[record.key], own_progress(observed, record.key)
+        point, progress = tasks.points[record.key], tasks.progress(record.key)
         template = point.proxy.template_digest
         attempts = after_failure(
-            record.attempts, job, failure, template=template, now=observed.now
+            record.attempts, job, failure, template=template, now=tasks.world.now
         )
         ended = ended_without_result(record, attempts, point, job, progress)
-        return settled(ended, point, policy.retries_per_point)
+        return settled(ended, point, tasks.policy.retries)
 
     return ledger.replace(points=tuple(end(record) for record in ledger.points))
 
 
-def own_progress(observed: ObservedSweep, key: str) -> PointProgress | None:
-    """What an attempt of this very sweep last reported of a point."""
-    progress = observed.progress.get(key)
-    is_own = progress is not None and progress.claimant.sweep_uid == observed.uid
-    return progress if is_own else None
+# ------------------------------------------------------------------------------- what is not known
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Points of whose result nothing is known: nothing may be concluded of them."""
+
+    awaited: frozenset[str]
+    """Their last attempt has just succeeded and the result is not there yet: the ledger has not taken in its end."""
+    unknown: frozenset[str]
+    """The store did not return it, or a newer isoloss wrote it."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Those whose point is not done."""
+        return self.awaited | self.unknown
+
+
+def unread(tasks: TaskSet, ledger: Ledger) -> Unread:
+    """The unfinished points of which the store says too little."""
+    ended = {r.key: r.attempts.ended for r in ledger.points if r.state not in DONE}
+    awaited = frozenset(
+        key
+        for key in ended
+        if isinstance(tasks.result(key), Absent)
+        and any(job.is_finished and job.attempt > ended[key] for job in tasks.jobs.get(key, ()))
+    )
+    return Unread(awaited, frozenset(key for key in ended if is_unknown(tasks.result(key))))

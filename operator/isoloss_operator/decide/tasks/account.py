@@ -1,4 +1,4 @@
-"""What a sweep has spent, what it is still to spend, and whether spec.budget allows it.
+"""What a set of tasks has spent, what it is still to spend, and whether its budget allows it.
 
 Work in flight counts: a budget is a limit of what may be spent, not of what has been recorded.
 """
@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
-from isoloss.progress.words import BUDGET_SPENT
-from isoloss_contract.ledger import DONE, Intent, IntentAction, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import DONE, PointRecord
 from isoloss_contract.records import PointProgress
-from isoloss_operator.api import SweepBudget
-from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.points.ledgers import Recorded
-from isoloss_operator.decide.points.recording import own_progress
+from isoloss_operator.decide.tasks.ledgers import Recorded
+from isoloss_operator.decide.tasks.task_set import Budget, TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
 from isoloss_operator.planning.points import PlannedPoint
 
-BUDGET_RAISED: Final = "BudgetRaised"
-"""Of one that goes on to where a search wanted it before that."""
 ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True)
 class Spending:
-    """FLOPs and accelerator seconds of a sweep's own attempts: adopted results cost it nothing."""
+    """FLOPs and accelerator seconds of the owner's own attempts: adopted results cost it nothing."""
 
     flops: float
     accelerator_seconds: float
@@ -38,10 +33,10 @@ class Spending:
     the assumption of `isoloss plan`."""
 
 
-def spending(recorded: Recorded, observed: ObservedSweep) -> Spending:
-    """What all attempts of the sweep cost so far: those that ended, and those that run."""
+def account(tasks: TaskSet, recorded: Recorded) -> Spending:
+    """What all attempts cost so far: those that ended, and those that run."""
     ledger = recorded.ledger
-    ended, running = ledger.spent, _in_flight(recorded.by_key, observed)
+    ended, running = ledger.spent, _in_flight(recorded.by_key, tasks)
     flops = ended.flops + sum(flops for flops, _ in running)
     seconds = ended.accelerator_seconds + sum(seconds for _, seconds in running)
     done = [r for r in ledger.points if r.state in DONE and not r.adopted]
@@ -55,20 +50,18 @@ def spending(recorded: Recorded, observed: ObservedSweep) -> Spending:
     return Spending(flops, seconds, pace)
 
 
-def _in_flight(
-    records: Mapping[str, PointRecord], observed: ObservedSweep
-) -> list[tuple[float, float]]:
+def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[float, float]]:
     """FLOPs and accelerator seconds of each attempt whose end the ledger does not know."""
     found = []
-    for job in observed.jobs:
+    for job in tasks.world.jobs:
         record = records.get(job.key)
         if job.kind != "train" or record is None or job.attempt <= record.attempts.ended:
             continue
-        progress = own_progress(observed, job.key)
+        progress = tasks.progress(job.key)
         flops = 0.0
         if progress is not None and progress.claimant.attempt == job.attempt:
             flops = max(0.0, record.flops_per_token * progress.trained_tokens - record.spent_flops)
-        found.append((flops, job.accelerator_seconds(observed.now)))
+        found.append((flops, job.accelerator_seconds(tasks.world.now)))
     return found
 
 
@@ -97,7 +90,7 @@ def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
 
 
 def affordable(
-    budget: SweepBudget | None,
+    budget: Budget | None,
     spent: Spending,
     committed_flops: float,
     pending: Sequence[PlannedPoint],
@@ -120,7 +113,7 @@ def affordable(
     return len(pending), ""
 
 
-def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
+def exceeded(budget: Budget | None, spent: Spending) -> str:
     """Which part of the budget is spent, with what was spent; empty: there is some left."""
     if budget is None:
         return ""
@@ -136,43 +129,15 @@ def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     return ""
 
 
-def flops_left(budget: SweepBudget | None, spent: Spending) -> float | None:
+def flops_left(budget: Budget | None, spent: Spending) -> float | None:
     """FLOPs of the budget that are not spent; None where it does not limit them."""
     flops, _ = _left(budget, spent)
     return None if math.isinf(flops) else flops
 
 
-def _left(budget: SweepBudget | None, spent: Spending) -> tuple[float, float]:
+def _left(budget: Budget | None, spent: Spending) -> tuple[float, float]:
     """FLOPs and accelerator seconds."""
     flops = float(budget.flops) if budget and budget.flops else math.inf
     hours = budget.accelerator_hours if budget else None
     seconds = hours * 3600.0 if hours else math.inf
     return flops - spent.flops, seconds - spent.accelerator_seconds
-
-
-def with_budget_intents(ledger: Ledger, *, is_spent: bool) -> Ledger:
-    """The ledger in which a spent budget pauses every unfinished point, and one with room lets them run.
-
-    Points that are paused or pruned for another reason stay so.
-    """
-
-    def intended(record: PointRecord) -> PointRecord:
-        is_paused = record.intent.reason == BUDGET_SPENT
-        if is_spent and record.intent.action is IntentAction.RUN and _may_run(record):
-            tokens = record.intent.tokens
-            return replace(record, intent=Intent(IntentAction.PAUSE, tokens, BUDGET_SPENT))
-        if is_paused and not (is_spent and _may_run(record)):
-            return replace(record, intent=_resumed(record.intent.tokens))
-        return record
-
-    points = tuple(intended(record) for record in ledger.points)
-    return ledger if points == ledger.points else ledger.replace(points=points)
-
-
-def _resumed(tokens: int) -> Intent:
-    """To the tokens that a search wanted before the budget was spent; without any, as the spec asks."""
-    return Intent(IntentAction.RUN, tokens, BUDGET_RAISED) if tokens else Intent()
-
-
-def _may_run(record: PointRecord) -> bool:
-    return record.state is PointState.PENDING

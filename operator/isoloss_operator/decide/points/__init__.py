@@ -1,1 +1,0 @@
-"""The ledger's points: how what is observed changes what is known of them."""

@@ -1,0 +1,7 @@
+"""A set of tasks and one pass over it: for the points of a sweep as for the probes of a prediction.
+
+    TaskSet -> record -> account -> intend -> admit -> act -> TaskPass
+
+Each stage is a module with the function of its name, happens once a pass (`run` in task_pass.py has the order), and
+makes a value from those before it. None sees a spec or a status: what they say of a set is its Policy.
+"""
