@@ -210,3 +210,16 @@ def _between(name: str, value: Interval | None) -> str:
 
 def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
+
+
+# --------------------------------------------------------------------------------------- words
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things whose plural ends in s: 1 Job, 3 Jobs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def are(count: int) -> str:
+    """The verb that goes with a number of things: 1 is, 3 are."""
+    return "is" if count == 1 else "are"

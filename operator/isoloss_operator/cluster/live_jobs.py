@@ -135,7 +135,7 @@ class JobReader:
         pods = self._pods(owner, labels, known, reduced, seen, is_full=is_full)
         known.see(reduced, is_full=is_full)
         self._remembered[owner.uid] = known
-        jobs = self._with_workloads(owner, known.jobs)
+        jobs = self._with_workloads(owner, known.jobs, seen)
         orphaned = orphaned_pods(uids | known.recorded.keys(), pods)
         found = self._with_events(owner, with_pods(jobs, pods), pods, seen)
         self._since[owner.uid] = seen.kept
@@ -183,15 +183,25 @@ class JobReader:
         return list(found.values())
 
     def _with_workloads(
-        self, owner: Owner, jobs: tuple[ObservedJob, ...]
+        self, owner: Owner, jobs: tuple[ObservedJob, ...], since: _Seen
     ) -> tuple[ObservedJob, ...]:
-        """The Jobs, suspended ones with their Workload: nobody else waits for Kueue."""
+        """The Jobs, suspended ones with their Workload: nobody else waits for Kueue. Where there is none for a while,
+        nobody may ever admit them."""
         suspended = frozenset(job.uid for job in jobs if job.suspended and not job.is_finished)
         if self._workloads is None or not suspended:
             return jobs
         found = self._workloads.of_jobs(owner.namespace, suspended)
+        late = {
+            uid
+            for uid in suspended - found.keys()
+            if since.seconds(f"queued {uid}") > self._starting_seconds
+        }
+        queued = (replace(job, workload=found.get(job.uid)) for job in jobs)
         return tuple(
-            replace(job, workload=found[job.uid]) if job.uid in found else job for job in jobs
+            replace(job, held_up=_without_workload(job, self._starting_seconds))
+            if job.uid in late
+            else job
+            for job in queued
         )
 
     def _reduced_pods(self, pods: Iterable[Object], since: _Seen) -> Iterator[PodFacts]:
@@ -264,6 +274,13 @@ def _still_starting(job: ObservedJob, seconds: float) -> str:
     said = job.pod.waiting_message or job.pod.waiting_reason
     words = f"the trainer of Job {job.name} has not started for over {seconds:.0f} s"
     return f"{words}: {said}" if said else words
+
+
+def _without_workload(job: ObservedJob, seconds: float) -> str:
+    return (
+        f"Job {job.name} has had no Workload for over {seconds:.0f} s: check that Kueue is installed, that it manages "
+        "batch/job in this namespace, and that the operator may list workloads.kueue.x-k8s.io"
+    )
 
 
 def _has_newly_ended(job: ObservedJob) -> bool:

@@ -179,8 +179,23 @@ def _template(
         template = merge(template, change)
     template = merge(template, _fixed_template(request, owner, labels))
     if defaults.enforce_restricted and (found := violations(template)):
-        raise BadPodTemplate(f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}")
+        raise BadPodTemplate(
+            f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
+        )
     return template
+
+
+def _misnamed(request: JobRequest) -> str:
+    """Advice to whoever names a container that may be meant for the trainer's."""
+    containers = (
+        container
+        for template in request.pod_templates
+        for container in (template.get("spec") or {}).get("containers") or ()
+    )
+    names = [str(container.get("name")) for container in containers]
+    if not names or CONTAINER in names:
+        return ""
+    return f". The trainer's container must be named {CONTAINER}: {names[0]} runs beside it as a container of its own"
 
 
 def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:

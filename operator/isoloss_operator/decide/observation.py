@@ -95,7 +95,8 @@ class ObservedJob:
     """Its trainer container has ended and another container of its pod goes on. `complete` or `failed` as the
     trainer's exit says, although Kubernetes goes on waiting: such a Job must be deleted."""
     held_up: str = ""
-    """Why its trainer container has not started for a while, in the API server's own words as far as it has any."""
+    """Why its trainer container has not started, or Kueue has not noticed it, for a while: in the API server's own words
+    as far as it has any."""
     unfinished_pods: int = 0
     """Pods neither Succeeded nor Failed, terminating ones included, lost ones not."""
     pod: ObservedPod | None = None

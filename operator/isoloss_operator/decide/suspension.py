@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from isoloss.formatting import are, counted
 from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.removal import deletions
@@ -32,7 +33,9 @@ def suspension(jobs: Iterable[ObservedJob], *, suspend: bool) -> Finding:
         return NOT_SUSPENDED
     running = sum(job.holds_a_slot for job in jobs)
     if running:
-        return Finding.true(Reason.SUSPENDING, f"{running} Jobs are being stopped.")
+        return Finding.true(
+            Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped."
+        )
     return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
 
 

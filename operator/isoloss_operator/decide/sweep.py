@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from isoloss.formatting import are, counted
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
@@ -50,6 +51,7 @@ from isoloss_operator.decide.tasks.findings import (
     budget_exhausted,
     budget_spent,
     done_in_words,
+    failed_in_words,
     job_refused,
     ledger_not_taken,
     suspended,
@@ -106,8 +108,8 @@ def _data_changed(sweep: SweepView, manifest: DataManifest) -> Finding | None:
     if not (is_known and trained) or ledger.data_digest == digest:
         return None
     message = (
-        f"data/{sweep.config.key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of {trained} "
-        f"points are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
+        f"data/{sweep.config.key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of "
+        f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
         "one back, or create another ScalingSweep for the new one."
     )
     return Finding.false(Reason.DATA_CHANGED, message, stalled=True)
@@ -277,8 +279,8 @@ def _findings(view: PointsView) -> Findings:
         accepted = Finding.false(refused.reason, refused.message)
     changes = []
     if not view.observed.store_write_error:
-        changes += [f"{len(tasks.starts)} Jobs are being started"] if tasks.starts else []
-        changes += [f"{len(tasks.delete)} Jobs are being stopped"] if tasks.delete else []
+        for count, change in ((len(tasks.starts), "started"), (len(tasks.delete), "stopped")):
+            changes += [f"{counted(count, 'Job')} {are(count)} being {change}"] if count else []
     if view.report_pending:
         changes.append("the report is being drawn")
     return Findings(
@@ -304,14 +306,25 @@ def _fit(view: PointsView) -> Finding:
     fit, final = view.observed.fit, view.is_over
     done = sum(record.state in DONE for record in view.tasks.ledger.points)
     if not done:
-        message = "No point produced a result." if final else "No point has a result yet."
+        message = _why_no_results(view.tasks) if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)
     if final and not view.is_fitted(final=True):
-        return Finding.false(Reason.FITTING, f"The laws are being fitted to {done} points.")
+        return Finding.false(
+            Reason.FITTING, f"The laws are being fitted to {counted(done, 'point')}."
+        )
     if fit is None or (fit.laws is None and not fit.points and not fit.error):
-        message = f"{done} points are done: too few for a first fit."
+        message = f"{counted(done, 'point')} {are(done)} done: too few for a first fit."
         return Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."
         return Finding.false(Reason.FIT_FAILED, message, stalled=final)
     return laws_finding(fit.laws, fit.points, final=final)
+
+
+def _why_no_results(tasks: TaskPass) -> str:
+    """Once nothing runs and nothing will."""
+    if exhausted := budget_exhausted(tasks):
+        return f"No point produced a result. {exhausted.message}"
+    if tasks.failed:
+        return f"No point produced a result: {failed_in_words(tasks.failed)}."
+    return "No point produced a result."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, Ledger
 from isoloss_contract.reading import is_unknown
 from isoloss_operator.decide.sweep_view import PointsView
@@ -15,7 +16,9 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
     found, tasks = [], view.tasks
     if tasks.failed:
         failed = failed_in_words(tasks.failed)
-        found.append(f"{len(tasks.failed)} points failed and are not used: {failed}")
+        found.append(
+            f"{counted(len(tasks.failed), 'point')} failed and {are(len(tasks.failed))} not used: {failed}"
+        )
     if tasks.budget_spent:
         found.append(tasks.budget_spent)
     elif tasks.admission.unaffordable:
@@ -27,17 +30,21 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
     if mixed := _mixed_versions(tasks.ledger):
         found.append(f"Points were trained with different versions: {mixed}.")
     if lost := [job for job in view.observed.jobs if job.lost]:
-        found.append(f"{len(lost)} attempts were given up, such as: {lost[0].message}.")
+        found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
     awaited, unknown = tasks.unread.awaited, tasks.unread.unknown
     if awaited:
-        found.append(f"{len(awaited)} Jobs succeeded and their results are not there yet.")
+        found.append(
+            f"{counted(len(awaited), 'Job')} succeeded without a result in the store yet."
+        )
     if unknown:
         reads = (view.observed.results[key] for key in unknown)
         message = min(read.message for read in reads if is_unknown(read))
-        found.append(f"{len(unknown)} results cannot be read and wait: {message}")
+        found.append(f"{counted(len(unknown), 'result')} cannot be read for now: {message}")
     over = slots_exceeded(tasks.world, tasks.policy)
     if over > 0:
-        found.append(f"{over} Jobs more than the spec allows are running; none is started.")
+        found.append(
+            f"{counted(over, 'Job')} more than the spec allows {are(over)} running; none is started."
+        )
     return tuple(found)
 
 

@@ -81,6 +81,8 @@ def _too_few(message: str) -> Verdict:
 
 def _finding(found: Validation) -> Finding:
     reason, message = _REASONS[found.reason], found.message
+    if found.reason is Judged.WITHIN_NOISE:
+        message += " The fields are spec.validation.seeds and spec.validation.tokensShare."
     if found.validated is None:
         return Finding.unknown(reason, message)
     if found.reason is Judged.ANSWER_DIVERGED:

@@ -12,8 +12,11 @@ from typing import Any
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.workloads import WorkloadReader
+from isoloss_operator.decide.jobs.waiting import Wait, waits_for
 from isoloss_operator.decide.labels import LABEL_KIND, LABEL_RECORDED
 from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.reasons import Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
 
 OWNER = Owner(SWEEP, "research", "dense", "owner")
@@ -310,3 +313,25 @@ def test_a_job_that_does_not_start_is_held_up_after_a_while() -> None:
     running = {"state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
     assert seen_after(61, pod(containerStatuses=[{"name": "trainer", **running}])).held_up == ""
     assert seen_after(61, suspend=True).held_up == ""
+
+
+def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:
+    clock, cluster = Clock(), Cluster([job(suspend=True)], [])
+    jobs = JobReader(
+        cluster,  # type: ignore[arg-type]
+        lost_seconds=60,
+        starting_seconds=60,
+        workloads=WorkloadReader(cluster),  # type: ignore[arg-type]
+        clock=clock,
+    )
+
+    def waits_after(seconds: float) -> Wait | None:
+        clock.now = seconds
+        (found,) = jobs.read(OWNER).jobs
+        return waits_for(found)
+
+    assert waits_after(0) == Wait(Reason.QUEUED, "waiting for Kueue to admit it")
+    late = waits_after(61)
+    assert late is not None
+    assert late.reason is Reason.QUEUED
+    assert "has had no Workload for over 60 s: check that Kueue is installed" in late.message

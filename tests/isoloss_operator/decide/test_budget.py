@@ -279,3 +279,11 @@ def test_what_runs_measures_the_pace_before_the_first_result() -> None:
     half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
     world = edited(training(jobs=(working,), progress=half), budget={"acceleratorHours": 1})
     assert decide_sweep(world).create == ()
+
+
+def test_a_budget_without_room_for_any_point_is_named_with_what_to_do() -> None:
+    """It used to say that no point produced a result, and nothing else."""
+    world = edited(observed(), budget={"flops": "1e6"})
+    reason, message = condition(decide_sweep(world), "Ready")[1:3]
+    assert reason == "NoResults"
+    assert f"budget.flops 1e6 leaves no room for {FIRST.name}. Raise the budget." in message

@@ -407,7 +407,7 @@ def test_queued_jobs_do_not_count_as_training() -> None:
     working = job(FIRST, working_since=NOW - timedelta(seconds=60))
     world = replace(training(jobs=(working, suspended)), spec=parsed(spec))
     ready = condition(decide_sweep(world), "Ready")
-    assert "1 are training, 2 are queued" in ready[2]
+    assert "1 is training, 2 are queued" in ready[2]
 
 
 def test_only_jobs_whose_trainer_container_runs_are_said_to_train() -> None:
@@ -416,10 +416,10 @@ def test_only_jobs_whose_trainer_container_runs_are_said_to_train() -> None:
     young = job(POINTS[1], pod=None, unfinished_pods=0)
     kept = replace(young, name="kept", uid="kept", key=POINTS[2].key)
     world = training(jobs=(working, young, kept))
-    assert "1 are training, 2 are starting." in condition(decide_sweep(world), "Ready")[2]
+    assert "1 is training, 2 are starting." in condition(decide_sweep(world), "Ready")[2]
     held = replace(kept, held_up="FailedCreate: pods are forbidden: exceeded quota: gpus")
     said = condition(decide_sweep(replace(world, jobs=(working, young, held))), "Ready")[2]
-    assert "1 are training, 1 are starting. 1 of 3 Jobs cannot start: FailedCreate: pods" in said
+    assert "1 is training, 1 is starting. 1 of 3 Jobs cannot start: FailedCreate: pods" in said
     alone = decide_sweep(training(jobs=(held,)))
     assert len(alone.create) == 2
     nothing = decide_sweep(
@@ -444,7 +444,7 @@ def test_a_result_that_is_not_there_yet_is_waited_for() -> None:
     assert FIRST.key not in {request.labels[LABEL_KEY] for request in plan.create}
     assert plan.expire == ()
     assert plan.requeue_after <= 15
-    assert "1 Jobs succeeded and their results are not there yet." in str(plan.status)
+    assert "1 Job succeeded without a result in the store yet." in str(plan.status)
     assert plan.ledger is None
 
 
@@ -543,7 +543,7 @@ def test_admission_of_all_that_may_wait_is_no_excess(running: int, warned: bool)
     """parallelism 4 and two that might wait: only a seventh is one too many."""
     plan = decide_sweep(in_a_queue(waiting=0, running=running, maxWaiting=2))
     assert plan.create == ()
-    assert ("1 Jobs more than the spec allows" in str(plan.status)) == warned
+    assert ("1 Job more than the spec allows" in str(plan.status)) == warned
 
 
 def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions() -> None:

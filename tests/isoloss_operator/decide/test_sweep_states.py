@@ -151,7 +151,7 @@ ROWS: dict[str, Row] = {
         lambda: replace(begun(), manifest=manifest(digest="c" * 32)),
         ("False", "DataChanged"),
         stalled=True,
-        says="and the results of 1 points are of dddddddddddddddd",
+        says="and the results of 1 point are of dddddddddddddddd",
     ),
     "a store that does not take a preparation's ledger is named": Row(
         lambda: observed(manifest=ABSENT, store_write_error="s3://bucket: QuotaExceeded"),
@@ -378,7 +378,7 @@ ROWS: dict[str, Row] = {
     "a deactivated Workload beside Jobs in the queue is mentioned only": Row(
         lambda: one_deactivated(),
         ("False", "Queued"),
-        says="2 Jobs are waiting for Kueue to admit them: no quota. 1 of 3 Jobs cannot start: Kueue's Workload w",
+        says="2 Jobs are waiting for Kueue: no quota. 1 of 3 Jobs cannot start: Kueue's Workload w",
     ),
     "Jobs whose Workloads are deactivated stall the sweep": Row(
         lambda: queued(ObservedWorkload("w", active=False)),

@@ -323,6 +323,7 @@ ROWS: dict[str, Row] = {
     "probes that scatter as much as losses about the laws tell nothing": Row(
         lambda: noisy(trained(lambda index, _: (2.5, 2.55, 2.3, 2.7, 2.45)[index])),
         ("Unknown", "WithinNoise"),
+        says="spec.validation.seeds and spec.validation.tokensShare",
     ),
     "probes that all come to the same, however noisy the laws, show a flat valley": Row(
         lambda: noisy(trained(lambda *_: 2.5)), ("True", "AnswerHolds")

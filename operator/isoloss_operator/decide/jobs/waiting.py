@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoloss_operator.decide.observation import ObservedJob, ObservedWorkload
+from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.reasons import Reason
 
 _CONFIG_ERRORS = frozenset({"CreateContainerConfigError"})
@@ -28,7 +28,7 @@ def waits_for(job: ObservedJob) -> Wait | None:
     if job.is_finished:
         return None
     if job.suspended:
-        return _waits_for_its_queue(job.workload)
+        return _waits_for_its_queue(job)
     if pod is None:
         return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
     if pod.deleting:
@@ -44,9 +44,10 @@ def waits_for(job: ObservedJob) -> Wait | None:
     return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
 
 
-def _waits_for_its_queue(workload: ObservedWorkload | None) -> Wait:
+def _waits_for_its_queue(job: ObservedJob) -> Wait:
+    workload = job.workload
     if workload is None:
-        return Wait(Reason.QUEUED, "waiting for Kueue to admit it")
+        return Wait(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
     if not workload.active:
         message = f"Kueue's Workload {workload.name} is deactivated: set its spec.active to true"
         return Wait(Reason.WORKLOAD_DEACTIVATED, message)

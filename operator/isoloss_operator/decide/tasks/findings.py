@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.jobs.waiting import Wait, waits_for
@@ -36,7 +37,7 @@ def too_many_failed_points(tasks: TaskPass) -> Finding | None:
         return None
     allowed = tasks.policy.max_failed
     message = (
-        f"{len(tasks.failed)} points failed for good, more than the {allowed} of "
+        f"{counted(len(tasks.failed), 'point')} failed for good, more than the {allowed} of "
         f"failurePolicy.maxFailedPoints: {failed_in_words(tasks.failed)}"
     )
     return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
@@ -46,7 +47,7 @@ def budget_spent(tasks: TaskPass) -> Finding | None:
     """Running attempts are stopped with a checkpoint: a larger budget continues them."""
     if not tasks.budget_spent or not tasks.active:
         return None
-    message = f"{tasks.budget_spent}: {len(tasks.active)} running points are stopped."
+    message = f"{tasks.budget_spent}: {counted(len(tasks.active), 'running point')} {are(len(tasks.active))} stopped."
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
@@ -80,7 +81,9 @@ def all_jobs_wait(tasks: TaskPass) -> Finding | None:
         is_hopeless = len(deactivated) == len(waits)
         return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
     # Those in the queue are admitted by themselves: the others do not hold the sweep up.
-    message = f"{len(queued)} Jobs are waiting for Kueue to admit them: {queued[0].message}"
+    message = (
+        f"{counted(len(queued), 'Job')} {are(len(queued))} waiting for Kueue: {queued[0].message}"
+    )
     message += f" {_in_trouble(troubles, len(jobs))}" if troubles else ""
     return Finding.false(Reason.QUEUED, message)
 
@@ -90,7 +93,7 @@ def all_points_wait_to_retry(tasks: TaskPass) -> Finding | None:
     waiting = tasks.admission.waiting
     if not waiting or _unfinished(tasks) or tasks.starts:
         return None
-    message = f"{done_in_words(tasks)}; {waiting} are retried after a delay."
+    message = f"{done_in_words(tasks)}; {waiting} {are(waiting)} retried after a delay."
     return Finding.false(Reason.WAITING_TO_RETRY, message)
 
 
@@ -104,9 +107,9 @@ def training(tasks: TaskPass) -> Finding:
         starting += len(tasks.starts)
     else:  # its Jobs are created suspended
         queued += len(tasks.starts)
-    message = f"{done_in_words(tasks)}, {training} are training"
-    message += f", {starting} are starting" if starting > 0 else ""
-    message += f", {queued} are queued." if queued else "."
+    message = f"{done_in_words(tasks)}, {training} {are(training)} training"
+    message += f", {starting} {are(starting)} starting" if starting > 0 else ""
+    message += f", {queued} {are(queued)} queued." if queued else "."
     if troubles := _troubles(waits):
         message += f" {_in_trouble(troubles, len(jobs))}"
     return Finding.false(Reason.TRAINING, message)
@@ -117,18 +120,20 @@ def budget_exhausted(tasks: TaskPass) -> Finding | None:
     unaffordable = tasks.admission.unaffordable
     if tasks.budget_spent:
         left = sum(record.state is PointState.PENDING for record in tasks.ledger.points)
-        message = f"{tasks.budget_spent}: {left} points are not finished."
+        message = f"{tasks.budget_spent}: {counted(left, 'point')} {are(left)} not finished."
         return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
     if not unaffordable:
         return None
-    message = f"{len(unaffordable)} points are not started: {tasks.admission.budget_message}"
+    count, why = len(unaffordable), tasks.admission.budget_message
+    message = f"{counted(count, 'point')} {are(count)} not started: {why}. Raise the budget."
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
 def done_in_words(tasks: TaskPass) -> str:
     """Such as "3 of 8 points are done", without a full stop."""
     records = tasks.ledger.points
-    return f"{sum(record.state in DONE for record in records)} of {len(records)} points are done"
+    count = sum(record.state in DONE for record in records)
+    return f"{count} of {counted(len(records), 'point')} {are(count)} done"
 
 
 def _unfinished(tasks: TaskPass) -> list[ObservedJob]:
@@ -144,7 +149,7 @@ def _troubles(waits: Sequence[Wait]) -> list[Wait]:
 
 
 def _in_trouble(troubles: Sequence[Wait], jobs: int) -> str:
-    return f"{len(troubles)} of {jobs} Jobs cannot start: {troubles[0].message}"
+    return f"{len(troubles)} of {counted(jobs, 'Job')} cannot start: {troubles[0].message}"
 
 
 def failed_in_words(failed: Sequence[PointRecord]) -> str:

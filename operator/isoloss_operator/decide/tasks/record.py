@@ -232,6 +232,8 @@ def _take_back_unreadable(
 def stop_recorded(ledger: Ledger, stopped: Iterable[ObservedJob], tasks: TaskSet) -> Ledger:
     """The ledger once the operator stops these unfinished Jobs of planned points, each recorded once."""
     by_key = {job.key: job for job in stopped}
+    if not by_key:
+        return ledger
 
     def stop(record: PointRecord) -> PointRecord:
         job = by_key.get(record.key)
