@@ -185,7 +185,7 @@ def _point_run(
             weights=weights,
             bytes_per_token=same_size.bytes_per_token,
             diverged=point.state is PointState.DIVERGED,
-            finished=result is not None and not _is_stopped(point),
+            finished=result is not None and point.is_finished,
             stopped=stopped_in_words(point),
             attention=same_size.attention,
             flops=flops,
@@ -197,12 +197,6 @@ def _point_run(
         return "not started"
     except (StoreError, BadTrajectory) as error:
         raise BadSweep(str(error)) from error
-
-
-def _is_stopped(point: PointRecord) -> bool:
-    """Whether a search stopped it on the way: only a search names tokens."""
-    is_short = point.intent.tokens > 0 and point.trained_for < point.wanted_tokens
-    return is_short and point.state is not PointState.DIVERGED
 
 
 def _trajectory(

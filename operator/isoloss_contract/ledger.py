@@ -249,6 +249,12 @@ class PointRecord:
         return self.state in DONE or (self.intent.tokens > 0 and self.trained_for > 0)
 
     @property
+    def is_finished(self) -> bool:
+        """Whether nothing follows its trajectory: it diverged, or came to the tokens of its size."""
+        is_long = self.trained_for >= self.wanted_tokens
+        return self.state is PointState.DIVERGED or is_long
+
+    @property
     def spent_flops(self) -> float:
         """Of this sweep's own attempts: what others trained cost it nothing."""
         return max(0.0 if self.adopted else self.flops, self.unfinished_flops)

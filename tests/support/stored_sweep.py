@@ -64,6 +64,7 @@ def _write_point(store: Store, run: Run) -> PointRecord:
         learning_rate=run.learning_rate,
         wanted_tokens=int(run.tokens[-1]),
         state=state,
+        trained_for=0 if state is PointState.PENDING else int(run.tokens[-1]),
     )
 
 

@@ -58,7 +58,7 @@ def fit_inputs(
         del fit["flops"]
     content: list[object] = [fitted, fit, final]
     # Only a search stops short of a proxy's tokens: sweeps without one keep their fits.
-    content += [[_is_finished(r) for r in fitted_records(records)]] if spec.searches else []
+    content += [[r.is_finished for r in fitted_records(records)]] if spec.searches else []
     return content_key([*content, *(search_inputs(spec, records) if search else ())])
 
 
@@ -131,14 +131,9 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
         config=point.config,
         trajectory_sha256=record.trajectory_sha256,
         diverged=record.state is PointState.DIVERGED,
-        finished=_is_finished(record),
+        finished=record.is_finished,
         stopped=stopped_in_words(record),
     )
-
-
-def _is_finished(record: PointRecord) -> bool:
-    """Whether nothing follows its trajectory."""
-    return record.state is PointState.DIVERGED or record.trained_for >= record.wanted_tokens
 
 
 def _missing_point(record: PointRecord) -> MissingPoint:

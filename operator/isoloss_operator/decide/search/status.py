@@ -21,7 +21,7 @@ def search_status(
     """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
     records = ledger.points
     pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
-    finished = [r for r in records if _is_finished(r)]
+    finished = [r for r in records if r.is_finished]
     untouched = [r for r in records if not r.intent.tokens and not r.tokens]
     planned = list(points)
     grid = planned[: spec.points]
@@ -48,14 +48,10 @@ def search_status(
     )
 
 
-def _is_finished(record: PointRecord) -> bool:
-    return record.state is PointState.DIVERGED or record.trained_for >= record.wanted_tokens
-
-
 def _is_paused(record: PointRecord) -> bool:
     """Whether it has a result on the way, which is as far as is wanted."""
     is_done = record.state is PointState.SUCCEEDED and record.intent.action is IntentAction.RUN
-    return is_done and not _is_finished(record)
+    return is_done and not record.is_finished
 
 
 def _flops(record: PointRecord) -> float:
