@@ -48,7 +48,7 @@ from isoloss_operator.decide.prediction_view import (
 )
 from isoloss_operator.decide.publication import publication, withdrawals
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
+from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.validation import ValidationStep, validation_step
 from isoloss_operator.planning.specs import InvalidSpec
 

@@ -26,11 +26,11 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.policies import policy_of
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.refused_writes import request_refused, storage_not_writable
 from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
 from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.decide.tasks.admit import slots_taken
+from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.tasks.ledgers import configuration_error, for_spec
 from isoloss_operator.planning.points import plan_points, template_digest
 

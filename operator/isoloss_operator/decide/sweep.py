@@ -20,13 +20,12 @@ from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import fit_request
 from isoloss_operator.decide.known_ledgers import sweep_ledger
-from isoloss_operator.decide.law_findings import laws_finding
+from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.policies import task_writes
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.refused_writes import request_refused
 from isoloss_operator.decide.search.intents import stepped
 from isoloss_operator.decide.search.news import ended_in_words, search_events
 from isoloss_operator.decide.search.status import search_status
@@ -54,6 +53,7 @@ from isoloss_operator.decide.tasks.findings import (
     failed_in_words,
     job_refused,
     ledger_not_taken,
+    request_refused,
     suspended,
     too_many_failed_points,
     training,

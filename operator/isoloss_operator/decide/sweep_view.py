@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from isoloss.laws import Laws
 from isoloss.progress.words import BUDGET_SPENT
-from isoloss_contract.ledger import DerivedModel, Ledger, Placement
+from isoloss_contract.ledger import DerivedModel, Ledger, Placement, PointRecord
 from isoloss_contract.reading import Unreadable, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_operator.api import ScalingSweepSpec
@@ -27,7 +27,6 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.policies import model_fields, policy_of
 from isoloss_operator.decide.prior import placements_by_prior
 from isoloss_operator.decide.search.requests import search_request
-from isoloss_operator.decide.search.targets import planned_points
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 from isoloss_operator.decide.tasks.account import flops_left
 from isoloss_operator.decide.tasks.ledgers import Recorded, for_spec
@@ -39,7 +38,7 @@ from isoloss_operator.planning.placement import (
     placements,
     with_placed_grids,
 )
-from isoloss_operator.planning.points import without_shards
+from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
 from isoloss_operator.planning.specs import derived_models, prepare_config
 
 ENDING_SECONDS: Final = 60.0
@@ -256,7 +255,7 @@ def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     observed, known = view.observed, sweep_ledger(view.observed)
     ledger = _under_present_names(known.ledger, view.renamed)
-    planned = planned_points(view.spec, manifest, ledger)
+    planned = _planned_points(view.spec, manifest, ledger)
     return TaskSet(
         world=observed,
         stored=observed,
@@ -268,6 +267,27 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
         models=model_fields(view.written),
         kept=frozenset(job.uid for job in view.prepare_jobs if _may_still_end(view, job)),
         complaints=lambda ledger: _complaints(view, ledger),
+    )
+
+
+def _planned_points(
+    spec: ScalingSweepSpec, manifest: DataManifest, ledger: Ledger
+) -> tuple[PlannedPoint, ...]:
+    """The spec's points and the ledger's additions, as far as the ledger wants them trained.
+
+    Raises InvalidSpec where the corpus does not fit the spec.
+    """
+    points = plan_points(spec, manifest, ledger.additions)
+    return _with_targets(points, ledger.points) if spec.searches else points
+
+
+def _with_targets(
+    points: Iterable[PlannedPoint], records: Iterable[PointRecord]
+) -> tuple[PlannedPoint, ...]:
+    targets = {record.key: record.intent.tokens for record in records}
+    return tuple(
+        replace(point, target=target) if (target := targets.get(point.key)) else point
+        for point in points
     )
 
 

@@ -20,9 +20,9 @@ from isoloss_operator.api import (
 from isoloss_operator.decide.answers import target_length
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
-from isoloss_operator.decide.probe_losses import judged_loss
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
 from isoloss_operator.decide.tasks.task_pass import TaskPass
+from isoloss_operator.decide.verdicts import judged_loss
 
 VERDICT: Final = {"places": (), "beats_neighbours": None, "regret": None, "direction": ""}
 Seeds = Sequence[PointRecord]

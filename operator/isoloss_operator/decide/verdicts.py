@@ -14,7 +14,6 @@ from isoloss.validation import Reason as Judged
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.probe_losses import judged_loss
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.task_pass import TaskPass
 from isoloss_operator.planning.points import PlannedPoint
@@ -116,3 +115,32 @@ def _run(point: PlannedPoint, spec: ScalingSweepSpec, record: PointRecord) -> Ru
         loss_kind=spec.fit.weights.lower(),
         optimizer=point.config.optimizer.name,
     )
+
+
+# ------------------------------------------------------------------------- which losses are judged
+
+
+@dataclass(frozen=True)
+class ProbeLoss:
+    """What a probe came to."""
+
+    tokens: int
+    """Seen at its end, the cooldown of one that cools down included."""
+    loss: float | None
+    """Nats per token; None if not finite."""
+
+
+def judged_loss(spec: ScalingSweepSpec, record: PointRecord) -> ProbeLoss | None:
+    """The loss by which a probe with a result is judged, `spec` being of the sweep that trained it.
+
+    None where the laws are of cooled losses and the result states none: no other loss stands in for it.
+    """
+    match spec.fit.weights:
+        case "Cooled":
+            if record.cooled_tokens is None:
+                return None
+            return ProbeLoss(record.cooled_tokens, record.cooled_loss)
+        case "Raw":
+            return ProbeLoss(record.tokens, record.loss)
+        case "Averaged":
+            return ProbeLoss(record.tokens, record.averaged_loss)

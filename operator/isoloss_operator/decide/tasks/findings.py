@@ -11,9 +11,8 @@ from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.jobs.waiting import Wait, waits_for
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.refused_writes import storage_not_writable
 from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.decide.tasks.task_pass import TaskPass
 
@@ -157,3 +156,18 @@ def failed_in_words(failed: Sequence[PointRecord]) -> str:
     named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:MAX_NAMED]]
     more = f" and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
     return shortened(", ".join(named) + more, MAX_WORDS)
+
+
+# ------------------------------------------------------------------------- writes that were refused
+
+
+def storage_not_writable(observed: ObservedTasks) -> Finding | None:
+    """Nothing starts or stops before the store knows of it, so that nothing can be lost."""
+    error = observed.store_write_error
+    return Finding.false(Reason.STORAGE_NOT_WRITABLE, error) if error else None
+
+
+def request_refused(observed: ObservedTasks) -> Finding | None:
+    """A write without which the others made sense."""
+    error = observed.write_error
+    return Finding.false(Reason.REQUEST_REFUSED, error) if error else None
