@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from isoloss_contract.store.errors import Unusable
+
+MAX_NAMES = 200_000
+"""In one folder of the store. The largest has a name for each point of every sweep."""
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -58,3 +63,9 @@ class Backend(Protocol):
 
     def open(self, path: str) -> BinaryIO:
         """A stream of the content, for what does not fit into memory."""
+
+
+def check_names(count: int) -> None:
+    """Of the names found so far in a folder. Raises Unusable where they are more than any folder of ours has."""
+    if count > MAX_NAMES:
+        raise Unusable(f"more than {MAX_NAMES} names")

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.backend import Patience, check_names
 from isoloss_contract.store.errors import Changed, Unusable
 
 _PARTIAL = ".partial"
@@ -92,8 +92,11 @@ class FileBackend:
     def names(self, path: str) -> list[str]:
         """Without the files of writes under way."""
         parts = [*self._above, *_parts(path)]
-        with self._descended(parts, create=False) as folder:
-            names = os.listdir(folder)
+        names: list[str] = []
+        with self._descended(parts, create=False) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                check_names(len(names))
         return [name for name in names if not _is_internal(name)]
 
     def remove(self, path: str) -> None:

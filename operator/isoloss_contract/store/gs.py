@@ -15,7 +15,7 @@ from fsspec.asyn import sync
 from gcsfs import GCSFileSystem
 from gcsfs.retry import HttpError
 
-from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.backend import Patience, check_names
 from isoloss_contract.store.errors import Changed, Refused, Unusable
 
 Answer = TypeVar("Answer")
@@ -123,6 +123,7 @@ class GsBackend:
                 page = json.loads(await self._ask("GET", "b/{}/o", self._bucket, **query))
                 found += page.get("prefixes", ())
                 found += (each["name"] for each in page.get("items", ()))
+                check_names(len(found))
                 if "nextPageToken" not in page:
                     return found
                 query["pageToken"] = page["nextPageToken"]

@@ -16,7 +16,7 @@ from botocore.handlers import add_expect_header
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
-from isoloss_contract.store.backend import Patience
+from isoloss_contract.store.backend import Patience, check_names
 from isoloss_contract.store.bounded_answers import BoundedSession, read_at_most
 from isoloss_contract.store.errors import Changed, Refused, Unusable
 
@@ -30,8 +30,6 @@ _AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", 
 """Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
 _CONNECTIONS = 128
 """Of all stores together, as they have one client: what some hold without an answer must not keep others out."""
-MAX_NAMES = 200_000
-"""In one folder of the store. The largest has a name for each point of every sweep."""
 _MARK = "isoloss-write"
 
 
@@ -152,10 +150,9 @@ class S3Backend:
                 page = await client.list_objects_v2(**query)
                 found += (each["Prefix"] for each in page.get("CommonPrefixes", ()))
                 found += (each["Key"] for each in page.get("Contents", ()))
+                check_names(len(found))
                 if not page.get("IsTruncated"):
                     return found
-                if len(found) > MAX_NAMES:
-                    raise Unusable(f"more than {MAX_NAMES} names")
                 token = page["NextContinuationToken"]
                 if token in tokens:
                     raise Unusable("its listing goes on with a page that it had already")
