@@ -48,6 +48,7 @@ SUMMARIES = {
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",
     "explain": "Tell what became of one point of a sweep, and why.",
+    "init": "Write manifests for a checkpoint, with their cost (isoloss[operator]).",
     "plan": "Show what a sweep would train and cost (isoloss[operator]).",
 }
 """One line per command, so that listing the commands imports none of them."""
