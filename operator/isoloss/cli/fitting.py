@@ -22,7 +22,7 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.errors import BadInput
-from isoloss.laws import FitOptions, Laws, Run, SizeTrend, fit_laws
+from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend, fit_laws
 from isoloss.laws_files import write_laws
 from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
@@ -174,6 +174,10 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
         )
     for reason, message in content.refusals(laws):
         terminal.print(f"refused: {reason}: {message}")
+    if RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}:
+        terminal.print(
+            "--size-trend published:NAME takes the trend over sizes from a published law (isoloss laws)."
+        )
     if laws.excluded:
         terminal.print(
             f"{len(laws.excluded)} runs or parts of runs were left out; --json lists them"
