@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 
+from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.laws import FlopsConvention, Run
 from isoloss.runs import Weights
@@ -13,12 +14,16 @@ from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
 from isoloss.tables import ArrowStream, is_frame, is_table, read_tables
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunSet:
     """Runs from all sources, and warnings about what was left out."""
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(formatting.count(size) for size in sorted({r.params for r in self.runs}))
+        return f"<RunSet: {len(self.runs)} runs of {sizes} parameters>"
 
     @property
     def provisional(self) -> bool:

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Literal, get_args
 
 from isoloss.laws.model import Interval, Refusal, Route
+from isoloss.summaries import answer_html, answer_text, refused_html, refused_text
 
 Composition = Literal["Measured", "Paper"]
 """How the laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of
@@ -137,6 +138,13 @@ class Prediction:
     six_nd_share: float | None = 1.0
     """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
 
+    def summary(self) -> str:
+        """The answer as a table, and its warnings."""
+        return answer_text(self)
+
+    def _repr_html_(self) -> str:
+        return answer_html(self)
+
     def as_six_nd(self, flops: float | None) -> float | None:
         """FLOPs of the target as 6 N D, for comparisons with what is counted so; None: unknown."""
         if flops is None or self.six_nd_share is None:
@@ -150,3 +158,10 @@ class Refused:
 
     refusals: tuple[Refusal, ...]
     warnings: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """Every reason, with what to change."""
+        return refused_text(self)
+
+    def _repr_html_(self) -> str:
+        return refused_html(self)
