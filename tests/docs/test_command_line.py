@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import CHECKOUT
+from tests.support.pages import CHECKOUT, blocks
 from tests.support.planted_runs import planted_csv, planted_runs
+from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
 from tests.support.tables import write_probes
 from tests.support.walk import Walk
 
@@ -34,11 +35,22 @@ def train_probes(walk: Walk, question: str, tokens: float) -> None:
     write_probes(walk.folder / "probes.csv", plan["probes"], 1.0, tokens, PARAMS)
 
 
+def assert_shown(page: Path, begins: str, printed: str) -> None:
+    """The block of the page that begins so is what was printed, but for lines left out and last digits."""
+    (block,) = (each.text for each in blocks(page) if each.text.startswith(begins))
+    lines = iter(printed.splitlines())
+    for shown in (line for line in block.splitlines() if line != "..."):
+        words = NUMBER.sub("#", shown)
+        line = next((line for line in lines if NUMBER.sub("#", line) == words), None)
+        assert line is not None, f"not printed: {shown}"
+        assert numbers(line) == pytest.approx(numbers(shown), rel=TOLERANCE), line
+
+
 def test_the_readme_leads_from_nothing_to_a_report(walk: Walk) -> None:
     (walk.folder / "runs.csv").unlink()
     (walk.folder / "crds").symlink_to(CHECKOUT / "crds")
     walk.open(CHECKOUT / "README.md", "isoloss")
-    assert "80 % intervals" in walk.step("isoloss quickstart")
+    assert_shown(CHECKOUT / "README.md", "A checkpoint of", walk.step("isoloss quickstart"))
     printed = walk.step("isoloss fit")
     assert walk.left == []
     for said in ("written to laws.json", "80% interval", "AnswerHolds", "accelerator h"):

@@ -14,17 +14,10 @@ from pathlib import Path
 import pytest
 
 import isoloss
+from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "library.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-TOLERANCE = 0.01
-"""Of a number in the guide."""
-
-
-def numbers(text: str) -> list[float]:
-    """All of them, in their order."""
-    return [float(number) for number in NUMBER.findall(text)]
 
 
 def test_every_exported_name_is_there_and_listed_once_for_type_checkers_too() -> None:

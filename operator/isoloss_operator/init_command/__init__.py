@@ -225,7 +225,8 @@ def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
             f"\nThis run takes {formatting.number(_extrapolation(written), 2)} times the compute of the largest proxy's, and "
             "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
         )
+    where = f" --namespace {written.namespace}" if written.namespace else ""
     terminal.print(
         f"\nwritten to {path}; {guesses(text)} of its lines are marked '{GUESSED}'. When they are right:\n"
-        f"\n    kubectl apply -f {path}\n    isoloss watch scalingsweep/{written.name}"
+        f"\n    kubectl apply -f {path}\n    isoloss watch scalingsweep/{written.name}{where}"
     )
