@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isoloss.errors import BadInput
+    from isoloss.fitting import fit_laws
     from isoloss.laws import (
         FitOptions,
         Interval,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         RefusalReason,
         Refused,
         Run,
-        fit_laws,
         predict,
     )
     from isoloss.laws_files import read_laws, write_laws
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from isoloss.savings import SearchCost, iso_loss_savings, search_cost
     from isoloss.validation import Probe, Validation, probe_cross, probes_of_runs, validate
 
+    __version__: str
+
 _HOMES = {
     "errors": ("BadInput",),
+    "fitting": ("fit_laws",),
     "laws": (
         *("FitOptions", "Interval", "Laws", "Prediction", "PredictionQuery", "Refusal"),
-        *("RefusalReason", "Refused", "Run", "fit_laws", "predict"),
+        *("RefusalReason", "Refused", "Run", "predict"),
     ),
     "laws_files": ("read_laws", "write_laws"),
     "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
@@ -83,6 +86,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # not above: it takes longer than all else here
+
+        return version("isoloss")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

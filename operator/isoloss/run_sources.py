@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
 
+from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.laws import FlopsConvention, Run
 from isoloss.runs import Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
-from isoloss.tables import is_table, read_tables
+from isoloss.tables import ArrowStream, is_frame, is_table, read_tables
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunSet:
     """Runs from all sources, and warnings about what was left out."""
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(formatting.count(size) for size in sorted({r.params for r in self.runs}))
+        return f"<RunSet: {len(self.runs)} runs of {sizes} parameters>"
 
     @property
     def provisional(self) -> bool:
@@ -26,17 +32,23 @@ class RunSet:
 
 
 def read_runs(
-    *sources: str, weights: Weights = "averaged", flops: FlopsConvention = "SixND"
+    *sources: str | PathLike[str] | ArrowStream,
+    weights: Weights = "averaged",
+    flops: FlopsConvention = "SixND",
 ) -> RunSet:
-    """Runs of tables (.csv, .csv.gz, .parquet, .pq) and of sweeps in the store (s3://, gs://, file://).
+    """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames and of sweeps in the store (s3://, gs://, file://).
 
     `weights` chooses between the losses of averaged and raw weights and of cooled copies in a sweep, `flops` how their
-    compute is counted; a table has only one kind of either. Raises BadInput naming the source, and the row and column of a table.
+    compute is counted; a table has only one kind of either. Raises BadInput naming the source, and the row and column of
+    a table, and TypeError for what is no source.
     """
-    table = read_tables([source for source in sources if is_table(source)])
+    given = [_source(source) for source in sources]
+    names = [source for source in given if isinstance(source, str)]
+    frames = [source for source in given if not isinstance(source, str)]
+    table = read_tables([*(name for name in names if is_table(name)), *frames])
     runs, warnings = list(table.runs), list(table.warnings)
     corpora: dict[str, str] = {}
-    for source in sources:
+    for source in names:
         if is_table(source):
             continue
         if not is_sweep_uri(source):
@@ -52,8 +64,19 @@ def read_runs(
         warnings += found.warnings
     _check_names(runs)
     if not runs:
-        raise BadInput(f"{', '.join(sources)}: no runs")
+        raise BadInput(f"{', '.join(names)}: no runs")
     return RunSet(tuple(runs), tuple(warnings))
+
+
+def _source(source: object) -> str | ArrowStream:
+    """A name or a data frame."""
+    if isinstance(source, str | PathLike):
+        return fspath(source)
+    if is_frame(source):
+        return source
+    raise TypeError(
+        f"read_runs takes names of tables, URIs of sweeps and data frames, not {type(source).__name__}"
+    )
 
 
 def _check_names(runs: Sequence[Run]) -> None:

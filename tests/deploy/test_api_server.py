@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from isoloss.cli.application import run
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl
+from tests.support.published_configs import DEEPSEEK_V3, LLAMA_3_8B, QWEN3_8B, write_checkpoint
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep
 
 pytestmark = pytest.mark.cluster
@@ -65,6 +67,30 @@ def test_a_second_client_side_apply_of_an_example_changes_nothing(
     )
     assert [line.split()[-1] for line in first] == ["created"] * len(documents)
     assert [line.split()[-1] for line in second] == ["unchanged"] * len(documents)
+
+
+@pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
+@pytest.mark.parametrize(
+    "config", [LLAMA_3_8B, QWEN3_8B, DEEPSEEK_V3], ids=lambda c: c["model_type"]
+)
+def test_what_isoloss_init_writes_is_accepted_and_a_second_apply_changes_nothing(
+    config: dict[str, Any],
+    grid: tuple[str, ...],
+    isoloss_api: client.ApiClient,
+    kubectl: Kubectl,
+    namespace: str,
+    tmp_path: Path,
+) -> None:
+    assert isoloss_api
+    checkpoint, path = write_checkpoint(tmp_path / "checkpoint", config), tmp_path / "both.yaml"
+    corpora = ("--corpus", "s3://corpora/pile/", "--corpus", "s3://corpora/code/*.jsonl.zst")
+    asked = ("--checkpoint", checkpoint, *corpora, "--tokens", "55B", "--out", str(path), *grid)
+    assert run(["init", *asked]) == 0
+    first, second = (
+        kubectl("apply", "-n", namespace, "-f", str(path)).stdout.splitlines() for _ in range(2)
+    )
+    assert [line.split()[-1] for line in first] == ["created", "created"]
+    assert [line.split()[-1] for line in second] == ["unchanged", "unchanged"]
 
 
 def test_the_api_server_fills_in_the_defaults_of_the_types(isoloss_api: client.ApiClient) -> None:

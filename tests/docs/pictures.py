@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/concepts with the report's own code, from the made-up sweep of the library guide.
+"""Draws the pictures of docs/concepts with the report's own code, from the sample runs.
 
 python -m tests.docs.pictures
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from isoloss import datasets
 from isoloss.cli.application import run
-from tests.support.planted_runs import planted_csv, planted_runs
 
 TARGET = Path(__file__).parents[2] / "docs" / "concepts"
 FIGURES = ("iso-loss.png", "laws.png")
@@ -21,7 +21,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         runs, laws, page = (folder / n for n in ("runs.csv", "laws.json", "report.html"))
-        runs.write_bytes(planted_csv(planted_runs()))
+        runs.write_text(datasets.sample_text(datasets.RUNS))
         run(["fit", str(runs), "--out", str(laws)])
         run(["report", str(laws), "--runs", str(runs), "--out", str(page), *QUERY])
         for name in FIGURES:

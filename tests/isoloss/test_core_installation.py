@@ -118,10 +118,19 @@ def test_laws_predictions_and_reports_need_no_extra(
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 
+def test_the_sample_runs_come_with_the_wheel(
+    isoloss: Callable[..., Ended], tmp_path: Path
+) -> None:
+    started = isoloss("quickstart", "--json")
+    assert started.code == 0, started.err
+    assert (tmp_path / "quickstart" / "report.html").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [
         (("plan", EXAMPLE), "operator"),
+        (("init", "--help"), "operator"),
         (("fit", "s3://bucket/isoloss/sweeps/dense"), "store"),
         (("fit", "gs://bucket/runs.parquet"), "store"),
     ],

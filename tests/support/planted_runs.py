@@ -6,15 +6,21 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isoloss.laws import Run
 from tests.support.tables import HEADER
 
+Number = TypeVar("Number", float, NDArray[np.float64])
+
 SIZES = (30e6, 100e6, 300e6)
 BATCHES = (32, 64, 128, 256, 512)
 RATES = (1.25e-4, 2.5e-4, 5e-4, 1e-3, 2e-3)
+NOISE = 0.0015
+"""Standard deviation of an evaluation, nats."""
 
 
 def planted_runs(
@@ -22,7 +28,7 @@ def planted_runs(
     sizes: Sequence[float] = SIZES,
     batches: Sequence[int] = BATCHES,
     rates: Sequence[float] = RATES,
-    noise: float = 0.0015,
+    noise: float = NOISE,
     evaluations: int = 24,
     seed: int = 0,
 ) -> tuple[Run, ...]:
@@ -61,11 +67,7 @@ def _run(
     size: float, batch: int, rate: float, noise: float, evaluations: int, rng: np.random.Generator
 ) -> Run:
     tokens = np.geomspace(0.5e9, 60 * size + 3e9, evaluations)
-    best_rate = 6e-4 * (size / 1e8) ** -0.25 * (tokens / 4e9) ** -0.15
-    best_batch = 110 * (tokens / 4e9) ** 0.45
-    x, y = np.log(rate / best_rate), np.log(batch / best_batch)
-    loss = 1.7 + 400 / size**0.34 + 410 / tokens**0.28
-    loss += 0.02 * x**2 + 0.012 * y**2 - 0.008 * x * y
+    loss = 1.7 + 400 / size**0.34 + 410 / tokens**0.28 + bowl(rate, batch, size, tokens)
     return Run(
         name=f"n{size / 1e6:.0f}m-b{batch}-lr{rate:g}",
         params=size,
@@ -76,6 +78,18 @@ def _run(
         losses=loss + noise * rng.standard_normal(evaluations),
         loss_standard_errors=np.full(evaluations, noise) if noise else None,
     )
+
+
+def planted_optimum(size: float, tokens: Number) -> tuple[Number, Number]:
+    """Learning rate and batch size (sequences) at the bottom of the bowl."""
+    return 6e-4 * (size / 1e8) ** -0.25 * (tokens / 4e9) ** -0.15, 110 * (tokens / 4e9) ** 0.45
+
+
+def bowl(rate: float, batch: float, size: float, tokens: Number) -> Number:
+    """What a learning rate and a batch size lose over the best ones, nats."""
+    best_rate, best_batch = planted_optimum(size, tokens)
+    x, y = np.log(rate / best_rate), np.log(batch / best_batch)
+    return 0.02 * x**2 + 0.012 * y**2 - 0.008 * x * y
 
 
 def planted_csv(runs: Sequence[Run]) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 LLAMA_3_8B: dict[str, Any] = {
@@ -195,3 +197,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "Mixtral-8x7B": MIXTRAL_8X7B,
     "DeepSeek-V3": DEEPSEEK_V3,
 }
+
+
+def write_checkpoint(folder: Path, config: dict[str, Any]) -> str:
+    """A folder with a config and a tokenizer, as far as they are read without weights; its URI."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder.as_uri()

@@ -29,6 +29,7 @@ GROUP = "isoloss.commands"
 OWN = {
     name: EntryPoint(name, f"isoloss.cli.{module}:{name}", GROUP)
     for name, module in (
+        ("quickstart", "quickstart"),
         ("fit", "fitting"),
         ("predict", "predicting"),
         ("validate", "validating"),
@@ -39,6 +40,7 @@ OWN = {
     )
 }
 SUMMARIES = {
+    "quickstart": "Fit, predict and report on sample runs, in ten seconds.",
     "fit": "Fit the laws of learning rate, batch size and loss to runs.",
     "predict": "Predict learning rate and batch size of a continued run.",
     "validate": "Check a prediction with short runs around it, and refine it.",
@@ -46,6 +48,7 @@ SUMMARIES = {
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",
     "explain": "Tell what became of one point of a sweep, and why.",
+    "init": "Write manifests for a checkpoint, with their cost (isoloss[operator]).",
     "plan": "Show what a sweep would train and cost (isoloss[operator]).",
 }
 """One line per command, so that listing the commands imports none of them."""

@@ -22,12 +22,13 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.errors import BadInput
-from isoloss.laws import FitOptions, Laws, Run, SizeTrend, fit_laws
+from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend, fit_laws
 from isoloss.laws_files import write_laws
 from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 from isoloss.runs import Weights as LossKind
+from isoloss.summaries import refusals
 
 
 class Weights(StrEnum):
@@ -172,8 +173,12 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
             f"Every run has a batch size of {laws.only_batch_size:g}: the best learning rate at it is fitted, for isoloss predict "
             f"--batch-size {laws.only_batch_size:g}."
         )
-    for reason, message in content.refusals(laws):
+    for reason, message in refusals(laws):
         terminal.print(f"refused: {reason}: {message}")
+    if RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}:
+        terminal.print(
+            "--size-trend published:NAME takes the trend over sizes from a published law (isoloss laws)."
+        )
     if laws.excluded:
         terminal.print(
             f"{len(laws.excluded)} runs or parts of runs were left out; --json lists them"

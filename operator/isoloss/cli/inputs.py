@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 
 from isoloss.errors import BadInput
+
+COUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)([kmbt]?)", re.IGNORECASE)
+SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def positive(option: str, value: float | None) -> None:
     """Raise BadInput unless the option is absent or a positive, finite number."""
     if value is not None and not (math.isfinite(value) and value > 0):
         raise BadInput(f"{option}: {value:g} is not a positive, finite number")
+
+
+def count(option: str, text: str) -> int:
+    """A number of tokens or parameters as people write it: 55B, 2.5T, 800M, 55e9. Raises BadInput."""
+    match = COUNT.fullmatch(text.strip().replace("_", "").replace(",", ""))
+    value = round(float(match[1]) * SUFFIXES[match[2].lower()]) if match else 0
+    if not 1 <= value <= 2**53:
+        raise BadInput(f"{option}: {text} is no count: write 55B, 2.5T, 800M or 55e9")
+    return value

@@ -29,6 +29,7 @@ from isoloss.laws.model import (
     Status,
 )
 from isoloss.laws.run_noise import RunNoise
+from isoloss.summaries import laws_html, laws_text
 
 TELLING = frozenset(
     {
@@ -283,9 +284,9 @@ class Draws:
     rate_at_batch: RateAtBatch | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Laws:
-    """The whole result of a fit."""
+    """The whole result of a fit. A notebook shows it as a table, which `summary` has as text."""
 
     status: Status
     learning_rate: HyperparameterLaw
@@ -312,6 +313,16 @@ class Laws:
     """Between seeds; None: nothing was trained with two."""
     rate_at_batch: RateAtBatchLaw = RateAtBatchLaw("refused")
     """Answers where the batch size is given."""
+
+    def summary(self) -> str:
+        """The laws as a table, and why what is refused is."""
+        return laws_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Laws: {self.status}, of {len(self.data.sizes)} sizes; summary() shows them>"
+
+    def _repr_html_(self) -> str:
+        return laws_html(self)
 
     @property
     def default_route(self) -> Route:

@@ -5,25 +5,20 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from isoloss import formatting
 from isoloss.laws import (
-    HyperparameterLaw,
     Laws,
-    LossComputeLaw,
     Optimum,
     Refusal,
     Run,
-    SurfaceLaw,
 )
 from isoloss.savings import SearchCost, iso_loss_savings
+from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows
 
 Cells = tuple[str, ...]
-_Law = TypeVar("_Law", HyperparameterLaw, LossComputeLaw, SurfaceLaw)
-STATUS_WORDS = {"fitted": "Fitted", "provisional": "Provisional", "refused": "Refused"}
 
 
 def any_law(laws: Laws) -> bool:
@@ -171,40 +166,11 @@ def data_digest(runs: Sequence[Run]) -> str:
 
 def laws_table(laws: Laws) -> Table:
     """The three laws of the iso-loss route and the joint surface, as formulas."""
-    rows = [
-        _law_row(name, law, formatting.hyperparameter_formula, formatting.hyperparameter_quality)
-        for name, law in (("learning rate", laws.learning_rate), ("batch size", laws.batch_size))
-    ]
-    loss_compute = (formatting.loss_compute_formula, formatting.loss_compute_quality)
-    rows.append(_law_row("loss over compute", laws.loss_compute, *loss_compute))
-    surface = (formatting.surface_formula, formatting.surface_quality)
-    rows.append(_law_row("joint surface", laws.surface, *surface))
-    return Table(("law", "status", "formula", "fit"), tuple(rows))
-
-
-def _law_row(
-    name: str, law: _Law, formula: Callable[[_Law], str], quality: Callable[[_Law], str]
-) -> Cells:
-    shown = formula(law)
-    status = STATUS_WORDS[law.status]
-    return (
-        (name, status, shown, quality(law)) if shown else (name, status, _reason(law.refusal), "")
-    )
-
-
-def _reason(refusal: Refusal | None) -> str:
-    """The reason alone; its message is among the refusals."""
-    return "no reason given" if refusal is None else refusal.reason.value
+    return Table(LAW_HEADS, tuple(law_rows(laws)))
 
 
 def _refusal_words(refusal: Refusal | None) -> str:
     return "no reason given" if refusal is None else f"{refusal.reason.value}: {refusal.message}"
-
-
-def refusals(laws: Laws) -> tuple[tuple[str, str], ...]:
-    """(reason, message) of everything that was refused, each once."""
-    found = [*laws.refusals, *([laws.surface.refusal] if laws.surface.refusal else [])]
-    return tuple(dict.fromkeys((item.reason.value, item.message) for item in found))
 
 
 def held_out_table(laws: Laws) -> Table | None:

@@ -29,6 +29,7 @@ from isoloss.report.search_figure import search_map, search_sentence, search_tab
 from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours, trajectories
 from isoloss.savings import SearchCost
+from isoloss.summaries import refusals
 
 MAX_POINT_ROWS = 400
 """The ledger has all rows; a page with more is slow to open and to print."""
@@ -131,7 +132,7 @@ def render_report(
         laws=laws,
         formatting=formatting,
         laws_table=content.laws_table(laws),
-        refusals=content.refusals(laws),
+        refusals=refusals(laws),
         held_out=content.held_out_table(laws),
         optima=content.optima_table(laws),
         points=content.points_table(rows, MAX_POINT_ROWS) if rows else None,

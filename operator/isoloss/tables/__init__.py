@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
 from isoloss.tables.formats import (
+    FRAME,
     OPTIONAL,
     REQUIRED,
+    ArrowStream,
     BadTable,
+    Table,
     bytes_of,
+    is_frame,
     is_parquet,
     is_table,
     read_csv,
+    read_frame,
     read_parquet,
 )
 from isoloss.tables.grouping import check_copies, check_whole_table, rows_by_run, run_of
@@ -27,8 +32,10 @@ from isoloss.tables.units import check_units
 __all__ = [
     "OPTIONAL",
     "REQUIRED",
+    "ArrowStream",
     "BadTable",
     "RunTable",
+    "is_frame",
     "is_table",
     "parse_table",
     "read_table",
@@ -46,19 +53,20 @@ class RunTable:
     warnings: tuple[str, ...] = ()
 
 
-def read_tables(sources: Sequence[str]) -> RunTable:
-    """All runs of several tables. Raises BadTable, also for a run that is in two of them."""
+def read_tables(sources: Sequence[str | ArrowStream]) -> RunTable:
+    """All runs of several tables, by name or in memory. Raises BadTable, also for a run that is in two of them."""
     seen: dict[str, str] = {}
     runs: list[Run] = []
     rows: list[int] = []
     warnings: list[str] = []
     for source in sources:
-        table = read_table(source)
+        name = source if isinstance(source, str) else FRAME
+        table = read_table(source) if isinstance(source, str) else _runs_of(read_frame(source))
         for run, row in zip(table.runs, table.first_rows, strict=True):
             if run.name in seen:
                 message = f"run {run.name!r} is also in {seen[run.name]}"
-                raise BadTable(source, message, row=row, column="run")
-            seen[run.name] = source
+                raise BadTable(name, message, row=row, column="run")
+            seen[run.name] = name
         runs += table.runs
         rows += table.first_rows
         warnings += table.warnings
@@ -72,7 +80,12 @@ def read_table(source: str) -> RunTable:
 
 def parse_table(content: bytes, source: str) -> RunTable:
     """The runs of a table's bytes; the ending of `source` gives the format. Raises BadTable."""
-    table = read_parquet(content, source) if is_parquet(source) else read_csv(content, source)
+    return _runs_of(
+        read_parquet(content, source) if is_parquet(source) else read_csv(content, source)
+    )
+
+
+def _runs_of(table: Table) -> RunTable:
     numbers = numbers_of(table)
     check_units(numbers)
     rows_of = rows_by_run(numbers)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from isoloss.errors import BadInput
 
@@ -36,6 +36,19 @@ class BadTable(BadInput):
             if part
         )
         super().__init__(": ".join(part for part in (source, place, message) if part))
+
+
+class ArrowStream(Protocol):
+    """A table in memory: a data frame of pandas, polars and others, or a pyarrow.Table."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's own interface, which all of these have."""
+        ...
+
+
+def is_frame(source: object) -> TypeGuard[ArrowStream]:
+    """Whether this is a table in memory."""
+    return hasattr(source, "__arrow_c_stream__") and not isinstance(source, type)
 
 
 @dataclass(frozen=True)
@@ -158,6 +171,30 @@ def read_parquet(content: bytes, source: str) -> Table:
         raise BadTable(source, f"not readable as Parquet: {str(error)[:200]}") from error
     columns: dict[str, Sequence[Any]] = {name: cells.get(name, ()) for name in header}
     return _checked_size(Table(source, columns, range(1, arrow.num_rows + 1)))
+
+
+FRAME = "data frame"
+"""What messages call a table without a name."""
+
+
+def read_frame(frame: ArrowStream) -> Table:
+    """The cells of a table in memory, rows counted from 1. Raises BadTable."""
+    import pyarrow
+
+    try:
+        arrow = pyarrow.table(frame)
+    except (pyarrow.ArrowException, ValueError, TypeError) as error:
+        raise BadTable(FRAME, f"not readable: {str(error)[:200]}") from error
+    # An index of pandas is no column of its owner's.
+    header = [str(name) for name in arrow.column_names if not str(name).startswith("__index_")]
+    _check_header(header, FRAME)
+    if arrow.num_rows > MAX_ROWS:
+        raise BadTable(FRAME, f"more than {MAX_ROWS} rows", row=MAX_ROWS + 1)
+    wanted = REQUIRED + OPTIONAL
+    columns: dict[str, Sequence[Any]] = {
+        name: arrow.column(name).to_pylist() if name in wanted else () for name in header
+    }
+    return _checked_size(Table(FRAME, columns, range(1, arrow.num_rows + 1)))
 
 
 def _check_separator(header: Sequence[str], source: str) -> None:

@@ -157,11 +157,13 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.INITIAL_LOSS_BELOW_IRREDUCIBLE: (
         "The checkpoint is better than the laws allow any model to be.",
-        "Check that the initial loss was measured on the sweep's validation text.",
+        "Check that the initial loss was measured on the sweep's validation text with its tokenizer. If it was, train the "
+        "proxies to lower losses, or set a lower `fit.irreducibleLoss`.",
     ),
     Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
         "The checkpoint is worse than anything the sweep has seen, and its equivalent compute may be more than 5 % of the total.",
-        "Check tokenizer and validation text of the initial loss.",
+        "Check tokenizer and validation text of the initial loss. If they are the sweep's, plan a larger budget, or create a "
+        "sweep with a lower `evaluation.firstTokens`.",
     ),
     Refused.EXTRAPOLATION_TOO_FAR: (
         "The target is too far outside the data.",

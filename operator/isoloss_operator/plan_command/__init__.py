@@ -11,33 +11,15 @@ import typer
 from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
-from isoloss.savings import SearchCost, search_cost
-from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.plan_command.figures import (
-    Pace,
-    SizePlan,
-    elapsed_hours,
-    placed_grids,
-    search_document,
-    search_of,
-    sizes_document,
-    sizes_of,
-)
+from isoloss_operator.plan_command.figures import Pace, search_document, sizes_document
 from isoloss_operator.plan_command.manifest import (
     read_derived_proxies,
     read_manifest,
     read_validations,
 )
-from isoloss_operator.plan_command.printed import (
-    print_elapsed,
-    print_placed,
-    print_search,
-    print_sizes,
-    print_validations,
-)
-from isoloss_operator.planning.architectures import UnsupportedModel
+from isoloss_operator.plan_command.planned import planned
+from isoloss_operator.plan_command.printed import print_plan, print_validations
 from isoloss_operator.planning.pace import DEFAULT_UTILISATION, PEAK_FLOPS
-from isoloss_operator.planning.placement import placements, with_placed_grids
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -81,45 +63,23 @@ def plan(
     try:
         validations = read_validations(manifest)
         written = read_derived_proxies(read_manifest(manifest))
-        placed = placements(written)
-        spec = with_placed_grids(written, placed)
-        sizes = sizes_of(spec)
-        search = search_of(spec, len(placed))
-    except (InvalidSpec, UnsupportedModel) as error:
+    except InvalidSpec as error:
         raise BadInput(str(error)) from error
+    found = planned(written)
     pace = Pace(tokens_per_second, utilisation * peak_flops)
-    cost = _cost(spec, sizes, target_params, target_tokens)
-    took = elapsed_hours(spec, sizes, pace, search)
-    grids = placed_grids(spec, placed)
+    has_target = target_params is not None and target_tokens is not None
+    cost = found.cost(target_params or 0.0, target_tokens or 0.0) if has_target else None
     if as_json:
         print_document(
             {
-                **sizes_document(sizes, pace, cost),
-                "search": search_document(search),
-                "elapsed": asdict(took),
-                "placed": [asdict(each) for each in grids],
+                **sizes_document(found.sizes, pace, cost),
+                "search": search_document(found.search),
+                "elapsed": asdict(found.elapsed(pace)),
+                "placed": [asdict(each) for each in found.placed],
                 "validations": {name: asdict(each) for name, each in validations.items()},
             }
         )
     else:
-        print_sizes(spec, sizes, pace, cost)
-        print_placed(written, grids)
-        print_search(search)
-        print_elapsed(took, sizes)
+        print_plan(found, pace, cost)
         print_validations(validations)
     return ANSWERED
-
-
-def _cost(
-    spec: ScalingSweepSpec,
-    sizes: list[SizePlan],
-    target_params: float | None,
-    target_tokens: float | None,
-) -> SearchCost | None:
-    if target_params is None or target_tokens is None:
-        return None
-    return search_cost(
-        sweep_flops=sum(size.flops for size in sizes),
-        direct_runs=spec.direct_runs,
-        run_flops=6 * target_params * target_tokens,
-    )

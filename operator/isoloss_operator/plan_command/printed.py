@@ -10,6 +10,7 @@ from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.plan_command.figures import Elapsed, Pace, PlacedSize, SizePlan
+from isoloss_operator.plan_command.planned import Planned
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
@@ -18,6 +19,14 @@ from isoloss_operator.planning.evaluation_share import (
 from isoloss_operator.planning.placement import COVERAGE
 from isoloss_operator.planning.probe_cost import ProbeCost
 from isoloss_operator.planning.search_cost import SearchEstimate
+
+
+def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
+    """All of it but for predictions."""
+    print_sizes(planned.spec, planned.sizes, pace, cost)
+    print_placed(planned.written, planned.placed)
+    print_search(planned.search)
+    print_elapsed(planned.elapsed(pace), planned.sizes)
 
 
 def print_sizes(

@@ -181,6 +181,7 @@ def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(
     assert plain.code == 3
     assert plain.document["loss_compute"]["status"] == "fitted"
     assert isoloss("predict", laws, *question).code == 3
+    assert "--size-trend published:NAME" in isoloss("fit", table, "--bootstrap-samples", 20).out
     isoloss("fit", table, "--size-trend", "published:step-law", "--out", laws)
     answered = isoloss("predict", laws, *question)
     assert answered.code == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from isoloss import formatting
 from isoloss.published import PUBLISHED
 from isoloss_operator.api.corpus import Validation
 from isoloss_operator.api.yaml_text import read_documents
@@ -81,6 +82,15 @@ def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path:
     )
     assert ended.code == 2
     assert "--runs" in ended.document["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["dense", "moe", "search"])
+def test_the_head_of_an_example_says_what_its_plan_costs(isoloss: Isoloss, name: str) -> None:
+    path = EXAMPLE.parent / f"{name}-sweep.yaml"
+    plan = isoloss("plan", path, "--json").document
+    head = path.read_text().partition("apiVersion")[0]
+    assert f"{formatting.flops(plan['flops'])} FLOPs" in head
+    assert f"about {plan['accelerator_hours']:,.0f} hours" in head
 
 
 def test_a_plan_of_one_batch_size_says_what_it_answers(isoloss: Isoloss, tmp_path: Path) -> None:

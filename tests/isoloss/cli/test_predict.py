@@ -70,6 +70,22 @@ def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("initial_loss", "remedies"),
+    [
+        ("0.4", ("validation text with its tokenizer", "set a lower irreducible loss")),
+        ("9", ("validation text with its tokenizer", "plan a larger budget")),
+    ],
+)
+def test_an_initial_loss_that_does_not_belong_to_the_laws_is_refused_with_what_to_change(
+    isoloss: Isoloss, planted_laws: Path, initial_loss: str, remedies: tuple[str, ...]
+) -> None:
+    asked = ("--initial-loss", initial_loss, "--cpt-flops", "1e17", "--json")
+    (refused,) = isoloss("predict", planted_laws, *asked).document["refused"]
+    for remedy in remedies:
+        assert remedy in refused["message"]
+
+
+@pytest.mark.parametrize(
     ("question", "reason"),
     [
         (("--initial-loss", "0.4", "--cpt-flops", "3e19"), "InitialLossBelowIrreducible"),

@@ -46,7 +46,12 @@ def test_commands_that_compute_nothing_import_nothing_that_computes(
     assert found(imported(*arguments), (*NUMERICS, *ELSEWHERE, *TERMINAL)) == []
 
 
-@pytest.mark.parametrize("command", ["predict", "fit", "report", "validate", "watch", "explain"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("predict", "fit", "report", "validate", "watch", "explain", "quickstart"),
+    ],
+)
 def test_the_help_of_a_command_imports_neither_scipy_nor_the_terminals_tables(
     command: str,
 ) -> None:

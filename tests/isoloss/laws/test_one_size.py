@@ -43,7 +43,8 @@ def test_settings_stay_refused_and_the_law_says_what_it_is_not():
     assert any("longer training at this size" in w for w in laws.warnings)
     found = predict(laws, PredictionQuery(total_flops=6 * SIZE * TOKENS, params=SIZE))
     assert isinstance(found, Refused)
-    assert "--size-trend" in found.refusals[0].message
+    assert "train another size" in found.refusals[0].message
+    assert "--" not in found.refusals[0].message  # events and reports have no command line
 
 
 def test_a_published_trend_over_sizes_is_used_where_asked_and_named():

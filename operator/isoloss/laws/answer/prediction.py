@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Literal, get_args
 
 from isoloss.laws.model import Interval, Refusal, Route
+from isoloss.summaries import answer_html, answer_text, refused_html, refused_text
 
 Composition = Literal["Measured", "Paper"]
 """How the laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of
 C_pre + C_cpt wants. Measured: the learning rate besides times (C_cpt / C_total)^0.5, as `make bench-transfer` found it."""
+NO_NUMBERS = frozenset({"composition", "composition_error", "tokenizer"})
+"""Fields of a query."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,22 @@ class PredictionQuery:
     """Of the checkpoint; refused when it and the laws' differ."""
     sequence_length: int | None = None
     """Of the target run; a difference is warned of, batch sizes then compare in tokens."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a number that is none, and ValueError for an unknown composition."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in NO_NUMBERS or value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise TypeError(
+                    f"PredictionQuery: {each.name} must be a number, not {type(value).__name__} {value!r}"
+                )
+        if self.composition not in get_args(Composition):
+            known = " or ".join(get_args(Composition))
+            raise ValueError(
+                f"PredictionQuery: composition must be {known}, not {self.composition!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -118,6 +138,13 @@ class Prediction:
     six_nd_share: float | None = 1.0
     """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
 
+    def summary(self) -> str:
+        """The answer as a table, and its warnings."""
+        return answer_text(self)
+
+    def _repr_html_(self) -> str:
+        return answer_html(self)
+
     def as_six_nd(self, flops: float | None) -> float | None:
         """FLOPs of the target as 6 N D, for comparisons with what is counted so; None: unknown."""
         if flops is None or self.six_nd_share is None:
@@ -131,3 +158,10 @@ class Refused:
 
     refusals: tuple[Refusal, ...]
     warnings: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """Every reason, with what to change."""
+        return refused_text(self)
+
+    def _repr_html_(self) -> str:
+        return refused_html(self)

@@ -121,8 +121,8 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
         RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
         f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
         f"its equivalent compute may matter: it is up to {past.share:.0%} of the total, where {LARGEST_UNSEEN_SHARE:.0%} "
-        "would not. Was it measured with the sweep's tokenizer on its validation text? A larger budget, or earlier "
-        "evaluations of the sweep, make it matter less.",
+        "would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
+        "runs earlier, so that they begin above it, or plan a larger budget.",
         {
             "initial_loss": query.initial_loss or 0.0,
             "highest_loss": laws.data.highest_loss or 0.0,
@@ -152,7 +152,9 @@ def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
         return Refusal(
             RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE,
             f"The initial loss {loss:.4g} is not above the irreducible loss "
-            f"{curve.irreducible_loss:.4g}: no amount of compute reaches it on the fitted curve.",
+            f"{curve.irreducible_loss:.4g}: no amount of compute reaches it on the fitted curve. Check that it was measured "
+            "on the sweep's validation text with its tokenizer. If it was, train the proxies to lower losses, or set a "
+            "lower irreducible loss.",
             figures,
         )
     return Refusal(

@@ -190,6 +190,6 @@ def _one_size(params: float) -> Refusal:
     return Refusal(
         RefusalReason.TOO_FEW_SIZES,
         f"There is only one model size ({params:.3g} parameters). Laws of learning rate and batch size need at "
-        "least two, or a published trend over sizes (--size-trend).",
+        "least two: train another size.",
         {"sizes": 1},
     )

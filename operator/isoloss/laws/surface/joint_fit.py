@@ -163,7 +163,7 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     if sizes < fewest_sizes:
         return Refusal(
             RefusalReason.TOO_FEW_SIZES,
-            "There is only one model size. A joint surface needs at least two.",
+            "There is only one model size. A joint surface needs at least two: train another size.",
             {"sizes": sizes},
         )
     n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])[:, 0 if sizes > 1 else 1 :]

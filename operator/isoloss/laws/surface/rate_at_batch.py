@@ -73,7 +73,8 @@ def fit_rate_at_batch(
     if sizes < FEWEST_SIZES:
         return _refused(
             RefusalReason.TOO_FEW_SIZES,
-            "Only one size has a batch size with three learning rates. How the best learning rate depends on the size takes at least two.",
+            "Only one size has a batch size with three learning rates. How the best learning rate depends on the "
+            "size takes at least two: train three learning rates at one batch size of another size.",
             {"sizes": sizes},
         )
     return _fitted(points, options, fitted)

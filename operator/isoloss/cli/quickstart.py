@@ -1,0 +1,207 @@
+"""`isoloss quickstart`: fit, predict and report on the sample runs, by the commands that a user would type."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isoloss import datasets, formatting
+from isoloss.cli.outcome import ANSWERED, command, print_document
+from isoloss.errors import BadInput
+from isoloss.laws import Laws, Prediction, PredictionQuery
+from isoloss.laws import predict as predict_from
+from isoloss.laws_files import read_laws, write_file
+
+FOLDER = "quickstart"
+RUNS, PROBES, LAWS, PAGE = "runs.csv", "probes.csv", "laws.json", "report.html"
+WIDTH = 80
+"""Columns that a command fits into; longer ones are continued."""
+CHECKPOINT = datasets.CHECKPOINT
+QUESTION = (
+    *("--initial-loss", f"{CHECKPOINT.initial_loss:g}"),
+    *("--params", formatting.exponential(CHECKPOINT.params)),
+    *("--cpt-tokens", formatting.exponential(CHECKPOINT.cpt_tokens)),
+)
+
+
+@command
+def quickstart(
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the sample runs, their laws and the report.")
+    ] = Path(FOLDER),
+    opened: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            help="Open the report in a browser. By default where there is a desktop.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Fit laws to sample runs, predict and write a report: about ten seconds, without a cluster."""
+    _write_samples(folder)
+    if as_json:
+        print_document(_document(folder))
+        return ANSWERED
+    fit, predict, report = commands(folder)
+    typer.echo(_introduction(folder))
+    _show_and_run(fit)
+    laws = read_laws(folder / LAWS)
+    _print_laws(laws)
+    _show_and_run(predict)
+    _print_answer(_answer(laws))
+    _show_and_run(report)
+    is_opened = _open(folder / PAGE) if (_has_desktop() if opened is None else opened) else False
+    typer.echo(f"  {(folder / PAGE).resolve()}{', opened in a browser' if is_opened else ''}")
+    typer.echo(_outlook(folder))
+    return ANSWERED
+
+
+def commands(folder: Path) -> tuple[tuple[str, ...], ...]:
+    """What is typed, one after the other, after `isoloss`."""
+    runs, laws, page = (str(folder / name) for name in (RUNS, LAWS, PAGE))
+    return (
+        ("fit", runs, "--out", laws),
+        ("predict", laws, *QUESTION),
+        ("report", laws, "--runs", runs, "--out", page, *QUESTION),
+    )
+
+
+def in_shell(arguments: tuple[str, ...]) -> str:
+    """A command as it can be pasted, continued where it is longer than a line."""
+    words = [shlex.quote(word) for word in ("isoloss", *arguments)]
+    lines = [words[0]]
+    for option, value in _pairs(words[1:]):
+        part = f"{option} {value}".strip()
+        if len(lines[-1]) + len(part) + len(" " + " \\") > WIDTH:
+            lines[-1] += " \\"
+            lines.append(f"    {part}")
+        else:
+            lines[-1] += f" {part}"
+    return "\n".join(lines)
+
+
+def _pairs(words: list[str]) -> list[tuple[str, str]]:
+    """Options with their values; what is no option alone."""
+    pairs, index = [], 0
+    while index < len(words):
+        takes_value = words[index].startswith("--")
+        pairs.append((words[index], words[index + 1] if takes_value else ""))
+        index += 2 if takes_value else 1
+    return pairs
+
+
+def _write_samples(folder: Path) -> None:
+    """Put the tables into the folder. Raises BadInput where it has files of someone's own."""
+    runs = folder / RUNS
+    sample = datasets.sample_text(datasets.RUNS)
+    try:
+        is_ours = runs.exists() and runs.read_text("utf-8") == sample
+        is_in_use = folder.exists() and not is_ours and any(folder.iterdir())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--folder: {folder} cannot be used: {error}") from error
+    if is_in_use:
+        raise BadInput(f"--folder: {folder} has files of your own: name another folder")
+    write_file(runs, sample)
+    write_file(folder / PROBES, datasets.sample_text(datasets.PROBES))
+
+
+def _run(arguments: tuple[str, ...]) -> None:
+    """Run a command without what it prints."""
+    from isoloss.cli.application import run
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = run(arguments)
+    if code != ANSWERED:
+        raise BadInput(f"{in_shell(arguments)} ends with {code}:\n{printed.getvalue()}")
+
+
+def _show_and_run(arguments: tuple[str, ...]) -> None:
+    typer.echo(f"\n{in_shell(arguments)}")
+    _run(arguments)
+
+
+def _answer(laws: Laws) -> Prediction:
+    asked = PredictionQuery(
+        initial_loss=CHECKPOINT.initial_loss,
+        params=CHECKPOINT.params,
+        cpt_tokens=CHECKPOINT.cpt_tokens,
+    )
+    answer = predict_from(laws, asked)
+    assert isinstance(answer, Prediction)  # the command was run, and refused nothing
+    return answer
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    typed = commands(folder)
+    for arguments in typed:
+        _run(arguments)
+    answer = _answer(read_laws(folder / LAWS))
+    return {
+        "commands": [shlex.join(("isoloss", *arguments)) for arguments in typed],
+        "learning_rate": answer.learning_rate,
+        "batch_size": answer.batch_size,
+        "report": str((folder / PAGE).resolve()),
+    }
+
+
+# ------------------------------------------------------------------------------------- in words
+
+
+def _introduction(folder: Path) -> str:
+    runs = datasets.load_sample_runs().runs
+    sizes = ", ".join(formatting.count(size) for size in sorted({run.params for run in runs}))
+    params, tokens = map(formatting.count, (CHECKPOINT.params, CHECKPOINT.cpt_tokens))
+    return (
+        f"A checkpoint of {params} parameters with a validation loss of {CHECKPOINT.initial_loss:g} is to be trained\n"
+        f"on {tokens} more tokens: with which learning rate and batch size? {len(runs)} runs of\n"
+        f"smaller models tell ({sizes} parameters). They are made up, so that\n"
+        f"nothing has to be trained first: {folder / RUNS}"
+    )
+
+
+def _print_laws(laws: Laws) -> None:
+    for law in (laws.learning_rate, laws.batch_size):
+        typer.echo(f"  {formatting.hyperparameter_formula(law)}")
+    typer.echo(f"  {formatting.loss_compute_formula(laws.loss_compute)}")
+
+
+def _print_answer(answer: Prediction) -> None:
+    rate = formatting.interval(answer.learning_rate, formatting.learning_rate)
+    batch = formatting.interval(answer.batch_size, formatting.batch_size)
+    typer.echo(f"  learning rate           {rate}")
+    typer.echo(f"  batch size (sequences)  {batch}")
+
+
+def _outlook(folder: Path) -> str:
+    validate = in_shell(("validate", str(folder / LAWS), str(folder / PROBES), *QUESTION))
+    return (
+        "\nIn brackets are 80 % intervals; isoloss predict prints what makes them wide.\n"
+        "LR is the learning rate, B the batch size, L the loss in nats per token, C the\n"
+        "compute in FLOPs. Next, ask whether the answer holds, by five short runs around\n"
+        f"it (made up, too):\n\n{validate}"
+    )
+
+
+# ------------------------------------------------------------------------------------ the browser
+
+
+def _has_desktop() -> bool:
+    """Whether a page can be opened without taking over the terminal, by someone who looks at it."""
+    if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
+        return False
+    on_its_own = sys.platform in {"darwin", "win32"}
+    return on_its_own or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+
+
+def _open(page: Path) -> bool:
+    return webbrowser.open(page.resolve().as_uri())

@@ -1,0 +1,48 @@
+"""Sample tables that come with the package, to try everything without a cluster.
+
+They are made up, not trained: 75 runs of three sizes on a surface whose optimum is known, and five probes of
+the answer that their laws give for `CHECKPOINT`. `python -m tests.docs.samples` writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+from isoloss.run_sources import RunSet, read_runs
+
+RUNS, PROBES = "sample_runs.csv", "sample_probes.csv"
+
+
+@dataclass(frozen=True)
+class SampleCheckpoint:
+    """A made-up checkpoint and the tokens that it is to be trained on."""
+
+    initial_loss: float
+    """Nats per token on the validation text of the sample runs."""
+    params: float
+    """Active parameters, output head included."""
+    cpt_tokens: float
+    """Tokens of continued pre-training."""
+
+
+CHECKPOINT = SampleCheckpoint(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+
+
+def load_sample_runs() -> RunSet:
+    """A grid of five batch sizes and five learning rates at 30M, 100M and 300M parameters."""
+    return _read(RUNS)
+
+
+def load_sample_probes() -> RunSet:
+    """Five short continued runs of `CHECKPOINT`, at the answer and around it."""
+    return _read(PROBES)
+
+
+def sample_text(name: str) -> str:
+    """The table of this name, `RUNS` or `PROBES`, as CSV."""
+    return (files(__name__) / name).read_text("utf-8")
+
+
+def _read(name: str) -> RunSet:
+    return read_runs(str(files(__name__) / name))

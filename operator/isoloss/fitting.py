@@ -1,0 +1,49 @@
+"""Laws from wherever the runs are: a table's name, a data frame, what `read_runs` returned, or runs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+
+from isoloss.laws import FitOptions, Laws, Run
+from isoloss.laws import fit_laws as fit_runs
+from isoloss.run_sources import RunSet, read_runs
+from isoloss.tables import ArrowStream, is_frame
+
+
+def fit_laws(
+    runs: str | PathLike[str] | ArrowStream | RunSet | Iterable[Run],
+    options: FitOptions | None = None,
+    *,
+    provisional: bool | None = None,
+) -> Laws:
+    """Laws or typed refusals from the runs of a sweep.
+
+    `runs` are those of `read_runs`, a list of `Run`, or what `read_runs` takes: the name of a table, the URI of a sweep,
+    a data frame. `provisional` marks laws of a partial sweep; None: whether a run has not finished says it.
+
+    Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError where a
+    run's numbers are impossible (negative losses, tokens out of order) or `options.exclude` has a name that no run has.
+    """
+    found = _run_set(runs)
+    partial = found.provisional if provisional is None else provisional
+    return fit_runs(found.runs, options or FitOptions(), provisional=partial)
+
+
+def _run_set(runs: object) -> RunSet:
+    if isinstance(runs, RunSet):
+        return runs
+    if isinstance(runs, str | PathLike) or is_frame(runs):
+        return read_runs(runs)
+    if isinstance(runs, Run) or not isinstance(runs, Iterable):
+        raise TypeError(f"fit_laws takes {_TAKEN}, not {type(runs).__name__}")
+    listed = tuple(runs)
+    for index, run in enumerate(listed):
+        if not isinstance(run, Run):
+            raise TypeError(
+                f"fit_laws takes {_TAKEN}: item {index} of what was given is of type {type(run).__name__}"
+            )
+    return RunSet(listed)
+
+
+_TAKEN = "what read_runs returned, a list of Run, the name of a table, the URI of a sweep or a data frame"

@@ -1,0 +1,232 @@
+"""`isoloss init`: from a checkpoint, a corpus and a number of tokens to manifests that can be applied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isoloss import formatting
+from isoloss.cli.inputs import count
+from isoloss.cli.outcome import ANSWERED, command, console, print_document
+from isoloss.errors import BadInput
+from isoloss.laws_files import write_file
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.init_command.asked import (
+    corpus_parts,
+    folder,
+    name_of,
+    read_checkpoint,
+    sequence_length,
+    tokenizer,
+)
+from isoloss_operator.init_command.design import (
+    GPU_BYTES,
+    NoDesign,
+    design,
+)
+from isoloss_operator.init_command.manifest import GUESSED, Written, guesses, manifests
+from isoloss_operator.plan_command.figures import Pace, sizes_document
+from isoloss_operator.plan_command.planned import Planned, planned
+from isoloss_operator.plan_command.printed import print_plan
+from isoloss_operator.planning.evaluation_share import (
+    GOAL,
+    affordable_sequences,
+    evaluation_share,
+)
+from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    parse_prediction_spec,
+    parse_sweep_spec,
+    with_derived_proxies,
+)
+
+SEARCH_LINES, GRID_LINES = 3, 4
+"""Learning rates, and batch sizes: a search adds lines where the optimum lies beyond, a grid cannot."""
+BUDGET = 1.2
+"""Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""
+WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
+"""Per parameter in an evaluation, and their part of an accelerator's memory."""
+FAR = 500.0
+"""Factor in compute from which the usual spec.maxExtrapolation of 1000 comes near."""
+PACE = Pace(None, ASSUMED_FLOPS_PER_SECOND)
+
+
+@command
+def init(
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            help="Folder of the checkpoint in Hugging Face format (s3://, gs:// or file://)."
+        ),
+    ],
+    corpus: Annotated[
+        list[str],
+        typer.Option(
+            help="Files or a folder to train on, as URI or NAME=URI. May be given more than once."
+        ),
+    ],
+    tokens: Annotated[str, typer.Option(help="Planned tokens, such as 55B.")],
+    accelerators: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Accelerators of 80 GB to use at a time.")
+    ] = 8,
+    grid: Annotated[
+        bool,
+        typer.Option("--grid", help="Write grids and train all of them, in place of a search."),
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of both. By default that of the checkpoint's folder.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="By default that of kubectl.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Folder for what is trained. By default isoloss beside the checkpoint."),
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option(help="Secret with the keys to the storage, for the pods.")
+    ] = None,
+    tokenizer_uri: Annotated[
+        str | None,
+        typer.Option("--tokenizer", help="Folder of the tokenizer. By default the checkpoint's."),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option("--sequence-length", min=8, help="Of the continued run, in tokens."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write. By default NAME.yaml.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Write a sweep and a prediction for a checkpoint, ready to apply, and show what they cost."""
+    cpt_tokens = count("--tokens", tokens)
+    parts = corpus_parts(corpus)
+    found = read_checkpoint(checkpoint)
+    called = name_of("--name", name, found.uri)
+    path = out or Path(f"{called}.yaml")
+    if path.exists():
+        raise BadInput(f"--out: {path} exists: name another file, or remove it")
+    lines = GRID_LINES if grid else SEARCH_LINES
+    try:
+        proxies = design(found.config, cpt_tokens, accelerators, lines, searches=not grid)
+    except NoDesign as error:
+        raise BadInput(str(error)) from error
+    written = Written(
+        name=called,
+        namespace=None if namespace is None else name_of("--namespace", namespace, ""),
+        checkpoint=found,
+        cpt_tokens=cpt_tokens,
+        storage=folder("--storage", storage or f"{found.uri.rpartition('/')[0]}/isoloss"),
+        is_storage_guessed=storage is None,
+        secret=None if secret is None else name_of("--secret", secret, ""),
+        tokenizer=tokenizer(tokenizer_uri, found.uri),
+        sequence_length=sequence_length(length, found.config),
+        is_sequence_length_guessed=length is None,
+        corpus=parts,
+        design=proxies,
+        accelerators=accelerators,
+        evaluation_accelerators=_evaluation_accelerators(found.total),
+        lines=lines,
+    )
+    written, plan = _completed(written, grid=grid)
+    text = manifests(written)
+    write_file(path, text)
+    if as_json:
+        cost = plan.cost(found.active, cpt_tokens)
+        print_document(_document(path, text, plan, sizes_document(plan.sizes, PACE, cost)))
+    else:
+        _print(path, text, written, plan)
+    return ANSWERED
+
+
+def _evaluation_accelerators(total: int) -> int:
+    """The least power of two that holds the checkpoint's weights."""
+    needed, count = WEIGHT_BYTES * total / (WEIGHTS_SHARE * GPU_BYTES), 1
+    while count < needed:
+        count *= 2
+    return count
+
+
+def _completed(written: Written, *, grid: bool) -> tuple[Written, Planned]:
+    """With what follows from the plan of a draft, and the plan of all that."""
+    draft = _plan_of(written)
+    if grid:
+        written = replace(written, grids=draft.placed)
+    shortest = min(proxy.tokens for proxy in draft.spec.proxies)
+    if evaluation_share(draft.spec, shortest) > GOAL:
+        sequences = affordable_sequences(draft.spec, shortest)
+        written = replace(written, validation_sequences=sequences)
+    plan = _plan_of(written)
+    written = replace(written, budget=BUDGET * plan.flops, costs=tuple(_costs(written, plan)))
+    return written, _plan_of(written)
+
+
+def _plan_of(written: Written) -> Planned:
+    """The plan of the manifests, read as the API server and the operator read them. Raises BadInput."""
+    sweep, prediction = read_documents(manifests(written))
+    known = {written.checkpoint.uri: written.checkpoint.config}
+    try:
+        parse_prediction_spec(prediction["spec"])
+        spec = with_derived_proxies(parse_sweep_spec(sweep["spec"]), known)
+        return planned(spec)
+    except (InvalidSpec, BadInput) as error:
+        tokens = formatting.count(written.cpt_tokens)
+        raise BadInput(f"--tokens: {tokens} allow no sweep of this checkpoint: {error}") from error
+
+
+def _costs(written: Written, plan: Planned) -> list[str]:
+    points = sum(size.points for size in plan.sizes)
+    hours = plan.hours(PACE)
+    planned_run = 6.0 * written.checkpoint.active * written.cpt_tokens
+    whole = f"{points} points: {_cost(plan.flops, plan, hours)}"
+    if plan.search is None:
+        sentences = [f"Cost: {whole} (an H100 at 35 % utilisation)."]
+    else:
+        expected = _cost(plan.search.expected_flops, plan, hours)
+        sentences = [
+            f"Cost: {expected} (an H100 at 35 % utilisation) expected of the search;",
+            f"the whole grid of {whole}.",
+        ]
+    beyond = formatting.number(_extrapolation(written), 2)
+    return [
+        *sentences,
+        f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
+    ]
+
+
+def _extrapolation(written: Written) -> float:
+    """Compute of the continued run, over that of a run of the largest proxy: what the laws have to bridge at least."""
+    largest = max(run.size.active * run.tokens for run in written.design.runs)
+    return written.checkpoint.active * written.cpt_tokens / largest
+
+
+def _cost(flops: float, plan: Planned, hours: float) -> str:
+    share = formatting.number(hours * flops / plan.flops)
+    return f"{formatting.flops(flops)} FLOPs, about {share} accelerator hours"
+
+
+def _document(path: Path, text: str, plan: Planned, sizes: dict[str, Any]) -> dict[str, Any]:
+    return {"manifest": str(path), "guesses": guesses(text), **sizes}
+
+
+def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
+    terminal = console()
+    print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
+    if not written.design.is_affordable:
+        terminal.print(
+            "\nNo smaller proxies of this checkpoint make sense: they would be hardly more than its vocabulary. "
+            "For a run this short, trying learning rates on the checkpoint itself may be cheaper."
+        )
+    if _extrapolation(written) > FAR:
+        terminal.print(
+            f"\nThis run takes {formatting.number(_extrapolation(written), 2)} times the compute of the largest proxy's, and "
+            "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
+        )
+    where = f" --namespace {written.namespace}" if written.namespace else ""
+    terminal.print(
+        f"\nwritten to {path}; {guesses(text)} of its lines are marked '{GUESSED}'. When they are right:\n"
+        f"\n    kubectl apply -f {path}\n    isoloss watch scalingsweep/{written.name}{where}"
+    )

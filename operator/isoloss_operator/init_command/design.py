@@ -1,0 +1,223 @@
+"""Which proxies of a checkpoint are worth training for a planned run, for how long and on how much. Pure.
+
+Rules of thumb, written into the manifest for its owner to change: three sizes, each 2.5 times the one before, their
+tokens such that their losses overlap, and grids that cost half of the planned run if they are trained as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from isoloss.significant_digits import to_significant_digits
+from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
+from isoloss_operator.planning.parameters import parameter_counts
+
+COST_SHARE: Final = 0.5
+"""Of the planned run's FLOPs, that all grids may cost. A search of 3 x 3 takes half of its grids on average."""
+LARGEST_SHARE: Final = 0.25
+"""Of the checkpoint's active parameters, that the largest proxy may have."""
+TOKENS_PER_PARAMETER: Final = {3: (100, 60, 40), 2: (80, 40)}
+"""By number of sizes, the smallest first: trained longer, it reaches losses that the larger ones have, too."""
+LAYOUTS: Final[tuple[tuple[int, float], ...]] = ((3, 2.5), (2, 3.0), (2, 2.5), (2, 2.0))
+"""Number of sizes and the factor between two of them, the preferred first."""
+FEWEST_LAYERS: Final = 4
+SMALLEST_BODY: Final = 0.25
+"""Of a proxy's active parameters, that its layers must have: the rest is the output head."""
+LADDER_STEP: Final = 1.1
+SMALLEST_OF_CHECKPOINT: Final = 1e-3
+"""Of its active parameters: below, nothing is tried."""
+NEAR: Final = 1.2
+"""Factor by which a size may miss the layout."""
+
+GPU_BYTES: Final = 80e9
+STATE_SHARE: Final = 0.6
+"""Of an accelerator's memory, that weights, gradients and optimizer may take; activations have the rest."""
+KEPT_BYTES, SPLIT_BYTES = 8, 16
+"""Per parameter: on every accelerator, and divided among those of a Job (docs/reference/memory.md)."""
+ACCELERATORS_OF_JOB: Final = (1, 2, 4, 8)
+JOBS_OF_SEARCH: Final = 4
+"""At a time: a search keeps two to three at work on average."""
+
+FIRST_TOKENS, FIRST_SHARE = 100_000_000, 0.05
+"""The API's evaluation.firstTokens, and the share of the shortest run that it may be at most."""
+
+
+class NoDesign(ValueError):
+    """No proxies serve; `option` is what to change."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(f"{option}: {message}")
+        self.option = option
+
+
+@dataclass(frozen=True)
+class ProxySize:
+    """A size that can be derived from the checkpoint."""
+
+    parameters: int
+    """As `like` asks for them."""
+    active: int
+    total: int
+    body: int
+    """Active, in the layers."""
+    layers: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it has layers enough to be a model of the checkpoint's kind, and not a head alone."""
+        return self.layers >= FEWEST_LAYERS and self.body >= SMALLEST_BODY * self.active
+
+    @property
+    def accelerators(self) -> int | None:
+        """Of a Job, that hold its training state; None: those of a node do not."""
+        for count in ACCELERATORS_OF_JOB:
+            state = self.total * (KEPT_BYTES + SPLIT_BYTES / count)
+            if state <= STATE_SHARE * GPU_BYTES:
+                return count
+        return None
+
+
+@dataclass(frozen=True)
+class SizedRun:
+    """A size and the tokens of each of its runs."""
+
+    size: ProxySize
+    tokens: int
+    tokens_per_parameter: int
+    """Before they are cut to those of the planned run."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What the manifest trains."""
+
+    runs: tuple[SizedRun, ...]
+    first_tokens: int
+    """Tokens at the first evaluation."""
+    accelerators: int
+    """Of each Job."""
+    parallelism: int
+    """Jobs at a time."""
+    is_affordable: bool
+    """Whether the grids cost COST_SHARE of the planned run at most."""
+
+
+def design(
+    config: Mapping[str, Any], tokens: int, accelerators: int, lines: int, *, searches: bool
+) -> Design:
+    """The proxies for `tokens` of continued pre-training with so many accelerators.
+
+    `config` is the checkpoint's, `lines` the learning rates (and batch sizes) of each grid. Raises NoDesign, and
+    UnsupportedModel for a config whose parameters cannot be counted.
+    """
+    active = parameter_counts(config).active
+    sizes = tuple(_ladder(config, active))
+    if len(sizes) < 2:
+        raise NoDesign("--checkpoint", _why_none(active))
+    affordable = COST_SHARE * 6.0 * active * tokens / (6.0 * lines**2)
+    chosen = _chosen(sizes, affordable) or _cheapest(sizes)
+    if chosen is None:
+        raise NoDesign("--checkpoint", _why_none(active))
+    needed = max(size.accelerators or 0 for size in chosen)
+    if needed > accelerators:
+        raise NoDesign(
+            "--accelerators",
+            f"the largest proxy, of {chosen[-1].total:,} parameters in all, needs {needed}",
+        )
+    runs = tuple(_runs(chosen, tokens))
+    each = max(needed, _share_of_job(accelerators) if searches else 1)
+    shortest = min(run.tokens for run in runs)
+    return Design(
+        runs=runs,
+        first_tokens=min(FIRST_TOKENS, _rounded_down(FIRST_SHARE * shortest)),
+        accelerators=each,
+        parallelism=accelerators // each,
+        is_affordable=_cost(chosen) <= affordable,
+    )
+
+
+def _why_none(active: int) -> str:
+    return (
+        f"no two proxies of its shape with {FEWEST_LAYERS} layers, a quarter of their parameters in layers, and at most "
+        f"{LARGEST_SHARE:.0%} of its {active:,} active parameters: write the manifest by hand"
+    )
+
+
+def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
+    """Sound sizes that fit a node, ascending."""
+    steps = math.floor(math.log(LARGEST_SHARE / SMALLEST_OF_CHECKPOINT, LADDER_STEP))
+    for step in range(steps, -1, -1):
+        wanted = int(to_significant_digits(LARGEST_SHARE * active / LADDER_STEP**step, 2))
+        try:
+            proxy = derive_proxy(config, wanted)
+        except NoDerivedProxy as error:
+            if error.field == "checkpoint":
+                raise NoDesign("--checkpoint", error.message) from error
+            continue
+        counts = parameter_counts(proxy)
+        total = counts.body_total + counts.head + counts.embedding + counts.other
+        layers = int(proxy["num_hidden_layers"])
+        size = ProxySize(wanted, counts.active, total, counts.body_active, layers)
+        if size.is_sound and size.accelerators is not None:
+            yield size
+
+
+def _chosen(sizes: Sequence[ProxySize], affordable: float) -> tuple[ProxySize, ...] | None:
+    """The largest affordable sizes of the first layout that has any."""
+    for layout in LAYOUTS:
+        for largest in reversed(sizes):
+            found = _laid_out(sizes, largest, layout)
+            if found is not None and _cost(found) <= affordable:
+                return found
+    return None
+
+
+def _cheapest(sizes: Sequence[ProxySize]) -> tuple[ProxySize, ...] | None:
+    """The smallest two sizes of any layout."""
+    pairs = (layout for layout in LAYOUTS if layout[0] == 2)
+    found = (_laid_out(sizes, largest, layout) for layout in pairs for largest in sizes)
+    return min((each for each in found if each is not None), key=_cost, default=None)
+
+
+def _laid_out(
+    sizes: Sequence[ProxySize], largest: ProxySize, layout: tuple[int, float]
+) -> tuple[ProxySize, ...] | None:
+    count, factor = layout
+    found = []
+    for step in range(count - 1, 0, -1):
+        wanted = largest.active / factor**step
+        nearest = min(sizes, key=lambda size: abs(math.log(size.active / wanted)))
+        if not 1 / NEAR <= nearest.active / wanted <= NEAR:
+            return None
+        found.append(nearest)
+    return (*found, largest)
+
+
+def _cost(sizes: Sequence[ProxySize]) -> float:
+    """Parameters times tokens of one run of each size, in products."""
+    per_parameter = TOKENS_PER_PARAMETER[len(sizes)]
+    return sum(
+        ratio * float(size.active) ** 2 for size, ratio in zip(sizes, per_parameter, strict=True)
+    )
+
+
+def _runs(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[SizedRun]:
+    for size, ratio in zip(sizes, TOKENS_PER_PARAMETER[len(sizes)], strict=True):
+        wanted = int(to_significant_digits(float(ratio) * size.active, 2))
+        yield SizedRun(size, min(wanted, most_tokens), ratio)
+
+
+def _share_of_job(accelerators: int) -> int:
+    """Accelerators of each of a search's few Jobs."""
+    return max(
+        count for count in ACCELERATORS_OF_JOB if count <= max(1, accelerators // JOBS_OF_SEARCH)
+    )
+
+
+def _rounded_down(value: float) -> int:
+    """To one significant digit, at least 1."""
+    digit = 10.0 ** math.floor(math.log10(max(value, 1.0)))
+    return int(max(value, 1.0) // digit * digit)

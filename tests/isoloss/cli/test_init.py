@@ -1,0 +1,250 @@
+"""`isoloss init`: manifests for a checkpoint that can be applied as they are, and errors that name the option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss_operator.api.yaml_text import read_documents
+from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from tests.support.command_line import Ended, Isoloss
+from tests.support.published_configs import (
+    DEEPSEEK_V3,
+    LLAMA_3_8B,
+    MIXTRAL_8X7B,
+    QWEN3_8B,
+    write_checkpoint,
+)
+
+FAMILIES = {
+    "llama": LLAMA_3_8B,
+    "qwen3": QWEN3_8B,
+    "deepseek-v3": DEEPSEEK_V3,
+    "mixtral": MIXTRAL_8X7B,
+}
+CORPUS = ("--corpus", "s3://corpora/pile/*.parquet")
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    return write_checkpoint(tmp_path / "models" / "Llama-3-8B", LLAMA_3_8B)
+
+
+@pytest.fixture
+def init(isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Isoloss:
+    """Runs it in an empty folder."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    return lambda *arguments: isoloss("init", *arguments)
+
+
+def specs(path: Path) -> tuple[Any, Any]:
+    """Sweep and prediction, read as strictly as the operator reads them."""
+    sweep, prediction = read_documents(path.read_text())
+    return parse_sweep_spec(sweep["spec"]), parse_prediction_spec(prediction["spec"])
+
+
+@pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_written_is_valid_and_the_plan_reads_it(
+    init: Isoloss, isoloss: Isoloss, tmp_path: Path, family: str, grid: tuple[str, ...]
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / family, FAMILIES[family])
+    ended = init(
+        *("--checkpoint", uri, *CORPUS, "--tokens", "55B", "--accelerators", 16, "--json", *grid)
+    )
+    assert ended.code == 0, ended.err
+    path = Path(ended.document["manifest"])
+    assert path == Path(f"{family}.yaml")
+    sweep, prediction = specs(path)
+    assert {proxy.model.like.checkpoint for proxy in sweep.proxies} == {uri}
+    assert sweep.searches is not bool(grid)
+    assert prediction.checkpoint.uri == uri
+    assert prediction.budget.tokens == 55_000_000_000
+    plan = isoloss("plan", path, "--json")
+    assert plan.code == 0, plan.err
+    for figure in ("points", "flops", "accelerator_hours"):
+        assert plan.document[figure] == ended.document[figure]
+    said = isoloss("plan", path).out
+    assert "over the budget" not in said
+    assert "Evaluations take up to" not in said
+
+
+def test_the_grids_cost_at_most_half_of_the_planned_run(init: Isoloss, llama: str) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--json")
+    assert ended.document["flops"] < 0.5 * 6 * 7.6e9 * 55e9
+
+
+def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B")
+    head = Path("llama-3-8b.yaml").read_text().partition("apiVersion")[0]
+    assert "for 55B more tokens" in head
+    assert "accelerator hours" in head
+    assert "takes 2.48e21 FLOPs" in head
+    assert "Accelerator hours at" in ended.out
+    assert "kubectl apply -f llama-3-8b.yaml" in ended.out
+
+
+def test_every_guess_is_marked_and_nothing_that_was_given(init: Isoloss, llama: str) -> None:
+    common = ("--checkpoint", llama, "--tokens", "55B")
+    init(*common, "--corpus", "s3://corpora/pile/", "--corpus", "s3://corpora/code/*.jsonl")
+    assert marked(Path("llama-3-8b.yaml")) == [
+        *("uri", "sequenceLength"),
+        *("uri", "textField", "weight", "textField", "weight", "requests"),
+        *("optimizer", "resources", "resources"),
+    ]
+    given = (*CORPUS, "--storage", "s3://sweeps/llama", "--sequence-length", 4096)
+    assert init(*common, *given, "--name", "own").code == 0
+    assert marked(Path("own.yaml")) == [
+        *("textField", "requests", "optimizer", "resources", "resources")
+    ]
+
+
+def marked(path: Path) -> list[str]:
+    """The keys whose lines are said to be guesses."""
+    lines = [line for line in path.read_text().splitlines() if "# guessed" in line]
+    return [line.strip().removeprefix("- ").partition(":")[0] for line in lines]
+
+
+def test_the_options_are_in_the_manifests(init: Isoloss, llama: str) -> None:
+    ended = init(
+        *("--checkpoint", llama, "--corpus", "math=gs://texts/m/*.parquet", "--tokens", "1_000M"),
+        *("--name", "own", "-n", "research", "--storage", "s3://sweeps/own/", "--secret", "keys"),
+        *("--tokenizer", "s3://models/tokenizer", "--sequence-length", 2048, "--out", "a/b.yaml"),
+        *("--accelerators", 3),
+    )
+    assert ended.code == 0, ended.err
+    path = Path("a/b.yaml")
+    for document in read_documents(path.read_text()):
+        assert document["metadata"] == {"name": "own", "namespace": "research"}
+    sweep, prediction = specs(path)
+    assert (sweep.storage.uri, sweep.storage.secret_name) == ("s3://sweeps/own", "keys")
+    assert (sweep.data.tokenizer, sweep.data.sequence_length) == ("s3://models/tokenizer", 2048)
+    assert [(each.name, each.uri) for each in sweep.data.domains] == [
+        ("math", "gs://texts/m/*.parquet")
+    ]
+    assert sweep.parallelism == 3
+    assert prediction.budget.tokens == 1_000_000_000
+    assert prediction.sweep_ref.name == "own"
+
+
+@pytest.mark.parametrize("name", ["on", "y", "1e3", "null", "007"])
+def test_a_name_that_yaml_would_read_as_something_else_stays_a_text(
+    init: Isoloss, llama: str, name: str
+) -> None:
+    init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--name", name)
+    sweep, prediction = read_documents(Path(f"{name}.yaml").read_text())
+    assert sweep["metadata"]["name"] == prediction["metadata"]["name"] == name
+
+
+def test_a_file_that_is_there_is_not_written_over(init: Isoloss, llama: str) -> None:
+    Path("llama-3-8b.yaml").write_text("mine")
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B")
+    assert_refused(ended, "--out: llama-3-8b.yaml exists")
+    assert Path("llama-3-8b.yaml").read_text() == "mine"
+
+
+def assert_refused(ended: Ended, words: str) -> None:
+    assert ended.code == 2
+    assert words in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"--tokens": "55X"}, "--tokens: 55X is no count: write 55B, 2.5T, 800M or 55e9"),
+        ({"--tokens": "0"}, "--tokens: 0 is no count"),
+        ({"--tokens": "1M"}, "--tokens: 1M allow no sweep of this checkpoint: spec.proxies[0]"),
+        ({"--corpus": "/data/text"}, "--corpus: /data/text/*: must be where pods can read it"),
+        ({"--corpus": "s3://c/a/../b/"}, "--corpus: s3://c/a/../b/*: must not contain empty, '.'"),
+        ({"--corpus": "A=s3://c/a/"}, "--corpus: A: must be at most 63 lower-case letters"),
+        ({"--checkpoint": "hf://org/model"}, "--checkpoint: hf://org/model: must be where pods"),
+        ({"--storage": "sweeps"}, "--storage: sweeps: must be where pods can read it"),
+        ({"--storage": "s3://c/*"}, "--storage: s3://c/*: must name one folder, not a pattern"),
+        ({"--tokenizer": "org/model"}, "--tokenizer: org/model: must be where pods can read it"),
+        ({"--name": "My sweep"}, "--name: My sweep: must be at most 63 lower-case letters"),
+        ({"--sequence-length": "9000"}, "--sequence-length: 9000 is more than the 8192 positions"),
+    ],
+    ids=str,
+)
+def test_an_error_names_the_option_and_what_it_should_be(
+    init: Isoloss, llama: str, options: dict[str, str], words: str
+) -> None:
+    asked = {"--checkpoint": llama, "--corpus": CORPUS[1], "--tokens": "55B", **options}
+    assert_refused(init(*(word for pair in asked.items() for word in pair)), words)
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            {"model_type": "gpt2"},
+            "config.json: model_type: 'gpt2' is not supported; use one of llama",
+        ),
+        ({**LLAMA_3_8B, "hidden_size": None}, "config.json: hidden_size: is required"),
+        (
+            {**LLAMA_3_8B, "max_position_embeddings": "8k"},
+            "max_position_embeddings: must be an integer",
+        ),
+        ({**QWEN3_8B, "use_sliding_window": True}, "use_sliding_window: windows by layer"),
+        ({**LLAMA_3_8B, "num_hidden_layers": 4}, "no two proxies of its shape"),
+    ],
+    ids=["family", "size", "positions", "layers by number", "nothing smaller"],
+)
+def test_a_config_that_gives_no_proxies_is_refused_by_its_field(
+    init: Isoloss, tmp_path: Path, config: dict[str, Any], words: str
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "odd", config)
+    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "55B")
+    assert_refused(ended, words)
+    assert "--checkpoint: " in ended.err
+
+
+def test_a_checkpoint_without_config_or_tokenizer_is_named(init: Isoloss, llama: str) -> None:
+    folder = Path(llama.removeprefix("file://"))
+    asked = ("--checkpoint", llama, *CORPUS, "--tokens", "55B")
+    (folder / "tokenizer.json").unlink()
+    assert_refused(init(*asked), f"--tokenizer: {llama} has no tokenizer.json")
+    (folder / "config.json").unlink()
+    assert_refused(init(*asked), f"--checkpoint: {llama} has no config.json")
+
+
+def test_too_few_accelerators_for_the_largest_proxy_are_refused(
+    init: Isoloss, tmp_path: Path
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "55B", "--accelerators", 2)
+    assert_refused(init(*asked), "--accelerators: the largest proxy")
+
+
+def test_a_run_too_short_for_proxies_is_told_so(init: Isoloss, llama: str) -> None:
+    assert "may be cheaper" in init("--checkpoint", llama, *CORPUS, "--tokens", "1B").out
+
+
+def test_a_run_far_beyond_what_proxies_can_tell_is_told_so(init: Isoloss, tmp_path: Path) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
+    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "1T", "--accelerators", 64)
+    assert "beyond 1000 times" in " ".join(ended.out.split())
+
+
+def test_domains_are_named_by_their_folders_each_once(init: Isoloss, llama: str) -> None:
+    uris = (
+        "s3://c/The_Pile/",
+        "s3://d/the-pile/*.parquet",
+        "s3://c/code.jsonl",
+        "gs://c/x.json.gz",
+    )
+    corpus = [word for uri in uris for word in ("--corpus", uri)]
+    assert init("--checkpoint", llama, *corpus, "--tokens", "55B").code == 0
+    sweep, _ = specs(Path("llama-3-8b.yaml"))
+    assert [(each.name, each.uri) for each in sweep.data.domains] == [
+        ("the-pile", "s3://c/The_Pile/*"),
+        ("the-pile-2", "s3://d/the-pile/*.parquet"),
+        ("c", "s3://c/code.jsonl"),
+        ("c-2", "gs://c/x.json.gz"),
+    ]

@@ -1,0 +1,127 @@
+"""What the library takes: runs from wherever they are, and words for what it does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow
+import pyarrow.csv
+import pytest
+
+import isoloss
+from isoloss import datasets
+
+FEW = isoloss.FitOptions(bootstrap_samples=20)
+
+
+@pytest.fixture(scope="module")
+def runs() -> isoloss.RunSet:
+    return datasets.load_sample_runs()
+
+
+@pytest.fixture(scope="module")
+def expected(runs: isoloss.RunSet) -> isoloss.Laws:
+    return isoloss.fit_laws(list(runs.runs), FEW)
+
+
+def path_of(folder: Path) -> Path:
+    path = folder / "runs.csv"
+    path.write_text(datasets.sample_text(datasets.RUNS))
+    return path
+
+
+SOURCES: dict[str, Callable[[Path], Any]] = {
+    "a table's name": lambda folder: str(path_of(folder)),
+    "a path": path_of,
+    "what read_runs returned": lambda folder: isoloss.read_runs(path_of(folder)),
+    "a pandas data frame": lambda folder: pandas.read_csv(path_of(folder)),
+    "a data frame with an index": lambda folder: pandas.read_csv(path_of(folder)).iloc[::-1],
+    "an Arrow table": lambda folder: pyarrow.csv.read_csv(path_of(folder)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_laws_are_the_same_wherever_the_runs_come_from(
+    source: str, tmp_path: Path, expected: isoloss.Laws
+) -> None:
+    laws = isoloss.fit_laws(SOURCES[source](tmp_path), FEW)
+    assert laws.status == "fitted"
+    assert laws.learning_rate.slope == pytest.approx(expected.learning_rate.slope)
+    assert laws.batch_size.slope == pytest.approx(expected.batch_size.slope)
+
+
+def test_a_data_frame_is_read_without_a_warning_and_beside_a_table(tmp_path: Path) -> None:
+    frame = pandas.read_csv(path_of(tmp_path))
+    half = frame[frame["params"] < 2e8]
+    assert isoloss.read_runs(half).warnings == ()
+    other = tmp_path / "other.csv"
+    frame[frame["params"] > 2e8].to_csv(other, index=False)
+    assert len(isoloss.read_runs(half, other).runs) == 75
+    with pytest.raises(isoloss.BadInput, match=r"run 'n30m.*' is also in data frame"):
+        isoloss.read_runs(half, half)
+
+
+def test_a_bad_cell_of_a_data_frame_is_named(tmp_path: Path) -> None:
+    frame = pandas.read_csv(path_of(tmp_path))
+    frame.loc[2, "loss"] = np.nan
+    with pytest.raises(isoloss.BadInput, match="data frame: row 3, column loss: no value"):
+        isoloss.fit_laws(frame)
+    with pytest.raises(isoloss.BadInput, match=r"data frame: row 1, column loss: missing"):
+        isoloss.read_runs(frame.drop(columns="loss"))
+
+
+def test_laws_of_runs_that_still_train_are_provisional_unless_told_otherwise(
+    runs: isoloss.RunSet,
+) -> None:
+    training = [*runs.runs[:-1], unfinished(runs.runs[-1])]
+    assert isoloss.fit_laws(training, FEW).status == "provisional"
+    assert isoloss.fit_laws(training, FEW, provisional=False).status == "fitted"
+
+
+def unfinished(run: isoloss.Run) -> isoloss.Run:
+    return replace(run, finished=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (7, r"not int$"),
+        ({"run": [1]}, r"item 0 of what was given is of type str$"),
+        ([1, 2], r"item 0 of what was given is of type int$"),
+    ],
+    ids=str,
+)
+def test_what_is_no_run_is_named_with_what_is_taken(given: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=f"the name of a table, .* or a data frame.*{words}"):
+        isoloss.fit_laws(given)
+
+
+def test_what_is_no_source_is_named() -> None:
+    with pytest.raises(TypeError, match=r"read_runs takes names of tables, .* not list"):
+        isoloss.read_runs(["runs.csv"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["cpt_flops", "initial_loss", "params", "round_to"])
+def test_a_number_given_as_text_is_refused_by_name(field: str) -> None:
+    with pytest.raises(TypeError, match=f"{field} must be a number, not str '3e19'"):
+        isoloss.PredictionQuery(**{field: "3e19"})  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    query = isoloss.PredictionQuery(total_flops=np.float64(1e20), round_to=np.int64(8))  # type: ignore[arg-type]
+    assert query.round_to == 8
+
+
+def test_an_unknown_composition_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="composition must be Measured or Paper, not 'paper'"):
+        isoloss.PredictionQuery(total_flops=1e20, composition="paper")  # type: ignore[arg-type]
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert isoloss.__version__ == version("isoloss")

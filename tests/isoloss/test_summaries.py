@@ -1,0 +1,79 @@
+"""What a notebook shows of laws, answers and refusals: a small table, not every number of a fit."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+import isoloss
+from isoloss import datasets
+
+FEW = isoloss.FitOptions(bootstrap_samples=20)
+
+
+@pytest.fixture(scope="module")
+def table() -> isoloss.RunSet:
+    return datasets.load_sample_runs()
+
+
+@pytest.fixture(scope="module")
+def laws(table: isoloss.RunSet) -> isoloss.Laws:
+    return isoloss.fit_laws(table, FEW)
+
+
+def cells(html: str) -> list[list[str]]:
+    """The rows of its table; fails where it is not well-formed."""
+    page = ElementTree.fromstring(f"<div>{html}</div>")
+    return [[cell.text or "" for cell in row] for row in page.iter("tr")]
+
+
+def test_runs_and_laws_have_a_representation_of_one_line(
+    table: isoloss.RunSet, laws: isoloss.Laws
+) -> None:
+    assert repr(table) == "<RunSet: 75 runs of 30M, 100M, 300M parameters>"
+    assert repr(laws) == "<Laws: fitted, of 3 sizes; summary() shows them>"
+
+
+def test_laws_are_shown_as_a_table_of_their_formulas(laws: isoloss.Laws) -> None:
+    head, *rows = cells(laws._repr_html_())
+    assert head == ["law", "status", "formula", "fit"]
+    assert [row[0] for row in rows] == [
+        *("learning rate", "batch size", "loss over compute", "joint surface")
+    ]
+    assert len(laws._repr_html_()) < 2000
+    for _, status, formula, quality in rows:
+        assert status == "Fitted"
+        assert formula in laws.summary()
+        assert quality in laws.summary()
+
+
+def test_a_refused_law_is_shown_with_its_reason_and_what_to_change(
+    table: isoloss.RunSet,
+) -> None:
+    one = isoloss.fit_laws([run for run in table.runs if run.params < 5e7], FEW)
+    assert "TooFewSizes" in cells(one._repr_html_())[1]
+    for shown in (one.summary(), one._repr_html_()):
+        assert "train another size" in shown
+
+
+def test_an_answer_is_shown_with_its_intervals_and_warnings(laws: isoloss.Laws) -> None:
+    query = isoloss.PredictionQuery(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+    answer = isoloss.predict(laws, query)
+    assert isinstance(answer, isoloss.Prediction)
+    head, rate, batch, *_ = cells(answer._repr_html_())
+    assert head == ["", "80% interval"]
+    for row in (rate, batch):
+        assert row[1] in answer.summary()
+        assert "[" in row[1]
+    assert answer.warnings
+    for warning in answer.warnings:
+        assert warning in answer.summary()
+
+
+def test_a_refusal_is_shown_in_words_that_html_cannot_misread(laws: isoloss.Laws) -> None:
+    refused = isoloss.predict(laws, isoloss.PredictionQuery(total_flops=1e27))
+    assert isinstance(refused, isoloss.Refused)
+    assert refused.summary().startswith("Refused: ExtrapolationTooFar: ")
+    odd = isoloss.Refusal(isoloss.RefusalReason.LAW_REFUSED, "a < b & c", {})
+    assert "a &lt; b &amp; c" in isoloss.Refused((odd,))._repr_html_()
