@@ -525,7 +525,7 @@ def test_the_tensors_of_another_model_are_refused_by_name(
 ) -> None:
     leave_state(point_run(prepared, model=one).learner, tmp_path)
     learner = point_run(prepared, model=other).learner
-    with pytest.raises(OtherLayout, match=r"model\.layers\.0\..*start over") as caught:
+    with pytest.raises(OtherLayout, match=r"model\.layers\.[01]\..*start over") as caught:
         take_state(learner, tmp_path)
     assert caught.value.field == "podTemplate"
 

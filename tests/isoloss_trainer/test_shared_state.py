@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -10,16 +11,27 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.model import build_network, shapes_only
+from isoloss_trainer.model import build_network, build_shapes
 from isoloss_trainer.sharding import local
 from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH, quiet
+from tests.isoloss_trainer.builders import (
+    DEEPSEEK,
+    LLAMA,
+    QWEN3_MOE,
+    SEQUENCE_LENGTH,
+    quiet,
+    train_task,
+    uri,
+)
+from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks
 from tests.support.warm_python import WarmPython
 
@@ -47,9 +59,7 @@ def learner_of(task: PointConfig, world: World) -> Learner:
     """As a run builds it: rank 0 alone has weights before they are spread."""
     if world.is_first:
         return Learner(build_network(task.model, seed=0), task, world)
-    with shapes_only():
-        network = build_network(task.model)
-    return Learner(network, task, world)
+    return Learner(build_shapes(task.model), task, world)
 
 
 def learn(learner: Learner, first: int, steps: int) -> list[list[float]]:
@@ -99,6 +109,22 @@ def take_part(folder: Path) -> None:
     world.leave()
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
+def test_weights_of_a_checkpoint_in_bfloat16_are_trained_in_float32(
+    tmp_path: Path, model: dict[str, Any], precision: Precision
+) -> None:
+    """All that a step changes: rounded to bfloat16, most of its changes would be lost."""
+    given = build_network(model, seed=7).to(torch.bfloat16)
+    given.save_pretrained(tmp_path / "model")
+    network = build_shapes(model)
+    load_weights(network, uri(tmp_path / "model"), tmp_path, World())
+    tensors = Learner(network, point(model, precision), World()).tensors()
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+    for name, weight in given.named_parameters():
+        assert torch.equal(local(tensors[f"weights.{name}"]), weight.float())
+
+
 def together(
     python: WarmPython, task: PointConfig, folder: Path, processes: int, before: Path | None = None
 ) -> list[dict[str, Any]]:
@@ -128,7 +154,7 @@ def assert_close(ours: Tensors, theirs: Tensors) -> None:
     ("processes", "model", "precision"),
     [
         pytest.param(2, LLAMA, "float32", id="2, dense"),
-        pytest.param(2, LLAMA, "bf16", id="2, dense, bf16"),
+        pytest.param(2, {**LLAMA, "tie_word_embeddings": True}, "bf16", id="2, tied, bf16"),
         pytest.param(2, DEEPSEEK, "float32", id="2, MoE"),
         pytest.param(4, QWEN3_MOE, "float32", id="4, MoE with a balance loss"),
         pytest.param(4, DEEPSEEK, "bf16", id="4, MoE, bf16", marks=pytest.mark.whole),
@@ -170,6 +196,56 @@ def test_processes_with_a_part_of_the_state_each_learn_what_one_learns(
     ):
         assert ours == pytest.approx(theirs, rel=tolerance)
         assert own == pytest.approx(theirs, rel=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("float32", torch.float32), ("bf16", torch.bfloat16)],
+    ids=["float32", "bf16"],
+)
+def test_a_checkpoint_continues_in_two_processes_and_then_in_another_number(
+    prepared: Prepared,
+    tmp_path: Path,
+    python: WarmPython,
+    precision: Precision,
+    dtype: torch.dtype,
+) -> None:
+    """A model of eight layers with grouped heads, from weights in files of several parts, as a probe of a large one."""
+    model = {
+        **LLAMA,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "tie_word_embeddings": True,
+    }
+    build_network(model, seed=7).to(dtype).save_pretrained(
+        tmp_path / "model", max_shard_size="50KB"
+    )
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        model=model,
+        tokens=1024,
+        precision=precision,
+        initial_weights=uri(tmp_path / "model"),
+    )
+    store, path = Store(prepared.uri), layout.point_result(task.point.key)
+    losses = []
+    for courses in ([(1, 2048)], [(2, 1024), (4, 1536), (1, 2048)]):
+        store.remove(layout.point_folder(task.point.key))
+        for processes, tokens in courses:
+            environment = {
+                **os.environ,
+                "ISOLOSS_TASK": task.model_copy(update={"tokens": tokens}).model_dump_json(),
+                "ISOLOSS_SCRATCH": str(tmp_path),
+                "ISOLOSS_PROCESSES": str(processes),
+            }
+            done = python.run(["-m", "isoloss_trainer", "train"], environment=environment)
+            assert done.returncode == 0, done.stderr[-2000:]
+        result = store.read_record(path, PointResult)
+        assert result.tokens == 2048
+        losses.append(result.loss)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5 if precision == "float32" else 5e-3)
 
 
 if __name__ == "__main__":

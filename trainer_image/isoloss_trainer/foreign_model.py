@@ -157,7 +157,10 @@ def _take_weights(network: Any, folder: Path, uri: str) -> None:
         where = different[0] if different else "model_type"
         message = f"{uri}: differs from the point's model, first in {where}"
         raise BadData("WeightsDiffer", message, "initial_weights")
-    network.load_state_dict(given, assign=True)
+    # Buffers are not weights: they are computed with, and the balance of experts changes them, as they are.
+    buffers = {name for name, _ in network.named_buffers()}
+    kept = {name: t.float() if name in buffers else t for name, t in given.items()}
+    network.load_state_dict(kept, assign=True)
     network.tie_weights()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -124,12 +123,15 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
 
 
-def shapes_only() -> AbstractContextManager[None]:
-    """In this block models are built without weights: their parameters are on the meta device, their buffers not."""
+def build_shapes(config: dict[str, Any]) -> Any:
+    """As build_network, without weights: parameters are on the meta device, buffers are not."""
     from accelerate import init_empty_weights
 
-    found: AbstractContextManager[None] = init_empty_weights(include_buffers=False)
-    return found
+    with init_empty_weights(include_buffers=False):
+        network = build_network(config)
+    # Each parameter was replaced as it was assigned, also where another was meant.
+    network.tie_weights()
+    return network
 
 
 def load_model_class() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from isoloss_contract import layout
@@ -25,10 +25,10 @@ from isoloss_trainer.initialization import initialize
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import (
     build_network,
+    build_shapes,
     check_fits,
     check_trains_reproducibly,
     count_parameters,
-    shapes_only,
 )
 from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.result import point_result
@@ -256,10 +256,11 @@ def _network(attempt: Attempt) -> Any:
     """The point's model, in rank 0 with its initial weights."""
     point = attempt.task.point
     random = point.initial_weights is None and attempt.world.is_first
-    with nullcontext() if random else shapes_only():
-        network = build_network(point.model, seed=point.seed)
     if random:
+        network = build_network(point.model, seed=point.seed)
         initialize(network, point)
+    else:
+        network = build_shapes(point.model)
     if point.initial_weights is not None:
         load_weights(network, point.initial_weights, attempt.scratch, attempt.world)
     check_fits(

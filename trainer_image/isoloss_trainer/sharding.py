@@ -71,12 +71,15 @@ def forget_whole_weights(model: nn.Module) -> None:
 
 
 def _forget_weights(network: Any) -> None:
-    """Leave the shapes of all parameters on the meta device; those that are tied stay so."""
+    """Leave the shapes of all parameters on the meta device, in float32 whatever they were kept in; those that are
+    tied stay so."""
     shapes: dict[nn.Parameter, nn.Parameter] = {}
     for module in network.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                shape = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+                shape = nn.Parameter(
+                    parameter.detach().to("meta", torch.float32), parameter.requires_grad
+                )
                 module._parameters[name] = shapes.setdefault(parameter, shape)
 
 
