@@ -62,7 +62,9 @@ from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.micro_batch import is_out_of_memory
-from isoloss_trainer.termination import OutOfMemory
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory
+
+REFUSED = (OutOfMemory, MemoryRefused)
 
 PEAK_FLOPS: Mapping[str, float] = {
     "A100": 312e12,
@@ -159,8 +161,8 @@ class _Turns:
             try:
                 entrant = rival(self._setting, size)
                 entrant.round()
-            except (RuntimeError, MemoryError, OutOfMemory) as error:
-                if not (is_out_of_memory(error) or isinstance(error, OutOfMemory)):
+            except (RuntimeError, MemoryError, *REFUSED) as error:
+                if not (is_out_of_memory(error) or isinstance(error, REFUSED)):
                     raise
             else:
                 self._leave()

@@ -114,15 +114,15 @@ class PointTrainer:
 
     def decayed(self, point: PointConfig, steps: int) -> Any:
         """A network with the point's newest weights after `steps` more, over which the learning rate falls to zero."""
+        learner = Learner(build_network(point.model, seed=0), point, World())
         found = Checkpoints(
             self.store, point.key, keep=1, check=self._interruption.check, log=self._log
-        ).newest()
+        ).restore(learner.on_host())
         assert found is not None, f"point {point.key} was not trained with kept=True"
-        learner = Learner(build_network(point.model, seed=0), point, World())
-        learner.restore(found.parts)
+        learner.restore()
         data = PreparedData(self._data_uri, self._scratch)
         sequences = TrainingSequences(data, point.mixture, point.seed)
-        first, size = found.manifest.state.step, point.batch_size
+        first, size = found.state.step, point.batch_size
         for step, factor in enumerate(rate_factors(CooldownConfig(), steps), first):
             self._interruption.check()
             batch = sequences.read(step * size, size)

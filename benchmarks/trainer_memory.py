@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from unittest.mock import patch
 
 import torch
@@ -30,11 +30,13 @@ from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.loss import chunk_tokens, fused_chunk_step
 from isoloss_trainer.memory import (
+    GRADIENT_BYTES,
+    STATE_BYTES,
     USABLE_SHARE,
     Footprint,
     footprint,
+    host_footprint,
     sequences_beside_state,
-    state_bytes,
 )
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.plan import DEVICES
@@ -51,6 +53,33 @@ LARGEST_HEAD = 256
 """Of flash attention."""
 LARGEST_INDEX = 2**31
 """Kernels that index with 32 bits take smaller tensors only."""
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 128_256,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": LENGTH,
+    "tie_word_embeddings": False,
+}
+LIKES: dict[str, dict[str, Any]] = {
+    "8B": {
+        **LLAMA,
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
+    "70B": {
+        **LLAMA,
+        "hidden_size": 8192,
+        "intermediate_size": 28_672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    },
+}
+"""In the shapes of Llama 3."""
+GPUS_OF_LIKES = (4, 8, 16, 32, 64)
+
 TEXT = """# Memory
 
 <!-- Written by `make bench-trainer ARGS=--dry`. -->
@@ -60,8 +89,10 @@ has been measured on a GPU. `isoloss-trainer plan --task task.json` counts any t
 writes this page, after checking the counts against what the compiler keeps (torch {version}). All in bf16, at
 sequence length 8192.
 
-- Per parameter: {one} bytes on one GPU ({parameter} in the tensors of a learner after a step); {eight} on each of 8, because each
-  holds the float32 weights, their average and the moments of its own part only.
+- Per parameter: {state} bytes ({parameter} in the tensors of a learner after a step), of which each of several GPUs
+  has its part: float32 weights, their average, both moments and the gradients.
+- Whole, beside the parts: the weights of what is no layer, and of a layer and the next, in the type that computes; and
+  their gradients on the way to where they are summed.
 - Per logit: {logit} bytes in the compiled code (float32, and the gradient in bfloat16), for one chunk of at most 4,096
   tokens at a time.
 - Activations of a sequence. Planned: what a fused forward pass keeps for its backward pass. Compiled: what torch's
@@ -78,11 +109,14 @@ Sequences at once on each GPU (at most 131,072 tokens, which should saturate it)
 GPU of 80 GB and 139 GiB on one of 141 GB, of which {share} are planned with. "Recomputed": each layer keeps its input alone and is
 computed again in the backward pass, about a third more work; the trainer does so only where not even one sequence would
 fit otherwise. "State": weights, gradients and optimizer. "Logits": one chunk, with the gradients of the output matrix.
+The host's memory is that of a node with up to 8 of the GPUs: at most while the model is built (from a checkpoint in
+bfloat16: two bytes a parameter, once), and then with a pinned copy of the state, from which checkpoints are written and
+into which they are read. 3 GiB a process for torch and the driver are an estimate.
 
 {fits}
 
-The first step finds out what really fits: out of memory halves the number, at last recomputes layers, and starts the
-step over.
+The two last are continued from a checkpoint, as `like` and a validation's probes are. The first step finds out what
+really fits: out of memory halves the number, at last recomputes layers, and all processes start over.
 
 ## Checked shapes
 
@@ -200,13 +234,8 @@ class AliveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def _shapes_only() -> Iterator[None]:
-    """What asks for values is left out: attention, and the search for several documents in a sequence."""
-    from transformers import masking_utils
-
-    with (
-        patch.object(attention, "scaled_dot_product_attention", _stand_in),
-        patch.object(masking_utils, "find_packed_sequence_indices", lambda *_, **__: None),
-    ):
+    """What asks for values is left out: attention."""
+    with patch.object(attention, "scaled_dot_product_attention", _stand_in):
         yield
 
 
@@ -216,7 +245,7 @@ def model_of(preset: str, *, recompute: bool = False) -> LanguageModel:
         network = build_network(preset_config(preset))
     model = LanguageModel(network.to(torch.bfloat16), LENGTH).train()
     if recompute:
-        model.recompute_layers()
+        model.prepare_layers(recompute=True, compiled=False)
     return model
 
 
@@ -294,8 +323,8 @@ def check_shapes(preset: str) -> dict[bool, list[int]]:
     return planned
 
 
-def kept_by_compiled_body(model: LanguageModel) -> int:
-    """Bytes that the compiled body keeps of one sequence for its backward pass."""
+def kept_by_compiled_layers(model: LanguageModel) -> int:
+    """Bytes that the compiled layers keep of one sequence for its backward pass."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
@@ -307,9 +336,13 @@ def kept_by_compiled_body(model: LanguageModel) -> int:
         outputs = graph.graph.output_node().all_input_nodes
         new = [node for node in outputs if node not in given]
         values = [n.meta["val"] for n in new]
-        sizes = [v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor)]
-        kept.append(sum(sizes))
-        return graph.forward
+        size = sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+
+        def compute(*inputs: Any) -> Any:
+            kept.append(size)
+            return graph.forward(*inputs)
+
+        return compute
 
     backend = aot_autograd(
         fw_compiler=count,
@@ -320,13 +353,12 @@ def kept_by_compiled_body(model: LanguageModel) -> int:
     torch._dynamo.reset()
     tokens = torch.zeros(1, LENGTH, dtype=torch.long, device="meta")
     with _shapes_only():
-        compiled: Callable[..., Any] = torch.compile(
-            model.body, backend=backend, fullgraph=True, dynamic=False
-        )
-        compiled(tokens, use_cache=False)
+        model.prepare_layers(recompute=False, compiled=True, backend=backend)
+        model.hidden(tokens)
+    model.prepare_layers(recompute=False, compiled=False)
     torch._dynamo.reset()
-    (found,) = kept
-    return found
+    assert len(kept) == len(model.layers)
+    return sum(kept)
 
 
 def bytes_per_logit(tokens: int = 96, vocabulary: int = 1_234, width: int = 16) -> int:
@@ -348,12 +380,11 @@ def bytes_per_logit(tokens: int = 96, vocabulary: int = 1_234, width: int = 16) 
 def bytes_per_parameter(preset: str = "dense-small") -> float:
     """That a learner in bfloat16 on one device holds after a step, per parameter of its model."""
     config, length = preset_config(preset), 64
-    with AliveBytes() as alive:
-        network = build_network(config, seed=0)
-        number: int = sum(p.numel() for p in network.parameters())
-        learner = Learner(network, point_of(config, 1, length, "bf16"), World())
-        learner.step(torch.zeros(1, length + 1, dtype=torch.long), length)
-    return alive.now / number
+    learner = Learner(build_network(config, seed=0), point_of(config, 1, length, "bf16"), World())
+    learner.step(torch.zeros(1, length + 1, dtype=torch.long), length)
+    parameters = list(learner.model.parameters())
+    held = [*learner.tensors().values(), *(p.grad for p in parameters if p.grad is not None)]
+    return sum(t.numel() * t.element_size() for t in held) / sum(p.numel() for p in parameters)
 
 
 def write_page() -> None:
@@ -375,8 +406,7 @@ def page() -> str:
     print("  … bytes per logit and per parameter", file=sys.stderr, flush=True)
     return TEXT.format(
         version=torch.__version__.partition("+")[0],
-        one=_number(state_bytes("bf16")),
-        eight=_number(state_bytes("bf16", 8)),
+        state=STATE_BYTES + GRADIENT_BYTES,
         parameter=_number(bytes_per_parameter()),
         logit=bytes_per_logit(),
         share=f"{USABLE_SHARE:.0%}",
@@ -397,22 +427,39 @@ def _activations(preset: str) -> str:
     planned, recomputed = (
         needed.of_sequences(1, LENGTH, recompute=recompute) for recompute in (False, True)
     )
-    counts = (planned, kept_by_compiled_body(model), plain_peak(model), recomputed)
+    counts = (planned, kept_by_compiled_layers(model), plain_peak(model), recomputed)
     return f"| `{preset}` | " + " | ".join(_gib(count) for count in counts) + " |"
 
 
 def fits_table() -> str:
     """Which preset trains on which device, on how many of them, with how many sequences at once."""
     columns = [f"{name}{words}" for name in DEVICES for words in ("", ", recomputed")]
-    lines = ["| preset | GPUs | state | logits | " + " | ".join(columns) + " |"]
-    lines.append("| --- | ---: | ---: | ---: | " + " | ".join("---:" for _ in columns) + " |")
+    heads = [
+        "preset",
+        "GPUs",
+        "state",
+        "whole",
+        "logits",
+        *columns,
+        "host, building",
+        "host, training",
+    ]
+    lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
     for preset in GPU_PRESETS:
         network = model_of(preset).network
-        for count in GPUS:
-            needed = footprint(network, "bf16", count)
-            sizes = f"{_gib(needed.state)} | {_gib(needed.head)}"
-            lines.append(f"| `{preset}` | {count} | {sizes} | " + " | ".join(_fits(needed)) + " |")
+        lines += [_fit_of(f"`{preset}`", network, count, "random") for count in GPUS]
+    for name, config in LIKES.items():
+        with torch.device("meta"):
+            network = build_network(config)
+        lines += [_fit_of(name, network, count, "bf16") for count in GPUS_OF_LIKES]
     return "\n".join(lines)
+
+
+def _fit_of(name: str, network: Any, count: int, given: Literal["random", "bf16"]) -> str:
+    needed, host = footprint(network, "bf16", count), host_footprint(network, count, given)
+    parts = [_gib(size) for size in (needed.state, needed.whole, needed.head)]
+    hosts = [_gib(host.build), _gib(host.train)]
+    return "| " + " | ".join([name, str(count), *parts, *_fits(needed), *hosts]) + " |"
 
 
 def _fits(needed: Footprint) -> Iterator[str]:
@@ -420,7 +467,7 @@ def _fits(needed: Footprint) -> Iterator[str]:
         for recompute in (False, True):
             size = sequences_on(needed, memory, recompute=recompute)
             activations = needed.of_sequences(size, LENGTH, recompute=recompute)
-            total = needed.state + needed.head + activations
+            total = needed.fixed + activations
             yield f"{size} ({_gib(total)})" if size else "does not fit"
 
 

@@ -17,11 +17,13 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import head_shape, preferred_kernels
 from isoloss_trainer.attention_choice import measure, measurement
 from isoloss_trainer.attention_kernels import candidates, fastest
+from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.evaluation import run_losses
 from isoloss_trainer.kernels import describe_kernels, deterministic_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network, model_config
+from isoloss_trainer.sharding import local
 from isoloss_trainer.world import World
 
 TOY_LENGTH, LENGTH = 128, 8192
@@ -64,7 +66,7 @@ def planned_gib(preset: str, length: int, sequences: int) -> float:
         network = build_network(preset_config(preset))
     needed = footprint(network, "bf16")
     activations = needed.of_sequences(sequences, length, recompute=False)
-    return (needed.state + needed.head + activations) / 2**30
+    return (needed.fixed + activations) / 2**30
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,20 @@ def gradients_of(config: dict[str, Any], device: str, precision: Precision) -> G
     chosen = chosen_attention(learner, TOY_LENGTH, precision)
     with preferred_kernels(learner.world, chosen=chosen):
         facts = learner.step(batch, batch[:, 1:].numel())
-    parts = learner.copied()
-    assert parts is not None
     norm = float(facts.gradient_norm)
     factor = 10 * max(1.0, norm)
-    found = {name: moment.clone() * factor for name, moment in parts["first_moment"].items()}
-    return Gradients(float(facts.loss), norm, found)
+    moments = part_of(learner.copied(), "first_moment").items()
+    return Gradients(float(facts.loss), norm, {name: moment * factor for name, moment in moments})
+
+
+def part_of(tensors: Tensors, part: str) -> Tensors:
+    """Of a learner's tensors, where one process has them all: those of a part of the state, by their names in the
+    model, on the CPU."""
+    return {
+        name.removeprefix(f"{part}."): local(tensor).cpu().clone()
+        for name, tensor in tensors.items()
+        if name.startswith(f"{part}.")
+    }
 
 
 def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
@@ -121,7 +131,8 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
                 if "deterministic" not in str(error):
                     raise
                 return f"refused: {error}"[:300]
-            ends.append(learner.tensors()["weights"].clone())
+            weights = part_of(learner.tensors(), "weights").values()
+            ends.append(torch.cat([weight.flatten() for weight in weights]))
     return "equal" if torch.equal(*ends) else "different"
 
 
@@ -135,7 +146,7 @@ def compiled_steps(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     learner, batch = learner_of(preset_config(preset), device, "bf16", batch=8, length=length)
     learner.limit_micro_batch(2)
     if device == "cpu":
-        learner.model.body.compile(backend="aot_eager", dynamic=False, fullgraph=True)
+        learner.model.prepare_layers(recompute=False, compiled=True, backend="aot_eager")
     chosen = chosen_attention(learner, length, "bf16")
     started = time.monotonic()
     with preferred_kernels(learner.world, chosen=chosen):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
     DataManifest,
@@ -28,10 +29,12 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.checkpoint_files import Index
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.log import Log
+from isoloss_trainer.sharding import local
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.world import World
 from tests.support.texts import text
@@ -193,6 +196,27 @@ def attempt(task: TrainTask, data: PreparedData) -> Attempt:
     return Attempt(
         task, store, data, Path("/nonexistent"), fence, World(), Interruption(), quiet()
     )
+
+
+def part_of(learner: Learner, part: str = "weights") -> torch.Tensor:
+    """All tensors of a part of the training state in one vector, copied."""
+    tensors = learner.tensors().items()
+    return torch.cat([local(t).flatten() for name, t in tensors if name.startswith(f"{part}.")])
+
+
+def spoil_weights(learner: Learner) -> None:
+    """As a step that diverged leaves them."""
+    for name, tensor in learner.tensors().items():
+        if name.startswith("weights."):
+            tensor.fill_(float("nan"))
+
+
+def last_state(store: Store, key: str) -> dict[str, list[str]]:
+    """SHA-256 of every tensor's parts in the point's last checkpoint: weights, average, moments, biases."""
+    folder = layout.point_checkpoints(key)
+    content = store.read(f"{folder}/{store.names(folder)[-1]}/index.json")
+    tensors = Index.model_validate_json(content).tensors
+    return {name: [part.sha256 for part in tensor.parts] for name, tensor in tensors.items()}
 
 
 def evaluate_task(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -223,10 +224,9 @@ def test_where_no_kernel_can_run_torch_chooses_and_nothing_is_kept(on_gpu: Attem
 class Second(World):
     """Rank 1 of two, which rank 0 has told `said`."""
 
-    said = ""
+    said: Any = None
 
-    def text_of_first(self, text: str) -> str:
-        assert text == ""
+    def of_first(self, call: Callable[[], Any]) -> Any:
         return self.said
 
 
@@ -234,7 +234,7 @@ def test_other_processes_measure_nothing_and_take_what_the_first_chose(on_gpu: A
     first = choose_attention(on_gpu, MLA, None, Planted({FLASH: 1.0}))
     assert first is not None
     world = Second(rank=1, size=2, device="cuda:1")
-    Second.said = first.model_dump_json()
+    Second.said = first
     planted = Planted({CUDNN: 1.0})
     assert choose_attention(replace(on_gpu, world=world), MLA, None, planted) == first
     assert planted.asked == []

@@ -19,7 +19,6 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store, parse_record_lines
-from isoloss_trainer.checkpoint import CheckpointManifest
 from isoloss_trainer.cooldown import rate_factors
 from isoloss_trainer.evaluation import Loss, ValidationSet
 from isoloss_trainer.interruption import Interruption
@@ -33,7 +32,9 @@ from tests.isoloss_trainer.builders import (
     DEEPSEEK,
     LLAMA,
     attempt,
+    last_state,
     quiet,
+    spoil_weights,
     stop_during_step,
     train_task,
 )
@@ -81,14 +82,6 @@ def without_cooled(row: TrajectoryRow) -> dict[str, Any]:
     return found
 
 
-def last_state(task: TrainTask) -> dict[str, str]:
-    """SHA-256 of every part of the last checkpoint: weights, average, moments, biases."""
-    store, folder = Store(task.store_uri), layout.point_checkpoints(task.point.key)
-    path = f"{folder}/{store.names(folder)[-1]}/manifest.json"
-    files = store.read_record(path, CheckpointManifest).files
-    return {name: file.sha256 for name, file in files.items()}
-
-
 # ------------------------------------------------------------------------------ the run itself
 
 
@@ -112,7 +105,9 @@ def test_cooldowns_change_no_bit_of_the_run(prepared: Prepared, changes: dict[st
     ]
     assert any(row.cooled_loss for row in rows(beside))
     assert not any(row.cooled_tokens for row in rows(alone))
-    assert last_state(beside) == last_state(alone)
+    assert last_state(Store(beside.store_uri), beside.point.key) == last_state(
+        Store(alone.store_uri), alone.point.key
+    )
 
 
 def test_a_cooled_loss_is_that_of_a_run_that_decays_from_there(prepared: Prepared) -> None:
@@ -171,7 +166,7 @@ def test_a_copy_that_diverges_has_no_cooled_loss_and_the_run_goes_on(
     ) -> StepFacts:
         facts = original(self, batch, tokens, rate_factor)
         if rate_factor != 1.0:
-            self.tensors()["weights"].fill_(float("nan"))
+            spoil_weights(self)
         return facts
 
     alone = task_with(prepared, None)
@@ -196,13 +191,13 @@ def test_a_stop_around_a_cooldown_changes_nothing(prepared: Prepared, step: int)
     """During the steps before it, in it (the fifth step taken) and after it."""
     task = task_with(prepared)
     run(task)
-    wanted, state = trajectory(task), last_state(task)
+    wanted, state = trajectory(task), last_state(Store(task.store_uri), task.point.key)
     forget(task)
     with stop_during_step(step) as interruption, pytest.raises(Interrupted):
         run(task, interruption)
     run(task)
     assert trajectory(task) == wanted
-    assert last_state(task) == state
+    assert last_state(Store(task.store_uri), task.point.key) == state
 
 
 @pytest.mark.parametrize("step", [15, 16, 17])

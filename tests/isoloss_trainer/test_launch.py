@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,13 @@ import torch
 import isoloss_trainer.launch as launch
 import isoloss_trainer.world as world
 from isoloss_contract import layout
-from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
+from isoloss_contract.records import (
+    EvaluationConfig,
+    ExitCode,
+    Outcome,
+    PointResult,
+    TrainTask,
+)
 from isoloss_contract.store import Store
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.termination import BadConfiguration
@@ -142,24 +150,31 @@ def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
 
 
 def test_the_launcher_starts_the_trainer_once_for_each_process(tmp_path: Path) -> None:
-    started = launch._start(2, ["--help"], tmp_path)
+    started = launch._start(2, ["--help"], tmp_path, 0)
     assert [process.wait(60) for process in started] == [0, 0]
 
 
 RANK_1 = """
 import os, sys
 import isoloss_trainer.checkpoint as checkpoint
-import isoloss_trainer.evaluation as evaluation
 from isoloss_trainer.__main__ import main
 if os.environ["RANK"] == "1":
     {patch}
 sys.exit(main(["train"]))
 """
-NO_READING = "checkpoint.Checkpoints.newest = None"
+NO_READING = "checkpoint.Checkpoints._described = lambda *_: 1 / 0"
 NO_MEMORY = """
-    def refuse(*_):
-        raise evaluation.OutOfMemory("OutOfMemory", "one sequence does not fit: CUDA out of memory")
-    evaluation.fitting_losses = refuse
+import os, sys
+import isoloss_trainer.model as model
+from isoloss_trainer.__main__ import main
+original = model.LanguageModel.hidden
+def hidden(self, inputs):
+    if os.environ["RANK"] == "1" and len(inputs) > {most}:
+        raise RuntimeError("CUDA error: out of memory")
+    return original(self, inputs)
+model.LanguageModel.hidden = hidden
+sys.argv = ["isoloss_trainer", "train"]
+sys.exit(main(["train"]))
 """
 
 
@@ -194,12 +209,51 @@ def test_one_process_reads_a_checkpoint_for_all(
 
 
 @pytest.mark.slow
-def test_an_evaluation_that_does_not_fit_in_another_process_gets_a_result(
-    prepared: Prepared, tmp_path: Path, python: WarmPython
+@pytest.mark.parametrize(("most", "outcome"), [(1, Outcome.SUCCEEDED), (0, Outcome.OUT_OF_MEMORY)])
+def test_processes_start_over_with_less_at_once_where_one_is_refused_memory(
+    prepared: Prepared, tmp_path: Path, python: WarmPython, most: int, outcome: Outcome
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    ends = train_with(python, task, NO_MEMORY, tmp_path)
-    assert [end.returncode for end in ends] == [ExitCode.OUT_OF_MEMORY] * 2, ends
+    """In an evaluation or a step; with two sequences each, with one, and with one computed twice."""
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=512,
+        evaluation=EvaluationConfig(first_tokens=512, sequences_per_domain=1),
+    )
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": task.model_dump_json(),
+        "ISOLOSS_SCRATCH": str(tmp_path),
+        "ISOLOSS_PROCESSES": "2",
+    }
+    done = python.run(["-c", NO_MEMORY.format(most=most)], environment=environment)
+    wanted = ExitCode.SUCCEEDED if most else ExitCode.OUT_OF_MEMORY
+    assert done.returncode == wanted, done.stderr[-2000:] + done.stdout[-2000:]
     path = layout.point_result(task.point.key)
     result = Store(prepared.uri).read_record(path, PointResult)
-    assert result.outcome is Outcome.OUT_OF_MEMORY
+    assert (result.outcome, result.micro_batch) == (outcome, 1)
+
+
+@pytest.mark.parametrize(("rank", "refusals"), [(None, 0), (None, 2), ("1", 2)])
+def test_a_process_alone_gives_its_place_to_one_that_knows_of_the_refusal(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, refusals: int
+) -> None:
+    """One of several ends, and the launcher starts all of them again."""
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *call: started.append(call))
+    monkeypatch.setenv("ISOLOSS_REFUSALS", str(refusals))
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+        assert launch.start_over(["train"]) == launch.START_OVER
+        assert not started
+        return
+    launch.start_over(["train"])
+    ((program, arguments, environment),) = started
+    assert (program, arguments[1:]) == (sys.executable, ["-m", "isoloss_trainer", "train"])
+    assert environment["ISOLOSS_REFUSALS"] == str(refusals + 1)
+
+
+def test_the_launcher_does_not_wait_for_those_that_wait_for_one_that_starts_over() -> None:
+    assert end_of([child(0), dead(launch.START_OVER)], stop=False) == launch.START_OVER
+    assert end_of([dead(0), dead(launch.START_OVER)], stop=False) == launch.START_OVER

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
 from isoloss_contract.store import Store
-from isoloss_trainer import micro_batch, parameters
+from isoloss_trainer import micro_batch
+from isoloss_trainer.checkpoint import OtherLayout
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import Fit
-from isoloss_trainer.micro_batch import is_out_of_memory
+from isoloss_trainer.micro_batch import after_refusals, is_out_of_memory
 from isoloss_trainer.model import LanguageModel, build_network
-from isoloss_trainer.named_tensors import OtherLayout, Parts, layout_digest
 from isoloss_trainer.optimizer import second_moment_decay, time_constants
 from isoloss_trainer.run import PointRun
+from isoloss_trainer.sharding import local
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import OutOfMemory
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
@@ -37,10 +39,12 @@ from tests.isoloss_trainer.builders import (
     SEQUENCE_LENGTH,
     VOCABULARY,
     attempt,
+    part_of,
     quiet,
     train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.test_shared_state import leave_state, take_state
 from tests.support.warm_python import WarmPython
 
 ALONE = World()
@@ -129,7 +133,7 @@ def test_micro_batches_change_nothing_but_rounding(
         run = point_run(prepared, model=model, task={"micro_batch_halvings": halvings})
         for number, batch in enumerate(batches(run, 5), 1):
             run.learner.step(batch, number * run.batch_tokens)
-        states.append(run.learner.tensors()["weights"].clone())
+        states.append(part_of(run.learner))
     assert (states[0] - states[1]).abs().max() < 2e-4
 
 
@@ -142,8 +146,7 @@ def test_bfloat16_compute_keeps_float32_weights_and_follows_float32(prepared: Pr
             float(run.learner.step(batch, number * run.batch_tokens).loss)
             for number, batch in steps
         ]
-        assert run.learner.tensors()["weights"].dtype == torch.float32
-    assert next(run.learner.model.parameters()).dtype == torch.bfloat16
+        assert part_of(run.learner).dtype == torch.float32
     gap = np.abs(np.subtract(losses["bf16"], losses["float32"]))
     assert 0 < gap.max() < 0.03
 
@@ -151,27 +154,31 @@ def test_bfloat16_compute_keeps_float32_weights_and_follows_float32(prepared: Pr
 def test_bfloat16_experts_reach_the_grouped_product(prepared: Prepared) -> None:
     """transformers uses it under the compiler only for bfloat16 weights, aligned to 16 bytes."""
     run = point_run(prepared, model=DEEPSEEK, precision="bf16")
-    experts = [p for n, p in run.learner.model.named_parameters() if ".experts." in n]
-    assert experts
-    assert all(p.dtype == torch.bfloat16 and p.data_ptr() % 16 == 0 for p in experts)
+    (experts,) = (m for n, m in run.learner.model.named_modules() if n.endswith(".experts"))
+    found: list[torch.Tensor] = []
+    experts.register_forward_pre_hook(lambda module, _: found.extend(module.parameters()))
+    (batch,) = batches(run, 1)
+    run.learner.step(batch, 128)
+    assert found
+    assert all(p.dtype == torch.bfloat16 and p.data_ptr() % 16 == 0 for p in found)
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
-def test_the_body_compiles_as_one_graph_with_the_same_gradients(
+def test_each_layer_compiles_as_one_graph_with_the_same_gradients(
     prepared: Prepared, model: dict[str, Any], recompute: bool
 ) -> None:
     runs = [point_run(prepared, model=model, precision="bf16") for _ in range(2)]
-    if recompute:
-        runs[1].learner.start_recomputing()
     # The balance loss of a layer that is computed again leaves the graph: Learner compiles that in parts.
     whole = not (recompute and runs[1].learner.balance.has_loss)
     assert whole or model is QWEN3_MOE
-    runs[1].learner.model.body.compile(backend="aot_eager", dynamic=False, fullgraph=whole)
+    runs[1].learner.model.prepare_layers(
+        recompute=recompute, compiled=True, whole=whole, backend="aot_eager"
+    )
     (batch,) = batches(runs[0], 1)
     losses = [float(run.learner.step(batch, 128).loss) for run in runs]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-    first, second = (run.learner.tensors()["weights"] for run in runs)
+    first, second = (part_of(run.learner) for run in runs)
     torch.testing.assert_close(first, second, rtol=0, atol=2e-3)
     if runs[0].learner.balance:
         loads = [run.learner.balance.take_load() for run in runs]
@@ -209,7 +216,7 @@ def test_out_of_memory_halves_the_micro_batch_and_nothing_else(
     tried = refuse_above(monkeypatch, 1)
     assert float(run.learner.step(batch, 128).loss) == wanted
     assert tried == [4, 2, 1, 1, 1, 1]
-    assert torch.equal(run.learner.tensors()["weights"], reference.learner.tensors()["weights"])
+    assert torch.equal(part_of(run.learner), part_of(reference.learner))
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
@@ -284,19 +291,64 @@ def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     assert micro_batch.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
 
 
-def test_exchanging_weights_by_pieces_exchanges_all(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_computing_with_averaged_weights_exchanges_them_for_a_while(
+    prepared: Prepared, precision: str
 ) -> None:
-    monkeypatch.setattr(parameters, "SWAPPED", 1000)
-    learner = point_run(prepared).learner
-    raw, averaged = (learner.tensors()[name] for name in ("weights", "averaged_weights"))
-    averaged.copy_(torch.randn_like(averaged))
-    before, wanted = raw.clone(), averaged.clone()
+    """Also where what computes is a copy in another type, which was made before."""
+    learner = point_run(prepared, precision=precision).learner
+    tokens = torch.arange(SEQUENCE_LENGTH + 1)[None]
+    for name, tensor in learner.tensors().items():
+        if name.startswith("averaged_weights."):
+            local(tensor).mul_(2)
+    raw, averaged = part_of(learner), part_of(learner, "averaged_weights")
+    losses = [learner.token_losses(tokens[:, :-1], tokens[:, 1:])]
     with learner.averaged():
-        assert torch.equal(raw, wanted)
-        assert torch.equal(averaged, before)
-    assert torch.equal(raw, before)
-    assert torch.equal(averaged, wanted)
+        assert torch.equal(part_of(learner), averaged)
+        assert torch.equal(part_of(learner, "averaged_weights"), raw)
+        losses.append(learner.token_losses(tokens[:, :-1], tokens[:, 1:]))
+    losses.append(learner.token_losses(tokens[:, :-1], tokens[:, 1:]))
+    assert torch.equal(part_of(learner), raw)
+    assert torch.equal(losses[0], losses[2])
+    assert not torch.equal(losses[0], losses[1])
+
+
+@pytest.mark.parametrize("refused", ["a step", "an evaluation"])
+def test_memory_refused_to_weights_that_are_spread_asks_for_another_start(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Other processes wait for this one's part in the middle of a step, and cannot be called back."""
+    run = point_run(prepared, precision="bf16")
+    (batch,) = batches(run, 1)
+
+    def refuse(self: LanguageModel, *others: Any) -> Any:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(LanguageModel, "hidden", refuse)
+    learner, given = run.learner, (batch[:, :-1], batch[:, 1:])
+    call = (
+        partial(learner.step, batch, 128)
+        if refused == "a step"
+        else partial(learner.token_losses, *given)
+    )
+    with pytest.raises(MemoryRefused, match="4 sequences at once do not fit"):
+        call()
+
+
+def test_each_refusal_halves_what_is_tried_and_recomputes_at_last() -> None:
+    guess = Fit(6, recompute=False)
+    tried = [after_refusals(guess, refusals) for refusals in range(5)]
+    assert tried == [guess, Fit(3, False), Fit(1, False), Fit(1, True), None]
+    assert after_refusals(Fit(2, recompute=True), 1) == Fit(1, True)
+
+
+def test_processes_that_were_refused_one_sequence_say_that_it_does_not_fit(
+    prepared: Prepared,
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri).point
+    learner = Learner(build_network(LLAMA, seed=0), task, World(refusals=20))
+    with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
+        learner.step(torch.zeros(4, SEQUENCE_LENGTH + 1, dtype=torch.long), 128)
 
 
 def test_an_evaluation_out_of_memory_is_repeated_in_halves(
@@ -465,36 +517,27 @@ def test_averaged_weights_route_by_averaged_biases(prepared: Prepared) -> None:
     assert f"averaged.{name}" in learner.tensors()
 
 
-def saved(learner: Learner) -> Parts:
-    """What a checkpoint keeps, in copies of its own."""
-    parts = learner.copied()
-    assert parts is not None
-    return {
-        part: {name: tensor.clone() for name, tensor in tensors.items()}
-        for part, tensors in parts.items()
-    }
-
-
 @pytest.mark.parametrize(
     ("one", "other"), [(LLAMA, DEEPSEEK), (LLAMA, {**LLAMA, "intermediate_size": 96})]
 )
-def test_a_learner_refuses_the_tensors_of_another_model_by_name(
-    prepared: Prepared, one: dict[str, Any], other: dict[str, Any]
+def test_the_tensors_of_another_model_are_refused_by_name(
+    prepared: Prepared, tmp_path: Path, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    parts = saved(point_run(prepared, model=one).learner)
-    with pytest.raises(OtherLayout, match=r"weights: model\.layers\.0\..*start over") as caught:
-        point_run(prepared, model=other).learner.restore(parts)
+    leave_state(point_run(prepared, model=one).learner, tmp_path)
+    learner = point_run(prepared, model=other).learner
+    with pytest.raises(OtherLayout, match=r"model\.layers\.[01]\..*start over") as caught:
+        take_state(learner, tmp_path)
     assert caught.value.field == "podTemplate"
 
 
 def test_tensors_are_restored_by_name_whatever_the_order_of_layers(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as another version of transformers may build them in."""
     run = point_run(prepared, model=DEEPSEEK)
     for number, batch in enumerate(batches(run, 2), 1):
         run.learner.step(batch, number * run.batch_tokens)
-    parts = saved(run.learner)
+    leave_state(run.learner, tmp_path)
     original = torch.nn.Module.named_parameters
 
     def reversed_order(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
@@ -503,15 +546,14 @@ def test_tensors_are_restored_by_name_whatever_the_order_of_layers(
     with monkeypatch.context() as patch:
         patch.setattr(torch.nn.Module, "named_parameters", reversed_order)
         other = point_run(prepared, model=DEEPSEEK, seed=1)
-    other.learner.restore(parts)
-    assert layout_digest(saved(other.learner)) == layout_digest(parts)
+    take_state(other.learner, tmp_path)
     (batch,) = batches(run, 1)
     ours, theirs = (r.learner.step(batch, 384) for r in (run, other))
     assert float(ours.loss) == pytest.approx(float(theirs.loss), abs=1e-6)
-    for part, tensors in saved(run.learner).items():
-        for name, tensor in tensors.items():
-            found = saved(other.learner)[part][name]
-            torch.testing.assert_close(found, tensor, rtol=1e-4, atol=1e-6)
+    found = other.learner.tensors()
+    assert list(found) != list(run.learner.tensors())
+    for name, tensor in run.learner.tensors().items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6)
 
 
 # --------------------------------------------------------------------------------- the optimizer
@@ -527,14 +569,15 @@ class NoReading(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize(
+    ("model", "precision"), [(LLAMA, "float32"), (LLAMA, "bf16")], ids=["float32", "bf16"]
+)
 def test_a_step_reads_nothing_from_the_device(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, model: dict[str, Any], precision: str
 ) -> None:
-    """What it found out is read later, for many steps at once. On an accelerator the model is compiled;
-    transformers looks for packed sequences, which is a reading, only while it is not."""
-    run = point_run(prepared)
+    """What it found out is read later, for many steps at once."""
+    run = point_run(prepared, model=model, precision=precision)
     (batch,) = batches(run, 1)
-    monkeypatch.setattr("transformers.masking_utils.is_tracing", lambda _: True)
     with NoReading():
         facts = run.learner.step(batch, run.batch_tokens)
         with pytest.raises(AssertionError):
@@ -546,11 +589,11 @@ def test_a_step_reads_nothing_from_the_device(
 def test_memory_pinned_beforehand_is_what_checkpoints_are_copied_to(prepared: Prepared) -> None:
     world, task = World(device="cuda:0"), train_task(prepared.manifest, prepared.uri)
     learner = Learner(build_network(LLAMA, seed=0), task.point, world)
-    learner.reserve_staging()
-    reserved = {name: tensor.data_ptr() for name, tensor in learner._staging.items()}
-    assert all(tensor.is_pinned() for tensor in learner._staging.values())
-    learner.copied()
-    assert {name: tensor.data_ptr() for name, tensor in learner._staging.items()} == reserved
+    reserved = {name: local(tensor).data_ptr() for name, tensor in learner.on_host().items()}
+    assert all(local(tensor).is_pinned() for tensor in learner.on_host().values())
+    assert {
+        name: local(tensor).data_ptr() for name, tensor in learner.copied().items()
+    } == reserved
 
 
 def test_time_constants_in_tokens_are_the_same_at_every_batch_size(prepared: Prepared) -> None:

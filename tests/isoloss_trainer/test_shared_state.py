@@ -1,8 +1,9 @@
-"""Several processes share the optimizer state, learn what one learns, and hand it on to another number."""
+"""Several processes share weights and optimizer state, learn what one learns, and hand it on to another number."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -10,17 +11,34 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
-from isoloss_trainer.learner import FLAT, Learner
-from isoloss_trainer.model import build_network
-from isoloss_trainer.named_tensors import Parts
+from isoloss_contract import layout
+from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig, PointResult
+from isoloss_contract.store import Store
+from isoloss_trainer.checkpoint import Checkpoints
+from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.foreign_model import load_weights
+from isoloss_trainer.learner import Learner
+from isoloss_trainer.model import build_network, build_shapes
+from isoloss_trainer.sharding import local
+from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, SEQUENCE_LENGTH
+from tests.isoloss_trainer.builders import (
+    DEEPSEEK,
+    LLAMA,
+    QWEN3_MOE,
+    SEQUENCE_LENGTH,
+    quiet,
+    train_task,
+    uri,
+)
+from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks
 from tests.support.warm_python import WarmPython
 
 Precision = Literal["bf16", "float32"]
 STEPS = 3
+BATCH = 5
+"""Sequences: no number of processes divides them."""
 
 
 def point(model: dict[str, Any], precision: Precision) -> PointConfig:
@@ -30,11 +48,18 @@ def point(model: dict[str, Any], precision: Precision) -> PointConfig:
         model=model,
         optimizer=OptimizerConfig(gradient_clip=0.5),
         learning_rate=1e-3,
-        batch_size=4,
+        batch_size=BATCH,
         sequence_length=SEQUENCE_LENGTH,
         evaluation=EvaluationConfig(),
         precision=precision,
     )
+
+
+def learner_of(task: PointConfig, world: World) -> Learner:
+    """As a run builds it: rank 0 alone has weights before they are spread."""
+    if world.is_first:
+        return Learner(build_network(task.model, seed=0), task, world)
+    return Learner(build_shapes(task.model), task, world)
 
 
 def learn(learner: Learner, first: int, steps: int) -> list[list[float]]:
@@ -42,93 +67,185 @@ def learn(learner: Learner, first: int, steps: int) -> list[list[float]]:
     found = []
     for number in range(first, first + steps):
         generator = torch.Generator().manual_seed(number)
-        batch = torch.randint(384, (4, SEQUENCE_LENGTH + 1), generator=generator)
-        found.append([float(fact) for fact in learner.step(batch, number * 4 * SEQUENCE_LENGTH)])
+        batch = torch.randint(384, (BATCH, SEQUENCE_LENGTH + 1), generator=generator)
+        tokens = number * BATCH * SEQUENCE_LENGTH
+        found.append([float(fact) for fact in learner.step(batch, tokens)])
     return found
+
+
+def checkpoints(folder: Path, world: World) -> Checkpoints:
+    store = Store(f"file://{folder}")
+    return Checkpoints(store, "0" * 32, keep=2, check=lambda: None, log=quiet(), world=world)
+
+
+def leave_state(learner: Learner, folder: Path) -> None:
+    kept = checkpoints(folder, learner.world)
+    kept.save(TrainingState(step=STEPS), 0, learner.copied(), {})
+    kept.wait()
+
+
+def take_state(learner: Learner, folder: Path) -> None:
+    assert checkpoints(folder, learner.world).restore(learner.on_host()) is not None
+    learner.restore()
 
 
 def take_part(folder: Path) -> None:
     """One of several processes: continue from `before`, if there is one; leave the state in `after`."""
     world = World.of_environment().joined()
     task = PointConfig.model_validate_json((folder / "point.json").read_text())
-    learner = Learner(build_network(task.model, seed=0), task, world)
+    learner = learner_of(task, world)
     first = 1
     if (folder / "before").exists():
-        learner.restore(torch.load(folder / "before") if world.is_first else None)
+        take_state(learner, folder / "before")
         first += STEPS
     facts = learn(learner, first, STEPS)
-    parts = learner.copied()
-    sizes = [learner.tensors()[name].numel() for name in FLAT]
-    (folder / f"facts-{world.rank}.json").write_text(json.dumps({"facts": facts, "sizes": sizes}))
-    if parts is not None:
-        torch.save(parts, folder / "after")
+    leave_state(learner, folder / "after")
+    size = sum(local(tensor).numel() for tensor in learner.tensors().values())
     with learner.averaged():
-        mean = float(sum(p.double().abs().sum() for p in learner.model.network.parameters()))
-    (folder / f"averaged-{world.rank}").write_text(str(mean))
+        tokens = torch.arange(SEQUENCE_LENGTH + 1)[None]
+        averaged = float(learner.token_losses(tokens[:, :-1], tokens[:, 1:]).mean())
+    found = {"facts": facts, "averaged": averaged, "size": size}
+    (folder / f"found-{world.rank}.json").write_text(json.dumps(found))
     world.leave()
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
+def test_weights_of_a_checkpoint_in_bfloat16_are_trained_in_float32(
+    tmp_path: Path, model: dict[str, Any], precision: Precision
+) -> None:
+    """All that a step changes: rounded to bfloat16, most of its changes would be lost."""
+    given = build_network(model, seed=7).to(torch.bfloat16)
+    given.save_pretrained(tmp_path / "model")
+    network = build_shapes(model)
+    load_weights(network, uri(tmp_path / "model"), tmp_path, World())
+    tensors = Learner(network, point(model, precision), World()).tensors()
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+    for name, weight in given.named_parameters():
+        assert torch.equal(local(tensors[f"weights.{name}"]), weight.float())
+
+
 def together(
-    python: WarmPython, task: PointConfig, folder: Path, before: Parts | None = None
-) -> tuple[Any, Parts]:
-    """What two processes found out, and their state."""
+    python: WarmPython, task: PointConfig, folder: Path, processes: int, before: Path | None = None
+) -> list[dict[str, Any]]:
+    """What each process found; their state is in `folder`/after."""
     folder.mkdir()
     (folder / "point.json").write_text(task.model_dump_json())
     if before is not None:
-        torch.save(before, folder / "before")
+        (folder / "before").symlink_to(before)
     program = ["-m", "tests.isoloss_trainer.test_shared_state", str(folder)]
-    ends = run_ranks(python, program, 2)
-    assert [end.returncode for end in ends] == [0, 0], ends
-    facts = [json.loads((folder / f"facts-{rank}.json").read_text()) for rank in "01"]
-    assert facts[0] == facts[1]
-    assert (folder / "averaged-0").read_text() == (folder / "averaged-1").read_text()
-    return facts[0], torch.load(folder / "after")
+    ends = run_ranks(python, program, processes)
+    assert [end.returncode for end in ends] == [0] * processes, ends
+    found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(processes)]
+    assert all(each["facts"] == found[0]["facts"] for each in found)
+    assert all(each["averaged"] == found[0]["averaged"] for each in found)
+    return found
 
 
-def close(ours: Parts, theirs: Parts) -> bool:
-    """Whether all tensors are equal to within rounding."""
-    return all(
-        torch.allclose(tensor, theirs[part][name], rtol=1e-3, atol=2e-5)
-        for part, tensors in ours.items()
-        for name, tensor in tensors.items()
-    )
+def assert_close(ours: Tensors, theirs: Tensors) -> None:
+    """All tensors are equal to within rounding."""
+    assert set(ours) == set(theirs)
+    for name, tensor in ours.items():
+        torch.testing.assert_close(local(tensor), local(theirs[name]), rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "precision"),
-    [(LLAMA, "float32"), (LLAMA, "bf16"), (DEEPSEEK, "float32")],
-    ids=["dense", "dense, bf16", "MoE"],
+    ("processes", "model", "precision"),
+    [
+        pytest.param(2, LLAMA, "float32", id="2, dense"),
+        pytest.param(2, {**LLAMA, "tie_word_embeddings": True}, "bf16", id="2, tied, bf16"),
+        pytest.param(2, DEEPSEEK, "float32", id="2, MoE"),
+        pytest.param(4, QWEN3_MOE, "float32", id="4, MoE with a balance loss"),
+        pytest.param(4, DEEPSEEK, "bf16", id="4, MoE, bf16", marks=pytest.mark.whole),
+        pytest.param(3, LLAMA, "float32", id="3, dense", marks=pytest.mark.whole),
+    ],
 )
-def test_two_processes_with_half_the_state_each_learn_what_one_learns(
-    tmp_path: Path, python: WarmPython, model: dict[str, Any], precision: Precision
+def test_processes_with_a_part_of_the_state_each_learn_what_one_learns(
+    tmp_path: Path,
+    python: WarmPython,
+    processes: int,
+    model: dict[str, Any],
+    precision: Precision,
 ) -> None:
     """Losses, gradient norms, weights, averages and moments; then each continues the other's state."""
     task = point(model, precision)
-    alone = Learner(build_network(model, seed=0), task, World())
+    alone = learner_of(task, World())
     wanted = learn(alone, 1, STEPS)
-    size = alone.tensors()["weights"].numel()
-    found, parts = together(python, task, tmp_path / "first")
+    size = sum(tensor.numel() for tensor in alone.tensors().values())
+    found = together(python, task, tmp_path / "first", processes)
     tolerance = 1e-5 if precision == "float32" else 2e-2
-    for ours, theirs in zip(found["facts"], wanted, strict=True):
+    for ours, theirs in zip(found[0]["facts"], wanted, strict=True):
         assert ours == pytest.approx(theirs, rel=tolerance)
-    assert all(2 * own in (size, size + 64) for own in found["sizes"])
-    by_one = alone.copied()
-    assert by_one is not None
+    assert max(each["size"] for each in found) < 1.1 * size / processes + 64
+    leave_state(alone, tmp_path / "by one")
+    other = learner_of(task, World())
+    take_state(other, tmp_path / "first" / "after")
     if precision == "float32":
-        assert close(parts, by_one)
-    again = {part: {n: t.clone() for n, t in tensors.items()} for part, tensors in by_one.items()}
-    continued, _ = together(python, task, tmp_path / "second", again)
-    other = Learner(build_network(model, seed=1), task, World())
-    other.restore(parts)
+        assert_close(other.tensors(), alone.tensors())
+    with alone.averaged():
+        tokens = torch.arange(SEQUENCE_LENGTH + 1)[None]
+        averaged = float(alone.token_losses(tokens[:, :-1], tokens[:, 1:]).mean())
+    assert found[0]["averaged"] == pytest.approx(averaged, rel=tolerance)
+    continued = together(python, task, tmp_path / "second", processes, tmp_path / "by one")
     for ours, theirs, own in zip(
-        continued["facts"],
+        continued[0]["facts"],
         learn(alone, 1 + STEPS, STEPS),
         learn(other, 1 + STEPS, STEPS),
         strict=True,
     ):
         assert ours == pytest.approx(theirs, rel=tolerance)
         assert own == pytest.approx(theirs, rel=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("float32", torch.float32), ("bf16", torch.bfloat16)],
+    ids=["float32", "bf16"],
+)
+def test_a_checkpoint_continues_in_two_processes_and_then_in_another_number(
+    prepared: Prepared,
+    tmp_path: Path,
+    python: WarmPython,
+    precision: Precision,
+    dtype: torch.dtype,
+) -> None:
+    """A model of eight layers with grouped heads, from weights in files of several parts, as a probe of a large one."""
+    model = {
+        **LLAMA,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "tie_word_embeddings": True,
+    }
+    build_network(model, seed=7).to(dtype).save_pretrained(
+        tmp_path / "model", max_shard_size="50KB"
+    )
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        model=model,
+        tokens=1024,
+        precision=precision,
+        initial_weights=uri(tmp_path / "model"),
+    )
+    store, path = Store(prepared.uri), layout.point_result(task.point.key)
+    losses = []
+    for courses in ([(1, 2048)], [(2, 1024), (4, 1536), (1, 2048)]):
+        store.remove(layout.point_folder(task.point.key))
+        for processes, tokens in courses:
+            environment = {
+                **os.environ,
+                "ISOLOSS_TASK": task.model_copy(update={"tokens": tokens}).model_dump_json(),
+                "ISOLOSS_SCRATCH": str(tmp_path),
+                "ISOLOSS_PROCESSES": str(processes),
+            }
+            done = python.run(["-m", "isoloss_trainer", "train"], environment=environment)
+            assert done.returncode == 0, done.stderr[-2000:]
+        result = store.read_record(path, PointResult)
+        assert result.tokens == 2048
+        losses.append(result.loss)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5 if precision == "float32" else 5e-3)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store, StoreRefused
 from isoloss_trainer.checkpoint import CheckpointManifest, persist
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, train_task
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, last_state, train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.warm_python import WarmProcess, WarmPython
 
@@ -83,12 +83,15 @@ def everything(store: Store, key: str) -> dict[str, Any]:
     folder = layout.point_checkpoints(key)
     newest = f"{folder}/{store.names(folder)[-1]}/manifest.json"
     manifest = store.read_record(newest, CheckpointManifest)
-    assert {"weights", "averaged_weights", "first_moment", "second_moment"} < set(manifest.files)
+    state = last_state(store, key)
+    parts = {name.partition(".")[0] for name in state}
+    assert {"weights", "averaged_weights", "first_moment", "second_moment"} < parts
     result = store.read_record(layout.point_result(key), PointResult)
     return {
         "trajectory": store.read(layout.point_trajectory(key)),
         "result": result.model_dump(exclude=OF_THE_ATTEMPTS),
-        "state": manifest.model_dump(exclude={"state": OF_THE_ATTEMPTS}),
+        "state": manifest.state.model_dump(exclude=OF_THE_ATTEMPTS),
+        "tensors": state,
     }
 
 

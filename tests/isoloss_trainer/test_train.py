@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import itertools
 import json
 import math
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import isoloss_trainer.checkpoint as checkpoint_module
 import isoloss_trainer.evaluator as evaluator_module
@@ -36,12 +39,13 @@ from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.probes import probe_model
-from isoloss_trainer.checkpoint import Checkpoints
+from isoloss_trainer.checkpoint import Checkpoints, OtherLayout
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.kernels import deterministic_kernels
 from isoloss_trainer.learner import Learner, StepFacts
+from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import take_into_average
 from isoloss_trainer.run import PointRun
@@ -66,6 +70,7 @@ from tests.isoloss_trainer.builders import (
     SEQUENCE_LENGTH,
     attempt,
     quiet,
+    spoil_weights,
     stop_during_step,
     train_task,
     uri,
@@ -366,7 +371,7 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
         if spoil == "no manifest":
             (folder / f"step-00000000{step}" / "manifest.json").unlink()
         else:
-            _flip(folder / f"step-00000000{step}" / "weights.safetensors")
+            _flip(folder / f"step-00000000{step}" / "rank-00000-00000.safetensors")
     stop_at(task, 1)
     assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
     assert run(task).attempts == 3
@@ -399,18 +404,71 @@ def test_a_slow_store_holds_up_no_step(
 def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, model=DEEPSEEK)
     stop_at(task, 2)
-    found = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, quiet()).newest()
-    assert found is not None
-    network = build_network(DEEPSEEK)
-    names = {name for name, _ in network.named_parameters()}
-    for part in ("weights", "averaged_weights", "first_moment", "second_moment"):
-        assert set(found.parts[part]) == names
-    assert set(found.parts["others"]) == {
+    learner = PointRun(attempt(task, PreparedData(prepared.data_uri, prepared.folder))).learner
+    kept = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, quiet())
+    manifest = kept.restore(learner.on_host())
+    assert manifest is not None
+    assert manifest.versions["torch"] == version("torch")
+    folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
+    found = load_file(folder / "rank-00000-00000.safetensors")
+    names = {name for name, _ in build_network(DEEPSEEK).named_parameters()}
+    parts = ("weights", "averaged_weights", "first_moment", "second_moment")
+    assert set(found) == {
+        *(f"{part}.{name}" for part in parts for name in names),
         "optimizer_steps",
         "model.layers.1.mlp.gate.e_score_correction_bias",
         "averaged.model.layers.1.mlp.gate.e_score_correction_bias",
     }
-    assert found.manifest.versions["torch"] == version("torch")
+    assert all(torch.equal(found[name], tensor) for name, tensor in learner.on_host().items())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("bytes", 8, "a part is not one of a tensor"),
+        ("offsets", [4096] * 2, "a part is not one of a tensor"),
+        ("file", "../../elsewhere.safetensors", "file"),
+        ("sizes", [-1, 32], "sizes"),
+    ],
+)
+def test_an_index_that_says_what_cannot_be_is_not_followed(
+    prepared: Prepared, field: str, value: Any, words: str
+) -> None:
+    """Whoever can write to the store may write any index: the checkpoint is skipped, and its bytes are not read."""
+    task = train_task(prepared.manifest, prepared.uri)
+    stop_at(task, 2)
+    folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
+    index = json.loads((folder / "index.json").read_text())
+    index["tensors"]["weights.lm_head.weight"]["parts"][0][field] = value
+    content = json.dumps(index).encode()
+    (folder / "index.json").write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest |= {
+        "index_bytes": len(content),
+        "index_sha256": hashlib.sha256(content).hexdigest(),
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    output = io.StringIO()
+    kept = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, Log(output))
+    assert kept.restore({}) is None
+    assert words in output.getvalue()
+    assert run(task).attempts == 1
+
+
+@pytest.mark.parametrize("version", [1, 3, None])
+def test_a_checkpoint_of_another_version_is_refused_and_not_lost(
+    prepared: Prepared, version: int | None
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    stop_at(task, 2)
+    folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    other = {**manifest, "checkpoint_version": version}
+    (folder / "manifest.json").write_text(json.dumps(other))
+    with pytest.raises(OtherLayout, match=f"version {version}, this image reads version 2"):
+        run(task)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert run(task).attempts == 2
 
 
 def test_a_checkpoint_of_another_layout_is_refused_and_not_lost(prepared: Prepared) -> None:
@@ -480,11 +538,21 @@ def _flip(path: Path) -> None:
     [
         lambda folder: (folder / "manifest.json").unlink(),
         lambda folder: _truncate(folder / "manifest.json"),
-        lambda folder: _truncate(folder / "weights.safetensors"),
-        lambda folder: _flip(folder / "first_moment.safetensors"),
-        lambda folder: (folder / "averaged_weights.safetensors").unlink(),
+        lambda folder: _truncate(folder / "rank-00000-00000.safetensors"),
+        lambda folder: _flip(folder / "rank-00000-00000.safetensors"),
+        lambda folder: (folder / "rank-00000-00000.safetensors").unlink(),
+        lambda folder: _flip(folder / "index.json"),
+        lambda folder: (folder / "index.json").unlink(),
     ],
-    ids=["no manifest", "half a manifest", "half the weights", "a flipped bit", "a file gone"],
+    ids=[
+        "no manifest",
+        "half a manifest",
+        "half a file",
+        "a flipped bit",
+        "a file gone",
+        "a flipped bit in the index",
+        "no index",
+    ],
 )
 def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     prepared: Prepared, spoil: Callable[[Path], None]
@@ -556,7 +624,7 @@ def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
     def step(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
         facts = original(self, batch, tokens)
         if tokens == 1920:
-            self.tensors()["weights"].fill_(float("nan"))
+            spoil_weights(self)
         return facts
 
     monkeypatch.setattr(Learner, "step", step)
@@ -779,7 +847,7 @@ def test_the_average_means_the_same_at_every_batch_size() -> None:
     def averaged(batch_tokens: int) -> float:
         average = torch.zeros(1)
         for tokens in range(batch_tokens, 100_001, batch_tokens):
-            take_into_average(average, torch.tensor([tokens / 1e5]), tokens, batch_tokens)
+            take_into_average([average], [torch.tensor([tokens / 1e5])], tokens, batch_tokens)
         return float(average)
 
     assert averaged(100) == pytest.approx(averaged(1000), abs=0.01)

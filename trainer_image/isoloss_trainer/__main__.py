@@ -23,10 +23,15 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.launch import processes_to_start, run_together
+from isoloss_trainer.launch import processes_to_start, run_together, start_over
 from isoloss_trainer.log import Log
 from isoloss_trainer.scratch import scratch_folder
-from isoloss_trainer.termination import BadConfiguration, explain, write_message
+from isoloss_trainer.termination import (
+    BadConfiguration,
+    MemoryRefused,
+    explain,
+    write_message,
+)
 from isoloss_trainer.world import World
 
 EXPORT, PLAN = "export", "plan"
@@ -50,6 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
             if processes > 1:
                 return run_together(processes, sys.argv[1:], interruption)
             message = _run(task, interruption, log)
+    except MemoryRefused as error:
+        log.event("start-over", message=str(error))
+        return start_over(sys.argv[1:])
     except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
         code, ending = explain(error)
         if code == 1:

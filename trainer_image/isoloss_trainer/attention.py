@@ -36,13 +36,14 @@ FAMILIES = frozenset(
 
 
 def register() -> None:
-    """Register the attention with transformers under NAME, and under NARROW_NAME the one that widens no values."""
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    """Register the attention with transformers under NAME, and under NARROW_NAME the one that widens no values.
+
+    transformers makes no mask for an attention that has no mask function of its name.
+    """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     for name, function in ((NAME, causal_attention), (NARROW_NAME, narrow_causal_attention)):
         ALL_ATTENTION_FUNCTIONS.register(name, function)
-        ALL_MASK_ATTENTION_FUNCTIONS.register(name, no_mask)
 
 
 def preferred_kernels(
@@ -120,10 +121,6 @@ def _window(config: Any) -> float:
     if getattr(config, "use_sliding_window", True) is False:
         return float("inf")
     return getattr(config, "sliding_window", None) or float("inf")
-
-
-def no_mask(*_arguments: Any, **_options: Any) -> None:
-    """A mask function that returns no mask."""
 
 
 def causal_attention(

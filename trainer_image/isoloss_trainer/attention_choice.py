@@ -60,13 +60,11 @@ def choose_attention(
     kernels = candidates(shape, deterministic=attempt.task.deterministic)
     if len(kernels) == 1:
         return None
-    text = ""
-    if world.is_first:
-        seconds = seconds or measurement(shape, world.device)
-        found = _found(attempt, shape, kernels, recorded, seconds)
-        text = found.model_dump_json() if found else ""
-    text = world.text_of_first(text)
-    return AttentionChoice.model_validate_json(text) if text else None
+    return world.of_first(
+        lambda: _found(
+            attempt, shape, kernels, recorded, seconds or measurement(shape, world.device)
+        )
+    )
 
 
 def _found(

@@ -29,11 +29,7 @@ class ExpertBalance:
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         self._length = sequence_length
-        routers = {
-            name: module
-            for name, module in network.named_modules()
-            if type(module).__name__.endswith("Router") and hasattr(module, "num_experts")
-        }
+        routers = _routers_of(network)
         self._names, self._routers = list(routers), list(routers.values())
         self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
         self.counts = [
@@ -43,9 +39,9 @@ class ExpertBalance:
         """Tokens sent to each expert in the current step, per layer."""
         self._loads = [torch.zeros_like(count) for count in self.counts]
         self._penalties: list[torch.Tensor] = []
-        self._in_backward_pass = False
+        self._is_counting = True
         self.averaged_biases = {
-            f"averaged.{name}": bias.clone() for name, bias in self.biases.items()
+            averaged_name(name): bias.clone() for name, bias in self.biases.items()
         }
         """What the averaged weights route by, by name."""
         for number, router in enumerate(self._routers):
@@ -57,12 +53,7 @@ class ExpertBalance:
     @property
     def biases(self) -> dict[str, torch.Tensor]:
         """The correction biases by name, part of the training state; empty where there are none."""
-        routers = zip(self._names, self._routers, strict=True)
-        return {
-            f"{name}.{BIAS_NAME}": getattr(router, BIAS_NAME)
-            for name, router in routers
-            if hasattr(router, BIAS_NAME)
-        }
+        return _biases(dict(zip(self._names, self._routers, strict=True)))
 
     @property
     def has_loss(self) -> bool:
@@ -77,9 +68,9 @@ class ExpertBalance:
             if not hasattr(router, BIAS_NAME) and self._loss_weight:
                 # Also in a layer that is computed again: its backward pass needs what this keeps.
                 penalty = _sequence_penalty(logits, chosen, self._length)
-                if not self._in_backward_pass:
+                if self._is_counting:
                     self._penalties.append(penalty)
-            if self._in_backward_pass:
+            if not self._is_counting:
                 return
             flat = chosen.reshape(-1)
             # Not bincount, which waits for the device to learn the size of its result.
@@ -89,13 +80,14 @@ class ExpertBalance:
         return note
 
     @contextmanager
-    def backward_pass(self) -> Iterator[None]:
-        """What routers decide in this block has been counted: layers are computed for the second time."""
-        self._in_backward_pass = True
+    def uncounted(self) -> Iterator[None]:
+        """What routers decide in this block does not count: layers are computed for the second time in a backward
+        pass, or on nothing."""
+        self._is_counting = False
         try:
             yield
         finally:
-            self._in_backward_pass = False
+            self._is_counting = True
 
     def take_penalty(self, scale: float) -> torch.Tensor | None:
         """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""
@@ -142,6 +134,32 @@ class ExpertBalance:
         for load in self._loads:
             load.zero_()
         return worst
+
+
+def biases_of(network: Any) -> dict[str, torch.Tensor]:
+    """A model's correction biases by name, not copied."""
+    return _biases(_routers_of(network))
+
+
+def averaged_name(name: str) -> str:
+    """Of the average of the bias `name`."""
+    return f"averaged.{name}"
+
+
+def _routers_of(network: Any) -> dict[str, Any]:
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if type(module).__name__.endswith("Router") and hasattr(module, "num_experts")
+    }
+
+
+def _biases(routers: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {
+        f"{name}.{BIAS_NAME}": getattr(router, BIAS_NAME)
+        for name, router in routers.items()
+        if hasattr(router, BIAS_NAME)
+    }
 
 
 def _sequence_penalty(logits: torch.Tensor, chosen: torch.Tensor, length: int) -> torch.Tensor:

@@ -8,20 +8,36 @@ starting over would lose the run.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 from pydantic import Field
-from safetensors.torch import load, save
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from isoloss_contract import layout
 from isoloss_contract.records import Digest, Record, Tokens
-from isoloss_contract.store import NotFound, Store, StoreError, StoreRefused, StoreUnavailable
+from isoloss_contract.store import (
+    NotFound,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    parse_record,
+)
+from isoloss_trainer.checkpoint_files import (
+    Index,
+    Tensors,
+    check_parts,
+    read_tensors,
+    write_tensors,
+)
 from isoloss_trainer.log import Log
-from isoloss_trainer.named_tensors import Parts, Tensors, layout_digest
+from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.training_state import TrainingState
+from isoloss_trainer.world import World
 
 PATIENCE_SECONDS = 300.0
 """How long a write is retried while the store is unavailable …"""
@@ -29,64 +45,99 @@ RETRY_SECONDS = 2.0
 """… and how long to wait between two tries."""
 
 
-class StateFile(Record):
-    """One part of the state (named_tensors.Parts)."""
+INDEX = "index.json"
+INDEX_BYTES = 2**26
+"""An index takes 200 bytes for each tensor and process: of 70 billion parameters in 32 processes 20 MB."""
 
-    bytes: int = Field(ge=0)
-    sha256: Digest
+
+VERSION: Literal[2] = 2
+"""Of what a checkpoint is made of. Another one is refused, newer or older."""
+
+
+class OtherLayout(BadConfiguration):
+    """A checkpoint is not made of the tensors of the model that this image builds, or in another way."""
 
 
 class CheckpointManifest(Record):
     """Written last. Everything of the training state that is not a tensor."""
 
+    checkpoint_version: Literal[2] = VERSION
     key: Digest
     tokens: Tokens
     state: TrainingState
-    layout: Digest
-    """Of the names and shapes of all tensors; their order means nothing."""
     versions: dict[str, str]
     """Of the packages that wrote it."""
-    files: dict[str, StateFile]
-
-
-class Checkpoint(NamedTuple):
-    """A checkpoint as it was read."""
-
-    manifest: CheckpointManifest
-    parts: Parts
+    index_bytes: int = Field(ge=0, le=INDEX_BYTES)
+    index_sha256: Digest
+    """Of index.json, which has the SHA-256 of everything else."""
 
 
 class Checkpoints:
-    """The checkpoints of one point; at most one is being written at a time."""
+    """The checkpoints of one point; at most one is being written at a time.
 
-    def __init__(self, store: Store, key: str, keep: int, check: Callable[[], None], log: Log):
+    All processes have one and call it alike. Each writes its own parts; rank 0 writes the rest.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        key: str,
+        keep: int,
+        check: Callable[[], None],
+        log: Log,
+        world: World | None = None,
+    ) -> None:
         self._store, self._key, self._keep, self._log = store, key, keep, log
         self._folder = layout.point_checkpoints(key)
-        self._check = check
+        self._check, self._world = check, world or World()
+        self._group = self._world.host_group()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def newest(self) -> Checkpoint | None:
-        """The newest intact checkpoint; None where there is none."""
-        for name in reversed(self._store.names(self._folder)):
+    def restore(self, tensors: Tensors) -> CheckpointManifest | None:
+        """Fill `tensors` from the newest intact checkpoint; None where there is none: they mean nothing then.
+
+        A part of the state that none of them belongs to is not read. Raises OtherLayout.
+        """
+        for name in self._world.of_first(lambda: self._store.names(self._folder)[::-1]):
             try:
-                return self._read(name)
+                manifest, index = self._world.of_first(partial(self._described, name))
+                check_layout(tensors, index)
+                folder = f"{self._folder}/{name}"
+                read_tensors(self._store, folder, index, tensors, self._world)
             except StoreUnavailable:
                 raise
             except (StoreError, ValueError, KeyError) as error:
                 self._log.event("checkpoint-unusable", checkpoint=name, reason=str(error)[:300])
+            else:
+                return manifest
         return None
 
+    def _described(self, name: str) -> tuple[CheckpointManifest, Index]:
+        path = self._manifest(name)
+        text = self._store.read(path)
+        _check_version(json.loads(text), path)
+        manifest = parse_record(text, CheckpointManifest, path)
+        if manifest.key != self._key:
+            raise ValueError("belongs to another point")
+        path = f"{self._folder}/{name}/{INDEX}"
+        content = self._store.read(path, max_bytes=manifest.index_bytes)
+        if hashlib.sha256(content).hexdigest() != manifest.index_sha256:
+            raise ValueError("index: SHA-256 differs from the manifest's")
+        index = Index.model_validate_json(content)
+        check_parts(index)
+        return manifest, index
+
     def save(
-        self, state: TrainingState, tokens: int, parts: Parts, versions: dict[str, str]
+        self, state: TrainingState, tokens: int, tensors: Tensors, versions: dict[str, str]
     ) -> None:
-        """Write the state in the background; `parts` must not change until then (`wait`).
+        """Write the state in the background; `tensors` must not change until then (`wait`).
 
         Raises the error of the write before, if it failed.
         """
         self.wait()
         state = state.model_copy(deep=True)
-        self._pending = self._writer.submit(self._write, state, tokens, parts, versions)
+        self._pending = self._writer.submit(self._write, state, tokens, tensors, versions)
 
     @property
     def is_writing(self) -> bool:
@@ -109,21 +160,26 @@ class Checkpoints:
         self._store.remove(self._folder)
 
     def _write(
-        self, state: TrainingState, tokens: int, parts: Parts, versions: dict[str, str]
+        self, state: TrainingState, tokens: int, tensors: Tensors, versions: dict[str, str]
     ) -> None:
         name = f"step-{state.step:010d}"
         folder = f"{self._folder}/{name}"
-        files = {
-            part: self._write_part(f"{folder}/{part}.safetensors", tensors)
-            for part, tensors in parts.items()
-        }
+
+        def write(file: str, content: bytes) -> None:
+            persist(lambda: self._store.write(f"{folder}/{file}", content))
+
+        index = write_tensors(write, tensors, self._world, self._group)
+        if index is None:
+            return
+        text = index.model_dump_json().encode()
+        write(INDEX, text)
         manifest = CheckpointManifest(
             key=self._key,
             tokens=tokens,
             state=state,
-            layout=layout_digest(parts),
             versions=versions,
-            files=files,
+            index_bytes=len(text),
+            index_sha256=hashlib.sha256(text).hexdigest(),
         )
         self._check()
         persist(lambda: self._store.write_record(self._manifest(name), manifest))
@@ -149,25 +205,46 @@ class Checkpoints:
     def _manifest(self, name: str) -> str:
         return f"{self._folder}/{name}/manifest.json"
 
-    def _write_part(self, path: str, tensors: Tensors) -> StateFile:
-        content = save(tensors)
-        persist(lambda: self._store.write(path, content))
-        return StateFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
-    def _read(self, name: str) -> Checkpoint:
-        folder = f"{self._folder}/{name}"
-        manifest = self._store.read_record(self._manifest(name), CheckpointManifest)
-        if manifest.key != self._key:
-            raise ValueError("belongs to another point")
-        parts: Parts = {}
-        for part, file in manifest.files.items():
-            content = self._store.read(f"{folder}/{part}.safetensors", max_bytes=file.bytes)
-            if hashlib.sha256(content).hexdigest() != file.sha256:
-                raise ValueError(f"{part}: SHA-256 differs from the manifest's")
-            parts[part] = load(content)
-        if layout_digest(parts) != manifest.layout:
-            raise ValueError("tensors differ from the manifest's layout")
-        return Checkpoint(manifest, parts)
+def _check_version(manifest: Any, path: str) -> None:
+    """Raises ValueError where it is not a manifest, OtherLayout where it is of another VERSION."""
+    if not isinstance(manifest, dict):
+        raise ValueError("no manifest")
+    found = manifest.get("checkpoint_version")
+    if found != VERSION:
+        raise OtherLayout(
+            "OtherLayout",
+            f"{path} is of version {found}, this image reads version {VERSION}: train the point with the image "
+            "that wrote the checkpoint, or delete the point's checkpoints to start over",
+            "podTemplate",
+        )
+
+
+def check_layout(wanted: Tensors, index: Index) -> None:
+    """Raises OtherLayout, which names a tensor, where the index lacks one of `wanted`, has one more of the same
+    part of the state, or has one in another shape."""
+    ours = {name: list(tensor.shape) for name, tensor in wanted.items()}
+    parts = {_part(name) for name in ours}
+    theirs = {
+        name: list(tensor.shape) for name, tensor in index.tensors.items() if _part(name) in parts
+    }
+    for name in sorted({*ours, *theirs}):
+        if ours.get(name) != theirs.get(name):
+            raise OtherLayout(
+                "OtherLayout",
+                f"the checkpoint has {name} {_words(theirs.get(name))}, the model that this image "
+                f"builds {_words(ours.get(name))}: train the point with the image that wrote the "
+                "checkpoint, or delete the point's checkpoints to start over",
+                "podTemplate",
+            )
+
+
+def _part(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _words(shape: list[int] | None) -> str:
+    return "not at all" if shape is None else f"in shape {shape}"
 
 
 def persist(write: Callable[[], None]) -> None:

@@ -12,7 +12,6 @@ from isoloss_trainer.ending import StopRequested
 from isoloss_trainer.evaluation import Check
 from isoloss_trainer.evaluator import Evaluator
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.named_tensors import Parts
 from isoloss_trainer.reporter import Reporter
 from isoloss_trainer.result import with_cooled
 from isoloss_trainer.saving import Saving
@@ -59,16 +58,16 @@ class Cooldowns:
         killed in a long cooldown leaves nothing to train again but that. In none but the ways below does a
         run go on or save anything afterwards.
         """
-        parts = self._saving.save(state)
+        self._saving.save(state)
         try:
             yield
         except StopRequested:
-            self._undo(parts)
+            self._undo()
             raise
-        self._undo(parts)
+        self._undo()
 
-    def _undo(self, parts: Parts | None) -> None:
-        self._learner.restore(parts)
+    def _undo(self) -> None:
+        self._learner.restore()
         self._learner.balance.take_load()
 
     def _cool_down(

@@ -104,17 +104,19 @@ def run_losses(
     found = torch.zeros(len(tokens), tokens.shape[1] - 1, device=device)
     mine = world.share(len(tokens))
     refusal: OutOfMemory | None = None
+    # As often in every process: of a model that they share, each has a part of the weights.
     for number in range(world.rounds(len(tokens), micro_batch)):
         check()
         start = mine.start + number * micro_batch
-        end = min(start + micro_batch, mine.stop)
-        if start >= end or refusal is not None:
+        end = max(start, min(start + micro_batch, mine.stop))
+        if not world.holds_copy or refusal is not None:
             continue
-        filled = end if world.on_cpu else start + micro_batch
+        filled = max(end, start + 1) if world.on_cpu else start + micro_batch
         rows = np.arange(start, filled) % len(tokens)
         batch = torch.from_numpy(tokens[rows].astype(np.int64)).to(device)
         try:
-            found[start:end] = fitting_losses(losses, batch[:, :-1], batch[:, 1:])[: end - start]
+            losses_found = fitting_losses(losses, batch[:, :-1], batch[:, 1:])
+            found[start:end] = losses_found[: end - start]
         except OutOfMemory as error:
             refusal = error
     # Agreed on: a process that left alone would keep the others waiting for its part of the sum.

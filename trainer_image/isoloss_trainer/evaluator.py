@@ -36,7 +36,7 @@ class Evaluator:
             return self._losses(check)
 
     def _losses(self, check: Check) -> Losses:
-        model, size = self._learner.model.eval(), self._learner.micro_batch
+        size = self._learner.micro_batch
         if self._world.on_cpu:
             size = max(size, CPU_TOKENS // self._length)
-        return self._validation.evaluate(model.token_losses, self._world, size, check)
+        return self._validation.evaluate(self._learner.token_losses, self._world, size, check)

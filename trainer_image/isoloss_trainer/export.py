@@ -8,19 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, PointConfig
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import tensors_of
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.tokenization import FILES, MAX_TOKENIZER_BYTES, load_tokenizer
-from isoloss_trainer.world import World
 
 Weights = Literal["raw", "averaged"]
 TOKENIZER_FILES = (
@@ -66,8 +63,9 @@ def trained_network(
 
     Raises BadData where there is none, StoreUnavailable.
     """
+    network = build_network(point.model, seed=0)
     checkpoints = Checkpoints(store, point.key, keep=1, check=lambda: None, log=log)
-    found = checkpoints.newest()
+    found = checkpoints.restore(tensors_of(network, averaged=weights == "averaged"))
     checkpoints.close()
     if found is None:
         message = (
@@ -75,26 +73,7 @@ def trained_network(
             "once a point is done"
         )
         raise BadData("NoCheckpoint", message, "key")
-    step = found.manifest.state.step
-    # float32, so that the master weights are written and not the copy that computes.
-    learner = Learner(
-        build_network(point.model, seed=0),
-        point.model_copy(update={"precision": "float32"}),
-        World(),
-    )
-    learner.restore(found.parts)
-    if weights == "raw":
-        return step, _copied(learner, point)
-    with learner.averaged():
-        return step, _copied(learner, point)
-
-
-@torch.no_grad()
-def _copied(learner: Learner, point: PointConfig) -> Any:
-    """A network of its own: the learner's weights are views of one buffer, which safetensors refuses."""
-    network = build_network(point.model, seed=0)
-    network.load_state_dict(learner.model.network.state_dict())
-    return network
+    return found.state.step, network
 
 
 def _describe(network: Any, manifest: DataManifest | None) -> None:

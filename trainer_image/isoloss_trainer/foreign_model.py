@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from isoloss_contract.store import Store
 from isoloss_trainer import attention
@@ -138,11 +139,14 @@ def _named(uri: str) -> Iterator[None]:
 
 
 def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
-    """Give `network` the weights of the checkpoint at `uri`, in float32.
-
-    Raises BadData(WeightsDiffer) unless all names and shapes match.
+    """Give `network`, whose own may be on the meta device, the weights of the checkpoint at `uri` in rank 0, in the
+    type that they are kept in. Raises BadData(WeightsDiffer) unless all names and shapes match, in every process.
     """
-    theirs = load_network(fetch_once(uri, scratch, world), uri, torch.float32)
+    world.of_first(lambda: _take_weights(network, fetch_directory(uri, scratch), uri))
+
+
+def _take_weights(network: Any, folder: Path, uri: str) -> None:
+    theirs = load_network(folder, uri, _kept_type(folder))
     ours, given = network.state_dict(), theirs.state_dict()
     different = sorted(
         name
@@ -153,7 +157,20 @@ def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
         where = different[0] if different else "model_type"
         message = f"{uri}: differs from the point's model, first in {where}"
         raise BadData("WeightsDiffer", message, "initial_weights")
-    network.load_state_dict(given)
+    # Buffers are not weights: they are computed with, and the balance of experts changes them, as they are.
+    buffers = {name for name, _ in network.named_buffers()}
+    kept = {name: t.float() if name in buffers else t for name, t in given.items()}
+    network.load_state_dict(kept, assign=True)
+    network.tie_weights()
+
+
+def _kept_type(folder: Path) -> torch.dtype:
+    """bfloat16 where all tensors are, which takes half the host's memory; else float32, which holds any."""
+    kinds = set()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            kinds |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+    return torch.bfloat16 if kinds == {"BF16"} else torch.float32
 
 
 def _refuse_remote_code(folder: Path, uri: str) -> None:

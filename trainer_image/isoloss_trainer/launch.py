@@ -17,12 +17,15 @@ from pathlib import Path
 from isoloss_contract.records import SCRATCH_VARIABLE, ExitCode
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
-from isoloss_trainer.world import RANK_VARIABLE, visible_accelerators
+from isoloss_trainer.world import RANK_VARIABLE, REFUSALS_VARIABLE, visible_accelerators
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
 """Number of processes; default: one per visible accelerator, one on a CPU."""
 GRACE_SECONDS = 20.0
 """For the rest to report why, once a process that they need has ended."""
+
+START_OVER = 47
+"""The exit code of a process after which all start over with less at once; the launcher's own is another."""
 
 
 def processes_to_start() -> int:
@@ -35,23 +38,44 @@ def processes_to_start() -> int:
 
 
 def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
-    """Run the task in `processes` processes, passing a stop request on to them.
+    """Run the task in `processes` processes, passing a stop request on to them; once more with less at once
+    where memory was refused to one.
 
     Returns rank 0's exit code, or the first failure's where rank 0 was killed.
     """
     # A shared scratch folder: what one of them fetches, the others read.
     with scratch_folder() as scratch:
-        children = _start(processes, arguments, scratch)
-        try:
-            return _wait(children, interruption)
-        finally:
-            for child in children:
-                if child.poll() is None:
-                    child.kill()
-                    child.wait()
+        refusals, code = 0, START_OVER
+        while code == START_OVER and not interruption.requested:
+            code = _run_once(_start(processes, arguments, scratch, refusals), interruption)
+            refusals += 1
+        return int(ExitCode.INTERRUPTED) if code == START_OVER else code
 
 
-def _start(processes: int, arguments: list[str], scratch: Path) -> list[subprocess.Popen[bytes]]:
+def start_over(arguments: list[str]) -> int:
+    """Make way for a process that knows that memory was refused to this one: with what is returned as exit code,
+    where one of several is started again by those above; otherwise in place of this one."""
+    if RANK_VARIABLE not in os.environ:
+        refusals = int(os.environ.get(REFUSALS_VARIABLE, "0")) + 1
+        environment = {**os.environ, REFUSALS_VARIABLE: str(refusals)}
+        command = [sys.executable, "-m", "isoloss_trainer", *arguments]
+        os.execve(sys.executable, command, environment)
+    return START_OVER
+
+
+def _run_once(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
+    try:
+        return _wait(children, interruption)
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+
+
+def _start(
+    processes: int, arguments: list[str], scratch: Path, refusals: int
+) -> list[subprocess.Popen[bytes]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -59,6 +83,7 @@ def _start(processes: int, arguments: list[str], scratch: Path) -> list[subproce
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(processes),
+        REFUSALS_VARIABLE: str(refusals),
         SCRATCH_VARIABLE: str(scratch),
     }
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
@@ -74,6 +99,8 @@ def _start(processes: int, arguments: list[str], scratch: Path) -> list[subproce
 def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
     stopping, deadline = False, float("inf")
     while any(child.poll() is None for child in children) and time.monotonic() < deadline:
+        if _starts_over(children):
+            break  # the others wait for what will not come
         if interruption.requested and not stopping:
             for child in children:
                 child.terminate()
@@ -81,7 +108,13 @@ def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -
         if deadline == float("inf") and _leaves_others_waiting(children):
             deadline = time.monotonic() + GRACE_SECONDS
         time.sleep(0.1)
+    if _starts_over(children):
+        return START_OVER
     return _exit_code([child.poll() for child in children], stopping=stopping)
+
+
+def _starts_over(children: list[subprocess.Popen[bytes]]) -> bool:
+    return any(child.poll() == START_OVER for child in children)
 
 
 def _leaves_others_waiting(children: list[subprocess.Popen[bytes]]) -> bool:

@@ -6,26 +6,33 @@ Knows nothing of the store, of schedules or of tokens beyond those it is given.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from isoloss_contract.records import PointConfig
 from isoloss_trainer.attention_kernels import AttentionKernel
-from isoloss_trainer.balance import ExpertBalance
-from isoloss_trainer.micro_batch import first_guess, is_out_of_memory
+from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of
+from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.memory import Fit
+from isoloss_trainer.micro_batch import after_refusals, first_guess, is_out_of_memory
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.named_tensors import Parts, Tensors, check_layout
-from isoloss_trainer.optimizer import OptimizerState, take_into_average
-from isoloss_trainer.parameters import FlatParameters
-from isoloss_trainer.termination import OutOfMemory
+from isoloss_trainer.optimizer import (
+    adamw,
+    clip,
+    learning_rate,
+    set_learning_rate,
+    take_into_average,
+)
+from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, shard
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory
 from isoloss_trainer.world import World
 
-FLAT = ("weights", "averaged_weights", "first_moment", "second_moment")
-"""Parts of the training state with a value for each weight."""
-OTHERS = "others"
-"""The part with everything else."""
+WEIGHTS, AVERAGED = "weights", "averaged_weights"
+MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
+"""And what torch's optimizer calls them. These four, with a value for each weight, come before its name."""
 
 
 class StepFacts(NamedTuple):
@@ -40,23 +47,29 @@ class StepFacts(NamedTuple):
 
 
 class Learner:
-    """Weights, optimizer state and expert balance of one run, on this process's device."""
+    """Weights, optimizer state and expert balance of one run: this process's part of them, on its device."""
 
     def __init__(self, network: Any, point: PointConfig, world: World, halvings: int = 0) -> None:
+        """`network` has its weights in rank 0's host memory; that of other processes may be on the meta device."""
         self._point, self.world = point, world
-        self.model = LanguageModel(network.to(world.device), point.sequence_length)
-        compute = torch.bfloat16 if point.precision == "bf16" else torch.float32
-        self._flat = FlatParameters(network, compute, world)
-        self._state = OptimizerState.of(self._flat.master)
+        self.model = LanguageModel(network, point.sequence_length)
+        self._sharded = is_sharded(point.precision, world)
+        if self._sharded:
+            shard(self.model, point.precision, world)
+        else:
+            network.to(world.device, torch.float32)
+        named = dict(network.named_parameters())
+        self._names, self._weights = list(named), list(named.values())
+        self._averaged = [weight.detach().clone() for weight in self._weights]
+        self._optimizer = adamw(self._weights, point)
+        self._steps = [self._optimizer.state[weight]["step"] for weight in self._weights]
         self.balance = ExpertBalance(network, point.sequence_length)
         guess = first_guess(network, point, world, halvings)
-        self.micro_batch, self.recompute = guess.sequences, False
-        self._staging: Tensors = {}
-        if not world.on_cpu:
-            # One shape for every batch size of the grid, so that one compiled artifact serves all.
-            self.model.compile_body()
-        if guess.recompute:
-            self.start_recomputing()
+        fitting = after_refusals(guess, world.refusals)
+        self._fits = fitting is not None
+        self.micro_batch, self.recompute = fitting or Fit(1, recompute=True)
+        self._host: Tensors = {}
+        self._prepare_layers()
 
     def step(self, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0) -> StepFacts:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`, at the schedule's learning rate
@@ -64,44 +77,41 @@ class Learner:
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
         micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single
-        sequence does not fit.
+        sequence does not fit, and MemoryRefused where several processes have to start over.
         """
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
-        mine = batch[self.world.share(len(batch))]
-        means = self._gradients(mine, 1.0 / batch_tokens)
+        means = self._gradients(batch, 1.0 / batch_tokens)
         for summed in (means, *self.balance.counts):
             self.world.sum(summed)
-        norm = self._state.step(
-            self._flat.summed_gradient,
-            self._point,
-            tokens,
-            batch_tokens,
-            self.world,
-            rate_factor,
+        norm = clip(self._weights, self._point.optimizer.gradient_clip)
+        rate = learning_rate(
+            self._point.learning_rate, tokens, self._point.optimizer.warmup_tokens
         )
+        set_learning_rate(self._optimizer, rate * rate_factor)
+        self._optimizer.step()
         self.balance.finish_step()
+        averages = [*self._averaged, *self.balance.averaged_biases.values()]
+        weights = [*self._weights, *self.balance.biases.values()]
         limit = self._point.evaluation.averaging_tokens
-        for average, bias in self.balance.averages_and_biases():
-            take_into_average(average, bias, tokens, batch_tokens, limit)
-        self._flat.publish()
+        take_into_average(averages, weights, tokens, batch_tokens, limit)
         return StepFacts(means[0], means[1], norm)
 
     def _gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
-        """As _try_gradients, with micro-batches that fit into every process's memory."""
+        """As _try_gradients, with micro-batches that fit into memory."""
         while True:
+            if not self._fits:
+                message = f"one sequence of {batch.shape[1] - 1} tokens does not fit"
+                raise OutOfMemory("OutOfMemory", message)
             refusal = ""
             try:
-                means = self._try_gradients(batch, scale)
+                with self._ending_together():
+                    return self._try_gradients(batch, scale)
             except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 refusal = str(error) or type(error).__name__
             # Not in the handler: until it ends, the error keeps the failed attempt's tensors alive.
-            # First the sum: other processes wait for this one's share of it.
-            self._flat.finish_sum()
-            if not self.world.any(bool(refusal)):
-                return means
             if self.micro_batch == 1 and self.recompute:
                 message = f"one sequence of {batch.shape[1] - 1} tokens does not fit: {refusal}"
                 raise OutOfMemory("OutOfMemory", message[:600])
@@ -112,28 +122,49 @@ class Learner:
             if not self.world.on_cpu:
                 torch.cuda.empty_cache()
 
+    @contextmanager
+    def _ending_together(self) -> Iterator[None]:
+        """Raises MemoryRefused where memory is refused in the middle of what all processes do together: there is
+        no way back for the others, which wait for this one's part."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not self._sharded or not is_out_of_memory(error):
+                raise
+            message = f"{self.micro_batch} sequences at once do not fit: {error}"
+            raise MemoryRefused(message[:600]) from error
+
     def _try_gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
-        """The gradients of `scale` times the batch's summed loss, whose sum over all processes begins with the last
-        micro-batch; returns that loss and the offsets, scaled and summed alike."""
-        self._flat.clear_gradient()
+        """The gradients of `scale` times the batch's summed loss, summed over all processes; returns that loss and
+        the offsets of this process's part of the batch, scaled and summed alike."""
+        self._optimizer.zero_grad()
         total = torch.zeros(2, dtype=torch.float32, device=self.world.device)
-        z_loss = self._point.optimizer.z_loss
-        # With fewer sequences than processes, some have none; torch would split that into one part.
-        parts = torch.split(batch, self.micro_batch) if len(batch) else ()
-        for number, part in enumerate(parts, 1):
+        mine, z_loss = batch[self.world.share(len(batch))], self._point.optimizer.z_loss
+        # As often in every process: each needs the others' weights and gradients.
+        for number in range(self.world.rounds(len(batch), self.micro_batch)):
+            part = mine[number * self.micro_batch : (number + 1) * self.micro_batch]
+            if not len(part):
+                self._take_part(batch[:1], z_loss)
+                continue
             tokens = part.to(self.world.device, non_blocking=True)
             loss, offset = self.model.summed_loss(tokens[:, :-1], tokens[:, 1:], scale, z_loss)
             total += torch.stack([loss.detach(), offset])
             penalty = self.balance.take_penalty(scale * (batch.shape[1] - 1))
-            is_last = number == len(parts)
-            with (
-                self.balance.backward_pass(),
-                self._flat.summing_gradient() if is_last else nullcontext(),
-            ):
+            with self.balance.uncounted():
                 (loss if penalty is None else loss + penalty).backward()  # type: ignore[no-untyped-call]
-            if not is_last:
-                self._flat.collect_gradient()
         return total
+
+    def _take_part(self, sequence: torch.Tensor, z_loss: float) -> None:
+        """In a micro-batch for which there is no sequence left here: with gradients of zero."""
+        tokens = sequence.to(self.world.device)
+        with self.balance.uncounted():
+            loss, _ = self.model.summed_loss(tokens[:, :-1], tokens[:, 1:], 0.0, z_loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Loss of every token, float32 [batch, S]; all processes call this equally often. Raises MemoryRefused."""
+        with self._ending_together():
+            return self.model.eval().token_losses(inputs, targets)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -146,82 +177,90 @@ class Learner:
 
     @torch.no_grad()
     def _swap_averaged(self) -> None:
-        self._flat.swap(self._state.averaged_weights)
+        for weight, average in zip(self._weights, self._averaged, strict=True):
+            kept = local(weight).clone()
+            local(weight).copy_(local(average))
+            local(average).copy_(kept)
+        forget_whole_weights(self.model)
         self.balance.swap_averaged()
 
     def tensors(self) -> Tensors:
-        """All tensors of the training state, not copied; of the flat ones, this process's part."""
-        return {**self._state.tensors(), **self.balance.biases, **self.balance.averaged_biases}
+        """All tensors of the training state, not copied: DTensors where processes have parts. Their names mean the
+        same whatever the order of the model's layers."""
+        moments = {
+            f"{part}.{name}": self._optimizer.state[weight][theirs]
+            for part, theirs in MOMENTS.items()
+            for name, weight in zip(self._names, self._weights, strict=True)
+        }
+        return {
+            **{
+                f"{WEIGHTS}.{n}": w.detach()
+                for n, w in zip(self._names, self._weights, strict=True)
+            },
+            **{f"{AVERAGED}.{n}": a for n, a in zip(self._names, self._averaged, strict=True)},
+            **moments,
+            "optimizer_steps": self._steps[0],
+            **self.balance.biases,
+            **self.balance.averaged_biases,
+        }
 
-    def copied(self) -> Parts | None:
-        """The training state in rank 0's host memory, by names that mean the same whatever the order of
-        the model's layers; None in other processes. All processes call this at the same step.
+    def on_host(self) -> Tensors:
+        """Room for `tensors` in the host's memory, the same at every call, with what was last copied there.
 
-        The memory is pinned and used again by the next call: an accelerator writes several times as fast into
-        pinned memory, and pinning it takes longer than the copy.
+        It is pinned: an accelerator writes several times as fast there, and pinning takes longer than the copy.
         """
-        copies: Tensors = {}
+        if not self._host:
+            self._host = {name: self._room_for(tensor) for name, tensor in self.tensors().items()}
+        return self._host
+
+    def _room_for(self, tensor: torch.Tensor) -> torch.Tensor:
+        part = local(tensor)
+        room = torch.empty(part.shape, dtype=part.dtype, pin_memory=not self.world.on_cpu)
+        if not isinstance(tensor, DTensor):
+            return room
+        mesh = self.world.mesh("cpu")
+        return DTensor.from_local(
+            room,
+            mesh,
+            tensor.placements,
+            run_check=False,
+            shape=tensor.shape,
+            stride=tensor.stride(),
+        )
+
+    @torch.no_grad()
+    def copied(self) -> Tensors:
+        """The training state in the host's memory, until the next call."""
+        copies = self.on_host()
         for name, tensor in self.tensors().items():
-            copy = self._staging_of(name, tensor) if self.world.is_first else None
-            if name in FLAT:
-                self.world.collect_parts(copy, tensor)
-            elif copy is not None:
-                copy.copy_(tensor, non_blocking=True)
-            if copy is not None:
-                copies[name] = copy
+            local(copies[name]).copy_(local(tensor), non_blocking=True)
         if not self.world.on_cpu:
             torch.cuda.synchronize()
-        return self._named(copies) if self.world.is_first else None
+        return copies
 
-    def reserve_staging(self) -> None:
-        """Pin the memory that `copied` writes to, so that the first checkpoint does not wait for that."""
-        if self.world.is_first and not self.world.on_cpu:
-            for name, tensor in self.tensors().items():
-                self._staging_of(name, tensor)
-
-    def _staging_of(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        if name not in self._staging:
-            shape = [self._flat.size] if name in FLAT else tensor.shape
-            pinned = not self.world.on_cpu
-            self._staging[name] = torch.empty(shape, dtype=tensor.dtype, pin_memory=pinned)
-        return self._staging[name]
-
-    def _named(self, tensors: Tensors) -> Parts:
-        parts = {name: self._flat.named(tensors[name]) for name in FLAT}
-        others = {name: tensor for name, tensor in tensors.items() if name not in FLAT}
-        return {**parts, OTHERS: others}
-
-    def restore(self, parts: Parts | None) -> None:
-        """Continue from what `copied` gave, in as many processes or another number of them; rank 0 has
-        `parts` and hands them out. Raises OtherLayout where names or shapes differ."""
-        mine = self.tensors()
-        if parts is not None:
-            shapes = {name: torch.empty(self._flat.size, device="meta") for name in FLAT}
-            check_layout(self._named({**mine, **shapes}), parts)
-        for name, tensor in mine.items():
-            if name in FLAT:
-                full = None if parts is None else self._joined(parts[name])
-                self.world.hand_out_parts(full, tensor)
-            else:
-                if parts is not None:
-                    tensor.copy_(parts[OTHERS][name])
-                self.world.broadcast(tensor)
-        self._flat.publish()
-
-    def _joined(self, tensors: Tensors) -> torch.Tensor:
-        full = torch.zeros(self._flat.size)
-        for name, view in self._flat.named(full).items():
-            view.copy_(tensors[name])
-        return full
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Continue from what is `on_host`."""
+        copies = self.on_host()
+        for name, tensor in self.tensors().items():
+            local(tensor).copy_(local(copies[name]))
+        for steps in self._steps[1:]:
+            steps.copy_(self._steps[0])
+        forget_whole_weights(self.model)
 
     def start_recomputing(self) -> None:
         """From now on keep each layer's input alone for the backward pass, and compute the layer again
         there: a third slower, and the last way to make a sequence fit."""
         self.recompute = True
-        self.model.recompute_layers()
-        if self.balance.has_loss and not self.world.on_cpu:
-            # The balance loss of a layer that is computed again leaves the graph.
-            self.model.compile_body(whole=False)
+        self._prepare_layers()
+
+    def _prepare_layers(self) -> None:
+        # One shape for every batch size of the grid, so that one compiled artifact serves all. The balance loss of
+        # a layer that is computed again leaves the graph.
+        whole = not (self.recompute and self.balance.has_loss)
+        compiled = not self.world.on_cpu
+        if compiled or self.recompute:
+            self.model.prepare_layers(recompute=self.recompute, compiled=compiled, whole=whole)
 
     def use_attention(self, kernel: AttentionKernel) -> None:
         """From now on hand attention what `kernel` takes; before the first step."""
@@ -231,3 +270,13 @@ class Learner:
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""
         self.micro_batch = min(sequences, self.micro_batch)
+
+
+def tensors_of(network: Any, *, averaged: bool) -> Tensors:
+    """The parts of a learner's `tensors` that are a model: its weights and biases, raw or averaged, not copied."""
+    part = AVERAGED if averaged else WEIGHTS
+    weights = {f"{part}.{name}": weight.detach() for name, weight in network.named_parameters()}
+    biases = biases_of(network)
+    if not averaged:
+        return {**weights, **biases}
+    return {**weights, **{averaged_name(name): bias for name, bias in biases.items()}}

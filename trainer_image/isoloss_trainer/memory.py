@@ -1,4 +1,4 @@
-"""What training a model takes of an accelerator's memory, part by part, counted from its config.
+"""What training a model takes of an accelerator's memory and of the host's, part by part, counted from its config.
 
 Weights, gradients and optimizer state are counted exactly, and so is the output head. Activations are
 those that a fused forward pass keeps for the backward pass: the operands of the matrix products and of
@@ -8,14 +8,22 @@ attention. What the compiler keeps beyond or below that, `make bench-trainer ARG
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from isoloss_trainer.checkpoint_files import FILE_BYTES
 from isoloss_trainer.loss import chunk_tokens
+from isoloss_trainer.model import layers_of
 
 USABLE_SHARE = 0.92
 """Of a device's memory: the rest goes to the context, workspaces and gaps between allocations."""
 ACCELERATOR_TOKENS = 131_072
 """Tokens at once that saturate an accelerator: more gain nothing."""
+Precision = Literal["bf16", "float32"]
+STATE_BYTES, GRADIENT_BYTES = 16, 4
+"""Per parameter: float32 weights, their average and both moments; and the float32 gradients."""
+GPUS_OF_NODE = 8
+PROCESS_BYTES = 3 * 2**30
+"""Of the host's memory, for a process with torch and the driver of an accelerator. Not measured on one."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +31,9 @@ class Footprint:
     """Bytes on each device."""
 
     state: int
-    """Weights, gradients and optimizer state."""
+    """This process's part of weights, average, moments and gradients."""
+    whole: int
+    """Weights that are put together to compute, and their gradients on the way to where they are summed."""
     head: int
     """One chunk of logits with its gradient, and the gradients of the output matrix in the making."""
     token: int
@@ -38,18 +48,20 @@ class Footprint:
         per_token = self.recomputed_token + self.layer_token if recompute else self.token
         return sequences * length * per_token
 
+    @property
+    def fixed(self) -> int:
+        """All but activations."""
+        return self.state + self.whole + self.head
 
-@dataclass(frozen=True)
-class Fit:
+
+class Fit(NamedTuple):
     """How a model fits: sequences at once, and whether layers must be computed twice."""
 
     sequences: int
     recompute: bool
 
 
-def footprint(
-    network: Any, precision: Literal["bf16", "float32"], processes: int = 1
-) -> Footprint:
+def footprint(network: Any, precision: Precision, processes: int = 1) -> Footprint:
     """Of training `network` (transformers, also on the meta device) in `processes` processes."""
     config, number = network.config, sum(p.numel() for p in network.parameters())
     layers, size = config.num_hidden_layers, 2 if precision == "bf16" else 4
@@ -58,7 +70,8 @@ def footprint(
     # The embedding's output, the last norm's and its gradient.
     ends = 3 * size * config.hidden_size
     return Footprint(
-        state=int(number * state_bytes(precision, processes)),
+        state=(STATE_BYTES + GRADIENT_BYTES) * number // processes,
+        whole=whole_bytes(network, precision, processes),
         head=head_bytes(network.get_output_embeddings().weight.shape, size),
         token=size * sum(numbers) + layers * statistics + ends,
         recomputed_token=layers * size * config.hidden_size + ends,
@@ -66,11 +79,16 @@ def footprint(
     )
 
 
-def state_bytes(precision: Literal["bf16", "float32"], processes: int = 1) -> float:
-    """Per parameter and device: weights and gradients that compute, summed gradients, and of this
-    process's part float32 weights, their average and both moments."""
-    own = 16 if precision == "bf16" else 12
-    return 8 + own / processes
+def whole_bytes(network: Any, precision: Precision, processes: int) -> int:
+    """Of weights that are in no layer, for as long as a micro-batch computes, and of the largest layer and the next;
+    of the gradients of both, and of their float32 copies while they are summed. Nothing where nothing is spread."""
+    if processes == 1 and precision == "float32":
+        return 0
+    size = 2 if precision == "bf16" else 4
+    layers = [sum(p.numel() for p in layer.parameters()) for layer in layers_of(network)]
+    largest = max(layers, default=0)
+    others: int = sum(p.numel() for p in network.parameters()) - sum(layers)
+    return (size + size + 4) * others + (2 * size + size + 4) * largest
 
 
 def head_bytes(shape: tuple[int, ...], size: int) -> int:
@@ -140,7 +158,7 @@ def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:
 
 
 def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
-    """In `free` bytes beside weights, gradients and optimizer state. Layers are computed twice only where
+    """In `free` bytes beside the state. Layers are computed twice only where
     a single sequence would not fit otherwise: that takes a third longer."""
     for recompute in (False, True):
         sequences = sequences_beside_state(needed, length, free, recompute=recompute)
@@ -152,4 +170,36 @@ def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
 def sequences_beside_state(needed: Footprint, length: int, free: int, *, recompute: bool) -> int:
     """How many at once, with layers computed twice or not; 0 where not even one fits."""
     one = needed.of_sequences(1, length, recompute=recompute)
-    return max(0, min(max(1, ACCELERATOR_TOKENS // length), (free - needed.head) // one))
+    return max(
+        0, min(max(1, ACCELERATOR_TOKENS // length), (free - needed.whole - needed.head) // one)
+    )
+
+
+class HostFootprint(NamedTuple):
+    """Bytes of a node's memory, of all processes on it together."""
+
+    build: int
+    """Until the weights are on the accelerators: of the first node, where rank 0 has them whole."""
+    train: int
+    """With a copy of its part of the training state, pinned, from which checkpoints are written, and what is being
+    written. Resuming takes no more: a checkpoint is read into the same copy."""
+
+
+def host_footprint(
+    network: Any, processes: int, given: Literal["random", "bf16", "float32"] = "random"
+) -> HostFootprint:
+    """Of training on `processes` accelerators, GPUS_OF_NODE of them on a node. `given`: weights that are drawn, or
+    a checkpoint's in that type."""
+    sizes = [p.numel() for p in network.parameters()]
+    here = min(processes, GPUS_OF_NODE)
+    # An allocation of pinned memory is rounded up to a power of two; there are four of each weight.
+    copies = sum(4 * _power_of_two(4 * -(-size // processes)) for size in sizes)
+    files = FILE_BYTES + 4 * max(sizes) // processes
+    return HostFootprint(
+        build=here * PROCESS_BYTES + sum(sizes) * (2 if given == "bf16" else 4),
+        train=here * (PROCESS_BYTES + copies + files),
+    )
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length() if number else 0

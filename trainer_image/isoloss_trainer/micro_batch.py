@@ -7,7 +7,13 @@ from typing import Any
 import torch
 
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.memory import Fit, fit_beside_state, footprint
+from isoloss_trainer.memory import (
+    GRADIENT_BYTES,
+    STATE_BYTES,
+    Fit,
+    fit_beside_state,
+    footprint,
+)
 from isoloss_trainer.world import World
 
 CPU_TOKENS = 4096
@@ -35,12 +41,25 @@ def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -
     return Fit(next(part for part in range(size, 0, -1) if share % part == 0), recompute)
 
 
+def after_refusals(guess: Fit, refusals: int) -> Fit | None:
+    """What to try once memory was refused so often to processes that began with `guess`: half as much each time,
+    at last with layers computed twice; None where nothing is left to try."""
+    sequences, recompute = guess
+    for _ in range(refusals):
+        if sequences == 1 and recompute:
+            return None
+        recompute = recompute or sequences == 1
+        sequences = max(1, sequences // 2)
+    return Fit(sequences, recompute)
+
+
 def _fitting(network: Any, point: PointConfig, world: World) -> Fit:
-    """What fits beside the state, which is on the device already; where nothing seems to, one sequence:
-    the count is not exact."""
+    """What fits beside the state, which but for the gradients is on the device already; where nothing seems to, one
+    sequence: the count is not exact."""
     free, _ = torch.cuda.mem_get_info(world.device)
     needed = footprint(network, point.precision, world.size)
-    found = fit_beside_state(needed, point.sequence_length, int(MEMORY_SHARE * free))
+    gradients = needed.state * GRADIENT_BYTES // (GRADIENT_BYTES + STATE_BYTES)
+    found = fit_beside_state(needed, point.sequence_length, int(MEMORY_SHARE * free) - gradients)
     return found or Fit(1, recompute=True)
 
 

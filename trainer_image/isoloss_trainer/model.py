@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention
@@ -23,29 +25,39 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.network = network
         self.config = network.config
-        self.body = network.base_model
         plain = attention.is_plainly_causal(self.config, sequence_length)
         network.set_attn_implementation(attention.NAME if plain else "sdpa")
+
+    @property
+    def body(self) -> Any:
+        """From tokens to hidden states."""
+        return self.network.base_model
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The blocks of the body that are alike, in order."""
+        return layers_of(self.network)
 
     def keep_values_narrow(self) -> None:
         """Attend to values of a size of their own, for kernels that take them; before anything is compiled."""
         self.network.set_attn_implementation(attention.NARROW_NAME)
 
-    def compile_body(self, *, whole: bool = True) -> None:
-        """Compile the body for one fixed shape, as one graph where `whole`; the chunked loss stays outside."""
-        self.body.compile(dynamic=False, fullgraph=whole)
+    def prepare_layers(
+        self, *, recompute: bool, compiled: bool, whole: bool = True, **options: Any
+    ) -> None:
+        """Decide how each layer computes its output and its gradients.
 
-    def recompute_layers(self) -> None:
-        """Keep each layer's input alone for the backward pass, which computes the layer again.
-
-        Raises BadConfiguration for a model that transformers cannot do this for.
+        `recompute`: keep its input alone for the backward pass, and compute the layer again there. `compiled`: for
+        one fixed shape, as one graph where `whole`; `options` are torch.compile's. What puts its weights together
+        is around all that.
         """
-        try:
-            self.network.gradient_checkpointing_enable(
-                {"use_reentrant": False, "preserve_rng_state": False}
-            )
-        except ValueError as error:
-            raise BadConfiguration("BadModel", str(error), FIELD) from error
+        for layer in self.layers:
+            forward = type(layer).forward.__get__(layer)
+            if recompute:
+                forward = _recomputed(forward)
+            if compiled:
+                forward = torch.compile(forward, dynamic=False, fullgraph=whole, **options)
+            layer.forward = forward
 
     @property
     def head(self) -> torch.Tensor:
@@ -75,6 +87,25 @@ class LanguageModel(nn.Module):
         return losses.view(targets.shape)
 
 
+def layers_of(network: Any) -> list[nn.Module]:
+    """The blocks of a transformers model that are alike, in order."""
+    kinds = set(network._no_split_modules or ())
+    return [
+        module
+        for module in network.modules()
+        if any(base.__name__ in kinds for base in type(module).__mro__)
+    ]
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def compute(*inputs: Any, **options: Any) -> Any:
+        return checkpoint(
+            forward, *inputs, use_reentrant=False, preserve_rng_state=False, **options
+        )
+
+    return compute
+
+
 def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     """A transformers model with random float32 weights that depend on `seed` alone.
 
@@ -90,6 +121,17 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     except Exception as error:
         # Every model class validates its config in its own way.
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
+
+
+def build_shapes(config: dict[str, Any]) -> Any:
+    """As build_network, without weights: parameters are on the meta device, buffers are not."""
+    from accelerate import init_empty_weights
+
+    with init_empty_weights(include_buffers=False):
+        network = build_network(config)
+    # Each parameter was replaced as it was assigned, also where another was meant.
+    network.tie_weights()
+    return network
 
 
 def load_model_class() -> Any:

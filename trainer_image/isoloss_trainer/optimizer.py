@@ -7,92 +7,40 @@ counted in tokens, so that it means the same at every batch size.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
 
 import torch
-from torch.optim.adamw import adamw
+from torch.distributed.tensor import DTensor
 
 from isoloss_contract.records import PointConfig, TimeConstants
-from isoloss_trainer.world import World
+from isoloss_trainer.sharding import local
 
-ALONE = World()
 AVERAGING_SHARE = 0.1
 """The average's time constant is at most this share of the tokens seen: it must forget the start."""
 
 
-@dataclass
-class OptimizerState:
-    """What one step hands to the next: float32, on the run's device, 16 bytes for each weight of this
-    process's part.
+def adamw(weights: Iterable[torch.nn.Parameter], point: PointConfig) -> torch.optim.AdamW:
+    """Decoupled weight decay on every weight, which is also torch's default. Its state is there at once, zero."""
+    optimizer = torch.optim.AdamW(
+        weights,
+        betas=(point.optimizer.beta1, second_moment_decay(point)),
+        weight_decay=weight_decay(point),
+        eps=point.optimizer.epsilon,
+        fused=True,
+    )
+    for weight in optimizer.param_groups[0]["params"]:
+        optimizer.state[weight] = {
+            "step": torch.zeros((), dtype=torch.float32, device=weight.device),
+            "exp_avg": torch.zeros_like(weight),
+            "exp_avg_sq": torch.zeros_like(weight),
+        }
+    return optimizer
 
-    All but `optimizer_steps` are flat vectors in the layout of `parameters.FlatParameters`, whose gradients
-    take 4 bytes per parameter more, and in bfloat16 another 4 for the copy that computes.
-    """
 
-    weights: torch.Tensor
-    averaged_weights: torch.Tensor
-    first_moment: torch.Tensor
-    second_moment: torch.Tensor
-    optimizer_steps: torch.Tensor
-    """A scalar: torch counts on the device, so that nothing waits for it."""
-
-    @classmethod
-    def of(cls, weights: torch.Tensor) -> OptimizerState:
-        """The state before the first step. It shares `weights` and changes them in place."""
-        return cls(
-            weights=weights,
-            averaged_weights=weights.clone(),
-            first_moment=torch.zeros_like(weights),
-            second_moment=torch.zeros_like(weights),
-            optimizer_steps=torch.zeros((), dtype=torch.float32, device=weights.device),
-        )
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors by name, not copied."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @torch.no_grad()
-    def step(
-        self,
-        gradient: torch.Tensor,
-        point: PointConfig,
-        tokens: int,
-        batch_tokens: int,
-        world: World = ALONE,
-        rate_factor: float = 1.0,
-    ) -> torch.Tensor:
-        """Take the step of `batch_tokens` that brings the run to `tokens`, each process for its part.
-
-        `rate_factor` is the cooldown's, of the learning rate. Changes `gradient` in place; returns the norm of the
-        whole before that, without waiting for the device.
-        """
-        norm = clip(gradient, point.optimizer.gradient_clip, world)
-        rate = learning_rate(point.learning_rate, tokens, point.optimizer.warmup_tokens)
-        self._adamw(gradient, point, rate * rate_factor)
-        limit = point.evaluation.averaging_tokens
-        take_into_average(self.averaged_weights, self.weights, tokens, batch_tokens, limit)
-        return norm
-
-    def _adamw(self, gradient: torch.Tensor, point: PointConfig, rate: float) -> None:
-        """Decoupled weight decay on every weight, which is also torch's default."""
-        config = point.optimizer
-        # The functional form: the state is ours, in flat vectors, and so is what a checkpoint holds of it.
-        adamw(
-            [self.weights],
-            [gradient],
-            [self.first_moment],
-            [self.second_moment],
-            [],
-            [self.optimizer_steps],
-            fused=True,
-            amsgrad=False,
-            maximize=False,
-            beta1=config.beta1,
-            beta2=second_moment_decay(point),
-            lr=rate,
-            weight_decay=weight_decay(point),
-            eps=config.epsilon,
-        )
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Of the steps from now on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
 
 
 def second_moment_decay(point: PointConfig) -> float:
@@ -134,28 +82,26 @@ def learning_rate(peak: float, tokens: int, warmup_tokens: int) -> float:
     return peak * min(1.0, tokens / warmup_tokens) if warmup_tokens else peak
 
 
+@torch.no_grad()
 def take_into_average(
-    average: torch.Tensor,
-    weights: torch.Tensor,
+    averages: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
     tokens: int,
     batch_tokens: int,
     averaging_tokens: int = 0,
 ) -> None:
-    """Move `average` in place towards the weights after the step of `batch_tokens` that brought the
+    """Move `averages` in place towards the weights after the step of `batch_tokens` that brought the
     run to `tokens`. `averaging_tokens` bounds the time constant; 0: by AVERAGING_SHARE alone."""
     constant = AVERAGING_SHARE * tokens
     if averaging_tokens:
         constant = min(constant, averaging_tokens)
-    average.lerp_(weights, -math.expm1(-batch_tokens / constant))
+    share = -math.expm1(-batch_tokens / constant)
+    if averages:
+        torch._foreach_lerp_(list(map(local, averages)), list(map(local, weights)), share)
 
 
-def clip(gradient: torch.Tensor, largest_norm: float, world: World = ALONE) -> torch.Tensor:
-    """Scale the gradient whose part `gradient` is in place to a norm of at most `largest_norm`; returns the
-    norm before."""
-    norm: torch.Tensor = torch.linalg.vector_norm(gradient)
-    if world.size > 1:
-        squares = norm.square()
-        world.sum(squares)
-        norm = squares.sqrt()
-    gradient.mul_((largest_norm / (norm + 1e-6)).clamp(max=1.0))
-    return norm
+def clip(weights: Sequence[torch.nn.Parameter], largest_norm: float) -> torch.Tensor:
+    """Scale the gradients of `weights`, of all processes, in place to a norm of at most `largest_norm`; returns the
+    norm before, without waiting for the device."""
+    norm = torch.nn.utils.clip_grad_norm_(weights, largest_norm)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

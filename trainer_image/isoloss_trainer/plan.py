@@ -1,16 +1,18 @@
-"""Which accelerators a training task fits on, before it is given to one."""
+"""Which accelerators a training task fits on, and what it takes of their hosts, before it is given to one."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from isoloss_contract.records import TrainTask
-from isoloss_trainer.memory import Fit, fit, footprint
+from isoloss_trainer.memory import Fit, Precision, fit, footprint, host_footprint
 from isoloss_trainer.model import build_network
 
 DEVICES = {"80 GB": 79 * 2**30, "141 GB": 139 * 2**30}
 """Memory that a device of this name reports (H100, H200)."""
-PROCESSES = (1, 2, 4, 8)
+PROCESSES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def plan(task: TrainTask) -> str:
@@ -18,19 +20,37 @@ def plan(task: TrainTask) -> str:
     point = task.point
     with torch.device("meta"):
         network = build_network(point.model)
-    rows = ["GPUs  state/GiB  logits/GiB  sequence/GiB  " + "  ".join(f"{d:>22}" for d in DEVICES)]
-    for count in PROCESSES:
-        needed = footprint(network, point.precision, count)
-        share = -(-point.batch_size // count)
-        sequence = needed.of_sequences(1, point.sequence_length, recompute=False)
+    return table(
+        network,
+        point.sequence_length,
+        point.batch_size,
+        point.precision,
+        given=point.initial_weights is not None,
+    )
+
+
+def table(
+    network: Any, length: int, batch: int, precision: Precision = "bf16", *, given: bool = False
+) -> str:
+    """Of `network`, on the meta device, on so many GPUs up to one for each sequence of a batch. `given`: it starts
+    from a checkpoint's weights. Host memory is of each node, of 8 GPUs at most."""
+    heads = "".join(f"  {device:>22}" for device in DEVICES)
+    rows = [
+        f"GPUs  state/GiB  whole/GiB  logits/GiB  sequence/GiB{heads}  host, build/GiB  host, train/GiB"
+    ]
+    for count in (count for count in PROCESSES if count == 1 or count <= batch):
+        needed = footprint(network, precision, count)
+        host = host_footprint(network, count, precision if given else "random")
+        sequence = needed.of_sequences(1, length, recompute=False)
         fits = [
-            f"{in_words(fit(needed, point.sequence_length, memory), share):>22}"
+            in_words(fit(needed, length, memory), -(-batch // count))
             for memory in DEVICES.values()
         ]
-        numbers = (
-            f"{count:>4}  {_gib(needed.state):>9}  {_gib(needed.head):>10}  {_gib(sequence):>12}"
+        rows.append(
+            f"{count:>4}  {_gib(needed.state):>9}  {_gib(needed.whole):>9}  {_gib(needed.head):>10}  "
+            f"{_gib(sequence):>12}{''.join(f'  {words:>22}' for words in fits)}  {_gib(host.build):>15}  "
+            f"{_gib(host.train):>15}"
         )
-        rows.append("  ".join([numbers, *fits]))
     return "\n".join(rows)
 
 

@@ -25,6 +25,7 @@ from isoloss_trainer.initialization import initialize
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import (
     build_network,
+    build_shapes,
     check_fits,
     check_trains_reproducibly,
     count_parameters,
@@ -48,7 +49,7 @@ def run_point(attempt: Attempt) -> PointResult:
         run.resume()
         run.train()
         return run.finish()
-    except OutOfMemory as error:
+    except OutOfMemory as error:  # in every process
         run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
         return run.finish()
     finally:
@@ -104,7 +105,7 @@ class PointRun:
             self.state = restored
         self._choose_kernels()
         self._compile_cache.load()
-        self.learner.reserve_staging()
+        self.learner.on_host()
         self._log.start(self.tokens, resumed=restored is not None, written_by=versions)
         if self.attempt.world.is_first:
             self._reporter.start(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
@@ -252,10 +253,14 @@ class PointRun:
 
 
 def _network(attempt: Attempt) -> Any:
-    """The point's model with its initial weights."""
+    """The point's model, in rank 0 with its initial weights."""
     point = attempt.task.point
-    network = build_network(point.model, seed=point.seed)
-    initialize(network, point)
+    random = point.initial_weights is None and attempt.world.is_first
+    if random:
+        network = build_network(point.model, seed=point.seed)
+        initialize(network, point)
+    else:
+        network = build_shapes(point.model)
     if point.initial_weights is not None:
         load_weights(network, point.initial_weights, attempt.scratch, attempt.world)
     check_fits(

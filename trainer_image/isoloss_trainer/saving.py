@@ -7,7 +7,6 @@ import time
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.named_tensors import Parts
 from isoloss_trainer.result import versions
 from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.timetable import Timetable
@@ -24,7 +23,12 @@ class Saving:
         self._attempt, self._learner = attempt, learner
         self._timetable, self._stopwatch = timetable, stopwatch
         self._checkpoints = Checkpoints(
-            attempt.store, task.point.key, task.keep_checkpoints, fence.check, attempt.log
+            attempt.store,
+            task.point.key,
+            task.keep_checkpoints,
+            fence.check,
+            attempt.log,
+            attempt.world,
         )
         self._saved_step = 0
         self._saved_at = time.monotonic()
@@ -35,21 +39,19 @@ class Saving:
         """Of this attempt and those before it."""
         return self._earlier_seconds + self._stopwatch.seconds * self._attempt.world.size
 
-    def restore(self) -> tuple[TrainingState, dict[str, str] | None] | None:
-        """Continue from the newest checkpoint: its state, and in rank 0, which finds and reads it for all,
-        the versions that wrote it; None where there is none. Raises OtherLayout."""
-        world = self._attempt.world
-        found = self._checkpoints.newest() if world.is_first else None
-        text = world.text_of_first(found.manifest.state.model_dump_json() if found else "")
-        if not text:
+    def restore(self) -> tuple[TrainingState, dict[str, str]] | None:
+        """Continue from the newest checkpoint: its state, and the versions that wrote it; None where there is
+        none. Raises OtherLayout."""
+        found = self._checkpoints.restore(self._learner.on_host())
+        if found is None:
             return None
-        state = TrainingState.model_validate_json(text)
-        self._learner.restore(found.parts if found else None)
+        state = found.state
+        self._learner.restore()
         self.keep_micro_batch(state)
         state.attempts = max(self._attempt.task.claimant.attempt, state.attempts + 1)
         self._earlier_seconds = state.accelerator_seconds
         self._saved_step = state.step
-        return state, found.manifest.versions if found else None
+        return state, found.versions
 
     def keep_micro_batch(self, state: TrainingState) -> None:
         """As before: another micro-batch rounds differently, and one that was halved had to be."""
@@ -69,27 +71,24 @@ class Saving:
             recompute=self._learner.recompute,
         )
 
-    def save(self, state: TrainingState) -> Parts | None:
-        """Start to write a checkpoint of where the run stands; rank 0 gets its tensors, which hold until the
-        next. All processes give rank 0 their part of it; training stands still for that alone: the end of
-        a run also waits for the checkpoint before."""
+    def save(self, state: TrainingState) -> None:
+        """Start to write a checkpoint of where the run stands, which all processes do together; the learner keeps
+        it on its host until the next. Training stands still for the copy alone; the end of a run also waits for
+        the checkpoint before."""
         with self._stopwatch.timing("checkpoint"):
             state.accelerator_seconds = self.accelerator_seconds
             state.micro_batch = self._micro_batch()
             self._checkpoints.wait()
-            parts = self._learner.copied()
-            if parts is not None:
-                tokens = state.step * self._timetable.batch_tokens
-                self._checkpoints.save(state, tokens, parts, versions())
+            tokens = state.step * self._timetable.batch_tokens
+            self._checkpoints.save(state, tokens, self._learner.copied(), versions())
         self._saved_step, self._saved_at = state.step, time.monotonic()
-        return parts
 
     def save_if_due(self, state: TrainingState) -> None:
         """A checkpoint that is due while the one before is still being written is put off, so that a slow
         store does not hold up the run."""
         world = self._attempt.world
         due = time.monotonic() - self._saved_at >= self._attempt.task.checkpoint_seconds
-        # Rank 0 decides: it alone writes, and its decision is every process's.
+        # Rank 0 decides: it has the last of the writing, and its decision is every process's.
         if world.any(world.is_first and due and not self._checkpoints.is_writing):
             self.save(state)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 from isoloss_contract.records import MAX_TERMINATION_BYTES, TERMINATION_VARIABLE, ExitCode
 from isoloss_contract.records import TerminationMessage as Message
@@ -15,11 +16,15 @@ from isoloss_contract.store import BadRecord, BadStoreUri, NewerRecord, NotFound
 class TrainerError(Exception):
     """An ending with a known reason. `code` is CamelCase, `field` the spec field to look at."""
 
-    exit_code = ExitCode.BAD_CONFIGURATION
+    exit_code: int = ExitCode.BAD_CONFIGURATION
 
     def __init__(self, code: str, message: str, field: str = "") -> None:
         super().__init__(message)
         self.code, self.message, self.field = code, message, field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As processes tell one another of it."""
+        return type(self), (self.code, self.message, self.field)
 
 
 class BadConfiguration(TrainerError):
@@ -54,6 +59,11 @@ class Interrupted(TrainerError):
     """A stop was requested, or another attempt took over."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+class MemoryRefused(Exception):
+    """Memory was refused in the middle of what several processes do together: that ends nothing, all of them start
+    over with less at once (launch.py)."""
 
 
 def explain(error: BaseException) -> tuple[int, Message]:

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import Work
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
+Found = TypeVar("Found")
 RANK_VARIABLE = "RANK"
-PIECE = 2**24
-"""Numbers that processes hand to each other at a time where all of them might not fit beside the rest."""
+REFUSALS_VARIABLE = "ISOLOSS_REFUSALS"
+"""How often memory was refused to these processes before (launch.py)."""
 DEVICES = Path("/dev")
+BACKENDS = "cpu:gloo,cuda:nccl"
+"""gloo beside nccl: agreeing on a number must not wait for the accelerator."""
 
 
 def visible_accelerators() -> int:
@@ -47,6 +51,8 @@ class World:
     device: str = "cpu"
     """As torch names it: "cpu" or "cuda:<local rank>"; known after `joined`."""
     local_rank: int = 0
+    refusals: int = 0
+    """How often memory was refused to these processes before."""
     devices_per_copy: int = 1
     """Where a model takes several accelerators, the first of as many processes works with them all."""
 
@@ -57,6 +63,7 @@ class World:
             rank=int(environment.get(RANK_VARIABLE, "0")),
             size=int(environment.get("WORLD_SIZE", "1")),
             local_rank=int(environment.get("LOCAL_RANK", "0")),
+            refusals=int(environment.get(REFUSALS_VARIABLE, "0")),
         )
 
     def joined(self, patience: timedelta | None = None) -> World:
@@ -78,15 +85,12 @@ class World:
         if cuda:
             torch.cuda.set_device(self.local_rank)
         if self.size > 1 and not torch.distributed.is_initialized():
-            # gloo beside nccl: agreeing on a number must not wait for the accelerator.
-            backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+            backend = BACKENDS if cuda else "gloo"
             torch.distributed.init_process_group(backend, timeout=patience)
         return replace(self, device=f"cuda:{self.local_rank}" if cuda else "cpu")
 
     def leave(self) -> None:
-        """Undo `joined`."""
-        if self.size == 1:
-            return
+        """Undo `joined`, and `mesh`."""
         import torch
 
         if torch.distributed.is_initialized():
@@ -102,6 +106,11 @@ class World:
         """Whether the model is computed without an accelerator."""
         return self.device == "cpu"
 
+    @property
+    def device_type(self) -> str:
+        """ "cpu" or "cuda"."""
+        return self.device.partition(":")[0]
+
     def sum(self, tensor: torch.Tensor) -> None:
         """Replace `tensor` by its sum over all processes."""
         if self.size > 1:
@@ -109,86 +118,45 @@ class World:
 
             all_reduce(tensor)
 
-    def part(self, count: int) -> slice:
-        """This process's part of `count` numbers, which the number of processes divides."""
-        each = count // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
+    def mesh(self, device_type: str) -> DeviceMesh:
+        """All processes, for tensors on devices of that type of which each has a part; also of a process that is
+        alone."""
+        from torch.distributed import init_process_group, is_initialized
+        from torch.distributed.device_mesh import init_device_mesh
 
-    def start_sum_for(self, owner: int, tensor: torch.Tensor) -> Work | None:
-        """Begin to replace the `tensor` of process `owner` by its sum over all processes; wait for what is
-        returned. What the others have in theirs means nothing then. All begin their sums in the same order."""
+        if not is_initialized():
+            from torch._C._distributed_c10d import HashStore
+
+            backend = "gloo" if self.on_cpu else BACKENDS
+            init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        return init_device_mesh(device_type, (self.size,))
+
+    def host_group(self) -> ProcessGroup | None:
+        """Another way to talk among all processes, for a thread of its own; None for a process that is alone. All
+        processes call this at the same place."""
         if self.size == 1:
             return None
-        from torch.distributed import reduce
+        from torch.distributed import new_group
 
-        return reduce(tensor, dst=owner, async_op=True)
+        return cast("ProcessGroup", new_group(backend="gloo"))
 
-    def join_parts(self, full: torch.Tensor, mine: torch.Tensor) -> None:
-        """Fill `full` with the parts that the processes have, in their order."""
+    def of_first(self, call: Callable[[], Found]) -> Found:
+        """What `call` returns in rank 0, in every process, or raises there; the others do not call it."""
         if self.size == 1:
-            return
-        from torch.distributed import all_gather_into_tensor
-
-        all_gather_into_tensor(full, mine)
-
-    def collect_parts(self, full: torch.Tensor | None, mine: torch.Tensor) -> None:
-        """Fill rank 0's `full`, in the host's memory, with the parts that the processes have; others give None."""
-        if self.size == 1:
-            if full is not None:
-                full.copy_(mine, non_blocking=True)
-            return
-        import torch
-        from torch.distributed import gather
-
-        for start in range(0, len(mine), PIECE):
-            piece = mine[start : start + PIECE]
-            if full is None:
-                gather(piece)
-                continue
-            found = [torch.empty_like(piece) for _ in range(self.size)]
-            gather(piece, found)
-            for rank, theirs in enumerate(found):
-                first = rank * len(mine) + start
-                full[first : first + len(piece)].copy_(theirs, non_blocking=True)
-
-    def hand_out_parts(self, full: torch.Tensor | None, mine: torch.Tensor) -> None:
-        """Fill each process's `mine` from rank 0's `full`, in the host's memory; others give None."""
-        if self.size == 1:
-            if full is not None:
-                mine.copy_(full)
-            return
-        from torch.distributed import scatter
-
-        for start in range(0, len(mine), PIECE):
-            piece = mine[start : start + PIECE]
-            firsts = [rank * len(mine) + start for rank in range(self.size)]
-            given = (
-                [full[i : i + len(piece)].to(mine.device) for i in firsts]
-                if full is not None
-                else None
-            )
-            scatter(piece, given)
-
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Replace `tensor` by rank 0's."""
-        if self.size > 1:
-            from torch.distributed import broadcast
-
-            broadcast(tensor, src=0)
-
-    def text_of_first(self, text: str) -> str:
-        """Rank 0's `text`, in every process; that of the others is not looked at."""
-        if self.size == 1:
-            return text
+            return call()
         import torch
 
-        content = text.encode() if self.is_first else b""
-        length = self.largest(len(content))
-        if not length:
-            return ""
-        letters = torch.tensor(list(content.ljust(length)), dtype=torch.uint8)
-        self.broadcast(letters)
-        return bytes(letters.tolist()).decode()
+        answer: list[Any] = [None, None]
+        if self.is_first:
+            try:
+                answer[0] = call()
+            except Exception as error:  # noqa: BLE001 (raised below, in every process)
+                answer[1] = error
+        torch.distributed.broadcast_object_list(answer, device=torch.device("cpu"))
+        found, failure = answer
+        if failure is not None:
+            raise failure
+        return cast("Found", found)
 
     def largest(self, number: int) -> int:
         """The largest `number` of any process; every process gets the same answer."""
