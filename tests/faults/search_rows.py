@@ -113,6 +113,7 @@ def every_decision(scene: Scene) -> Expectation:
 
 
 def _fit_dies(scene: Scene) -> Expectation:
+    scene.operator.fresh = True  # else its fits are forked from a process of all operators
     scene.start()
 
     def has_died() -> bool:
