@@ -296,9 +296,16 @@ class User:
 
     def events(self, *names: str) -> list[str]:
         """Reasons of the events about objects of these names."""
+        return [str(event.reason) for event in self._events(names)]
+
+    def told(self, *names: str) -> list[str]:
+        """Their messages."""
+        return [str(event.message) for event in self._events(names)]
+
+    def _events(self, names: tuple[str, ...]) -> list[Any]:
         # Through the core group: the client cannot parse others' events of events.k8s.io.
         listed = client.CoreV1Api(self.api_client).list_namespaced_event(self.namespace).items
-        return [str(event.reason) for event in listed if event.involved_object.name in names]
+        return [event for event in listed if event.involved_object.name in names]
 
     def create_secret(self, name: str, values: Mapping[str, str]) -> None:
         """A Secret of plain values."""
