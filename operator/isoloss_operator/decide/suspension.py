@@ -42,11 +42,12 @@ def suspension(jobs: Iterable[ObservedJob], *, suspend: bool) -> Finding:
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:
     """Stop the `jobs` of a suspended resource; `stopped` are those of which that is known already.
 
-    Evaluations are not remembered: no ledger has them.
+    Evaluations are not remembered: no ledger has them. One that has ended without Kubernetes knowing is: deleted,
+    it could not tell the ledger of its end any more.
     """
     known = {job.uid for job in stopped}
-    counted = (job for job in jobs if not job.is_finished and job.kind != "evaluate")
-    new = (job for job in counted if job.uid not in known)
+    deleted = (job for job in jobs if job.must_be_deleted or not job.is_finished)
+    new = (job for job in deleted if job.kind != "evaluate" and job.uid not in known)
     return deletions(jobs, "it is suspended"), (*stopped, *(_as_of(job, now) for job in new))
 
 

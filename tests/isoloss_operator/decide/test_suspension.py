@@ -117,3 +117,21 @@ def test_a_result_that_a_stopped_attempt_wrote_on_its_way_out_is_not_trained_aga
     assert record.state is PointState.SUCCEEDED
     assert record.attempts.ended == 1
     assert FIRST.key not in [each.labels["isoloss.dev/key"] for each in plan.create]
+
+
+def test_the_end_of_an_attempt_that_kubernetes_does_not_know_survives_a_suspension() -> None:
+    """Its Job was deleted while no ledger could be written, and the FLOPs that it had reported vanished."""
+    lost = replace(
+        working(), lost=True, failed=True, reason="NodeLost", ended=NOW, working_since=None
+    )
+    half = progress(FIRST, FIRST.tokens // 2)
+    world = replace(training(jobs=(lost,)), progress={FIRST.key: half})
+    spent = decide_sweep(world).status.spent_flops
+    delete, stopped = stop(world.jobs, (), NOW)
+    assert names(delete) == [lost.name]
+    gone = replace(world, jobs=(), stopped=stopped, spec=SUSPENDED)
+    plan = decide_sweep(gone)
+    assert plan.ledger is not None
+    record = next(each for each in plan.ledger.points if each.key == FIRST.key)
+    assert record.attempts.ended == lost.attempt
+    assert plan.status.spent_flops == spent != "0"
