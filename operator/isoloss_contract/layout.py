@@ -82,12 +82,12 @@ def evaluation_result(key: str) -> str:
 
 SWEEPS = "sweeps"
 """Folder of all sweeps, each in a folder NAME-UID."""
-VALIDATIONS = "validations"
-"""Folder of the validations of predictions, each in a folder NAME-UID with the ledger of its probes."""
+PREDICTIONS = "predictions"
+"""Folder of all predictions, each in a folder NAME-UID."""
 
 
 def folder_in(collection: str, name: str, uid: str) -> str:
-    """Folder of one sweep in SWEEPS, or of one prediction in VALIDATIONS."""
+    """Folder of one sweep in SWEEPS, or of one prediction in PREDICTIONS."""
     return f"{collection}/{name}-{uid}"
 
 
@@ -96,9 +96,9 @@ def sweep_folder(name: str, uid: str) -> str:
     return folder_in(SWEEPS, name, uid)
 
 
-def validation_folder(name: str, uid: str) -> str:
-    """Folder of one prediction's validation, written by the operator."""
-    return folder_in(VALIDATIONS, name, uid)
+def prediction_folder(name: str, uid: str) -> str:
+    """Folder of one prediction, written by the operator, in the store of its sweep."""
+    return folder_in(PREDICTIONS, name, uid)
 
 
 def ledger_in(folder: str) -> str:
@@ -109,6 +109,11 @@ def ledger_in(folder: str) -> str:
 def ledger_segment_in(folder: str, name: str) -> str:
     """A segment that a head names: records of points, never changed once written."""
     return f"{folder}/ledger/{name}"
+
+
+def status_in(folder: str) -> str:
+    """records.StoredStatus of the sweep or prediction in `folder`."""
+    return f"{folder}/status.json"
 
 
 def laws_in(folder: str) -> str:

@@ -147,16 +147,16 @@ class ValidatedScene(Scene):
 
     def ledger_folder(self) -> Path:
         """Where the ledger of the probes is."""
-        return self.folder / layout.validation_folder(PREDICTION, self.uid)
+        return self.folder / layout.prediction_folder(PREDICTION, self.uid)
 
     def ledger_head(self) -> Path:
         """Its first file."""
-        return self.folder / layout.ledger_in(layout.validation_folder(PREDICTION, self.uid))
+        return self.folder / layout.ledger_in(layout.prediction_folder(PREDICTION, self.uid))
 
     def ledger_points(self) -> dict[str, Any]:
         """The records of points and probes, by name."""
         store = Store(f"file://{self.folder}")
-        probes = read_ledger(store, layout.validation_folder(PREDICTION, self.uid)).points
+        probes = read_ledger(store, layout.prediction_folder(PREDICTION, self.uid)).points
         return {**super().ledger_points(), **{record.name: record for record in probes}}
 
     def most_allowed(self, owner: str) -> int:

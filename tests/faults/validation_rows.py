@@ -77,7 +77,7 @@ def validation_rows() -> list[Row]:
     plays |= {
         f"{name}-store": (
             f"the store: {words}, for {WHILE_SECONDS:.0f} s from the first ledger of probes on",
-            failing_from(name, lambda: From(of_key("/validations/", "PUT"))),
+            failing_from(name, lambda: From(of_key("/predictions/", "PUT"))),
         )
         for name, (words, _) in FAULTS.items()
     }

@@ -74,6 +74,11 @@ def test_from_apply_to_prediction_and_then_silence(
     low, high = (float(predicted["status"]["learningRate"][end]) for end in ("low", "high"))
     assert low <= rate <= high
     assert predicted["status"]["ledgerSha256"] == ledger.digest
+    target = place.folder / "predictions" / f"target-{predicted['metadata']['uid']}"
+    for copy, shown_by in ((folder, user.sweep("dense")), (target, user.prediction("target"))):
+        copied = json.loads((copy / "status.json").read_text())
+        assert copied["status"] == shown_by["status"], "the store says what kubectl says"
+        assert copied["metadata"].items() <= shown_by["metadata"].items()
     core = client.CoreV1Api(user.api_client)
     answer = core.read_namespaced_config_map("answer", user.namespace)
     assert float(answer.data["learningRate"]) == rate

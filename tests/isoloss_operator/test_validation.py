@@ -117,7 +117,7 @@ def test_suspending_a_prediction_whose_sweep_is_gone_stops_its_probes(
 
 def ledger_of_probes(place: Place, prediction: dict[str, Any]) -> Ledger:
     metadata = prediction["metadata"]
-    folder = layout.validation_folder(metadata["name"], metadata["uid"])
+    folder = layout.prediction_folder(metadata["name"], metadata["uid"])
     return read_ledger(Store(f"file://{place.folder}"), folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -14,6 +14,8 @@ from isoloss.errors import BadInput
 
 if TYPE_CHECKING:  # each is imported where it is needed, so that the help needs none of them
     from isoloss.progress.frames import Frame
+    from isoloss.progress.resources import View
+    from isoloss.progress.sweep_state import SweepState
 
 STALLED = REFUSED
 DEFAULT_SECONDS = 5.0
@@ -42,12 +44,19 @@ def watch(
     """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""
     source = _source(what, namespace)
     if as_json:
-        print_document(source.document())
+        print_document(_document(source))
         return ANSWERED
     if once:
-        typer.echo(source.frame(_width()).text)
+        typer.echo(_frame(source, _width()).text)
         return ANSWERED
-    return _code(_follow(source.frame, every))
+    return _code(_follow(lambda width: _frame(source, width), every))
+
+
+class _Source(Protocol):
+    """Where a sweep, or a prediction with its sweep, is read."""
+
+    def read(self) -> tuple[View, SweepState | None, str]:
+        """The resources, the points where the store can be read from here, and why it cannot."""
 
 
 class _StoredSource:
@@ -58,15 +67,12 @@ class _StoredSource:
 
         self._reader = StoredSweepReader(uri)
 
-    def frame(self, width: int) -> Frame:
-        from isoloss.progress.frames import frame_of_sweep
+    def read(self) -> tuple[View, SweepState | None, str]:
+        """See _Source."""
+        from isoloss.progress.resources import View
 
-        return frame_of_sweep(self._reader.read(), width)
-
-    def document(self) -> dict[str, Any]:
-        from isoloss.progress.picture import document
-
-        return document(self._reader.read())
+        resource, state = self._reader.read()
+        return View(resource), state, ""
 
 
 class _ClusterSource:
@@ -78,8 +84,8 @@ class _ClusterSource:
         self._resource = resource_name(what, namespace)
         self._kubectl = Kubectl()
 
-    def frame(self, width: int) -> Frame:
-        from isoloss.progress.frames import frame_of_resources
+    def read(self) -> tuple[View, SweepState | None, str]:
+        """See _Source."""
         from isoloss.progress.resource_reading import read_view
         from isoloss.progress.resources import ledger_folder
         from isoloss.progress.sweep_reading import StoredSweepReader
@@ -88,24 +94,33 @@ class _ClusterSource:
         state, without = None, ""
         if uri := ledger_folder(view):
             try:
-                state = StoredSweepReader(uri).read()
+                _, state = StoredSweepReader(uri).read()
             except BadInput as error:
                 without = str(error)
-        return frame_of_resources(view, state, without, width)
-
-    def document(self) -> dict[str, Any]:
-        from isoloss.progress.resource_reading import read_view
-
-        view = read_view(self._kubectl, self._resource)
-        return {
-            "ready": view.is_ready,
-            "stalled": view.stalled.get("message"),
-            "sweep": view.sweep.get("status"),
-            "prediction": (view.prediction or {}).get("status"),
-        }
+        return view, state, without
 
 
-def _source(what: str, namespace: str) -> _StoredSource | _ClusterSource:
+def _frame(source: _Source, width: int) -> Frame:
+    from isoloss.progress.frames import frame
+
+    return frame(*source.read(), width)
+
+
+def _document(source: _Source) -> dict[str, Any]:
+    """The moment for programs: both statuses, and the points where the store can be read from here."""
+    from isoloss.progress.picture import document
+
+    view, state, _ = source.read()
+    return {
+        "ready": view.is_ready,
+        "stalled": view.stalled.get("message"),
+        "sweep": view.sweep.get("status"),
+        "prediction": (view.prediction or {}).get("status"),
+        **(document(state) if state is not None else {}),
+    }
+
+
+def _source(what: str, namespace: str) -> _Source:
     from isoloss.stored_sweeps import is_sweep_uri
 
     if not is_sweep_uri(what):
@@ -120,9 +135,7 @@ def _width() -> int:
 
 
 def _code(last: Frame) -> int:
-    if last.stalled and not last.is_ready:
-        return STALLED
-    return REFUSED if last.is_refused else ANSWERED
+    return STALLED if last.stalled and not last.is_ready else ANSWERED
 
 
 def _follow(frame: Callable[[int], Frame], seconds: float) -> Frame:

@@ -9,13 +9,6 @@ from isoloss_contract.records import Report
 from isoloss_contract.store import NotFound, Store
 
 
-class SearchEnd(Report):
-    """What is needed here of the step that a search decided last."""
-
-    ended: str = Field(default="", max_length=64)
-    """isoloss.search.StopReason; empty while the search goes on."""
-
-
 class FitSummary(Report):
     """What is needed here of fit.json."""
 
@@ -25,8 +18,6 @@ class FitSummary(Report):
     """Of laws.json; empty where there are none."""
     error: str = Field(default="", max_length=2048)
     """Why the fit failed, in a sentence."""
-    step: SearchEnd | None = None
-    """None where no search asked for a step."""
 
 
 def read_fit(store: Store, folder: str) -> FitSummary | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import wrap
 
-from isoloss.progress.picture import NARROWEST, headline, picture
+from isoloss.progress.picture import NARROWEST, picture
 from isoloss.progress.resources import (
     View,
     active_points,
     answer_lines,
     cost_so_far,
+    headline,
     probe_lines,
     waited_for,
 )
-from isoloss.progress.resources import headline as resource_headline
 from isoloss.progress.sweep_state import SweepState
 
 
@@ -27,8 +27,6 @@ class Frame:
     line: str
     """The same in one line."""
     is_ready: bool = False
-    is_refused: bool = False
-    """It is ready, and there are no laws."""
     stalled: str = ""
     """Why nothing goes on until somebody acts."""
 
@@ -38,24 +36,13 @@ class Frame:
         return self.is_ready or bool(self.stalled)
 
 
-def frame_of_sweep(state: SweepState, width: int) -> Frame:
-    """A sweep in the store."""
-    return Frame(
-        text=picture(state, width),
-        line=f"{headline(state)}; {state.waits_for}",
-        is_ready=state.is_ready,
-        is_refused=state.is_ready and state.laws_status == "refused",
-        stalled=state.stalled,
-    )
-
-
-def frame_of_resources(view: View, state: SweepState | None, without: str, width: int) -> Frame:
-    """A sweep, and maybe a prediction, in a cluster.
+def frame(view: View, state: SweepState | None, without: str, width: int) -> Frame:
+    """A sweep, and maybe a prediction, from the store or from a cluster.
 
     `state` is what the store has, None where it cannot be read from here; `without` says why not.
     """
     width = max(width, NARROWEST)
-    lines = [resource_headline(view)]
+    lines = [headline(view)]
     for told in waited_for(view).splitlines():
         lines += wrap(told, width, break_long_words=False, break_on_hyphens=False)
     lines.append("")
@@ -73,7 +60,7 @@ def frame_of_resources(view: View, state: SweepState | None, without: str, width
     stalled = view.stalled
     return Frame(
         text="\n".join(line.rstrip() for line in lines),
-        line=resource_headline(view),
+        line=headline(view),
         is_ready=view.is_ready,
         stalled=f"{stalled.get('reason', '')}: {stalled.get('message', '')}" if stalled else "",
     )

@@ -33,7 +33,8 @@ def picture(state: SweepState, width: int) -> str:
         lines += ["", *_folded(_legend(state), width)]
     if state.laws:
         lines += ["", *(each for line in state.laws for each in _folded(line, width))]
-    lines += ["", *_folded(cost_line(state), width), *_folded(state.waits_for, width)]
+    lines += ["", *_folded(cost_line(state), width)]
+    lines += _folded(state.under_way, width) if state.under_way else []
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -125,17 +126,10 @@ def _folded(line: str, width: int) -> Sequence[str]:
 
 
 def document(state: SweepState) -> dict[str, Any]:
-    """The same for programs. Losses in nats per token."""
+    """Points and cost for programs. Losses in nats per token."""
     return {
-        "namespace": state.ledger.namespace,
-        "sweep": state.ledger.sweep,
-        "uid": state.ledger.uid,
-        "ready": state.is_ready,
-        "stalled": state.stalled or None,
-        "waits_for": state.waits_for,
         "spent_flops": state.spent_flops,
         "grid_flops": state.planned_flops or None,
-        "laws": state.laws_status or None,
         "points": [
             {
                 "name": point.record.name,

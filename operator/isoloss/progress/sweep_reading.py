@@ -1,10 +1,13 @@
-"""Reads the state of a sweep from the store, again and again: the laws only where they have changed."""
+"""Reads a sweep from the store, again and again: the laws only where they have changed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from isoloss.errors import BadInput
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.point_facts import read_stored_laws
+from isoloss.progress.stored_status import read_status
 from isoloss.progress.sweep_state import SweepState, asks_for_progress, sweep_state
 from isoloss.report import content
 from isoloss.stored_sweeps import StoredSweep, open_sweep
@@ -19,10 +22,13 @@ class StoredSweepReader:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._laws_sha256 = ""
-        self._laws: tuple[tuple[str, ...], str] = ((), "")
+        self._laws: tuple[str, ...] = ()
 
-    def read(self) -> SweepState:
-        """Its state now. Raises BadSweep where the store or the sweep cannot be read."""
+    def read(self) -> tuple[dict[str, Any], SweepState]:
+        """Its status as the operator copied it last ({} before the first copy), its points and its laws.
+
+        Raises BadSweep where the store or the sweep cannot be read.
+        """
         sweep = open_sweep(self._uri)
         # A name that two sweeps have in turn must not change what is watched.
         self._uri = sweep.uri
@@ -37,24 +43,21 @@ class StoredSweepReader:
             paths[path]: each for path, each in found.items() if isinstance(each, PointProgress)
         }
         try:
-            fit = read_fit(sweep.store, sweep.folder)
-            lines, status = self._read_laws(sweep, fit)
+            laws = self._read_laws(sweep, read_fit(sweep.store, sweep.folder))
+            resource = read_status(sweep.store, sweep.folder)
         except StoreError as error:
             raise BadInput(str(error)) from error
-        return sweep_state(sweep.ledger, progress, fit, lines, status)
+        return resource, sweep_state(sweep.ledger, progress, laws)
 
-    def _read_laws(
-        self, sweep: StoredSweep, fit: FitSummary | None
-    ) -> tuple[tuple[str, ...], str]:
+    def _read_laws(self, sweep: StoredSweep, fit: FitSummary | None) -> tuple[str, ...]:
         if fit is None or not fit.laws_sha256:
-            return (), ""
+            return ()
         if fit.laws_sha256 != self._laws_sha256:
             try:
                 laws = read_stored_laws(sweep)
             except NotFound:
-                return (), ""
+                return ()
             rows = content.laws_table(laws).rows
-            lines = tuple(": ".join((name, f"{word} {text}")) for name, word, text, _ in rows)
-            self._laws = (lines, laws.status)
+            self._laws = tuple(": ".join((name, f"{word} {text}")) for name, word, text, _ in rows)
             self._laws_sha256 = fit.laws_sha256
         return self._laws

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from isoloss.progress.fit_summary import FitSummary
 from isoloss.progress.point_facts import is_training
 from isoloss.progress.stages import UNDER_WAY, Stage, stage_of
-from isoloss.progress.words import BUDGET_SPENT, ENDINGS
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
     Attempts,
@@ -85,11 +83,8 @@ class SweepState:
 
     ledger: Ledger
     sizes: tuple[SizeView, ...]
-    fit: FitSummary | None = None
     laws: tuple[str, ...] = ()
     """What there is of the laws, in lines."""
-    laws_status: str = ""
-    """fitted, provisional or refused; empty without laws."""
 
     @property
     def points(self) -> tuple[PointView, ...]:
@@ -121,62 +116,12 @@ class SweepState:
     @property
     def searches(self) -> bool:
         """Whether points wait for the decisions of a search."""
-        if self.fit is not None and self.fit.step is not None:
-            return True
         intents = (record.intent for record in self.ledger.points)
         return any(intent.tokens or intent.reason == NOT_CHOSEN for intent in intents)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether nothing is left to train, and the laws are of all that was trained and final."""
-        if not self.ledger.points or any(p.stage in UNDER_WAY for p in self.points):
-            return False
-        fitted = sum(record.is_fitted for record in self.ledger.points)
-        is_current = self.fit is not None and self.fit.points >= fitted > 0
-        return is_current and self.laws_status in ("fitted", "refused") and not self._is_searching
-
-    @property
-    def search_ended(self) -> str:
-        """Why the search ended; empty while it goes on, and without one."""
-        return self.fit.step.ended if self.fit is not None and self.fit.step is not None else ""
-
-    @property
-    def _is_searching(self) -> bool:
-        return self.searches and not self.search_ended
-
-    @property
-    def stalled(self) -> str:
-        """Why nothing goes on until somebody acts; empty: it goes on."""
-        if (error := self.ledger.configuration_error) is not None:
-            field = f" ({error.field})" if error.field else ""
-            return f"{error.code} at {error.where}{field}: {error.message}"
-        is_going_on = not self.ledger.points or any(p.stage in UNDER_WAY for p in self.points)
-        if is_going_on or self.is_ready:
-            return ""
-        if any(point.record.intent.reason == BUDGET_SPENT for point in self.points):
-            return "spec.budget is spent and leaves points untrained"
-        failed = self.stages[Stage.FAILED]
-        if failed and self.laws_status == "provisional" and not self._is_searching:
-            return f"{failed} points failed for good"
-        return ""
-
-    @property
-    def waits_for(self) -> str:
-        """What happens next, and what it waits for."""
-        if self.is_ready:
-            return self._ending()
-        if self.stalled:
-            return f"waiting for a change of the spec: {self.stalled}"
-        if not self.ledger.data_digest:
-            return f"waiting for the corpus{_last_failures([self.ledger.preparation])}"
-        if any(point.stage in UNDER_WAY for point in self.points):
-            return self._points_under_way()
-        if self.fit is not None and self.fit.error:
-            return f"waiting for a fit, the last one failed: {self.fit.error}"
-        next_one = "next step of the search" if self._is_searching else "fit of the laws"
-        return f"waiting for the {next_one}"
-
-    def _points_under_way(self) -> str:
+    def under_way(self) -> str:
+        """What trains, which of it is the slowest, and what waits; empty where nothing does."""
         stages = self.stages
         parts = []
         if training := [p for p in self.points if p.stage is Stage.TRAINING]:
@@ -188,21 +133,13 @@ class SweepState:
             parts.append(
                 f"{len(waiting)} without a slot or a first report{_last_failures(waiting)}"
             )
-        return f"waiting for points: {'; '.join(parts)}"
-
-    def _ending(self) -> str:
-        ended = self.search_ended
-        if not ended:
-            return "ready"
-        return f"ready: the search is over ({ended}), {ENDINGS.get(ended, ended)}"
+        return "; ".join(parts)
 
 
 def sweep_state(
     ledger: Ledger,
     progress: Mapping[str, PointProgress],
-    fit: FitSummary | None = None,
     laws: tuple[str, ...] = (),
-    laws_status: str = "",
 ) -> SweepState:
     """The state of a sweep. `progress` is by the points' keys."""
     views = [_view(ledger, record, progress.get(record.key)) for record in ledger.points]
@@ -211,7 +148,7 @@ def sweep_state(
         SizeView(name, tuple(view for view in views if view.record.proxy == name))
         for name in names
     )
-    return SweepState(ledger, sizes, fit, laws, laws_status)
+    return SweepState(ledger, sizes, laws)
 
 
 def asks_for_progress(record: PointRecord) -> bool:

@@ -21,7 +21,7 @@ def sweep_ledger(observed: ObservedSweep) -> Recorded:
 
 def probes_ledger(observed: ObservedPrediction) -> Recorded:
     """Of the probes of a prediction."""
-    folder = layout.validation_folder(observed.name, observed.uid)
+    folder = layout.prediction_folder(observed.name, observed.uid)
     status = observed.status.get("validation")
     spent = _spent_by(status if isinstance(status, dict) else {})
     return _known(observed, observed.probes.ledger, folder, spent)

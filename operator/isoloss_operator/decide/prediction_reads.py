@@ -42,7 +42,7 @@ def probes_folder(observed: ObservedPrediction) -> str | None:
     """Where the ledger of the probes is; None where none are asked for and none run."""
     if checkpoint_of_probes(observed) is None and not observed.train_jobs:
         return None
-    return layout.validation_folder(observed.name, observed.uid)
+    return layout.prediction_folder(observed.name, observed.uid)
 
 
 def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> PointReads:

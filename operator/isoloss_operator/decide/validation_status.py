@@ -36,7 +36,7 @@ def validation_status(
     world, planned = tasks.world, tuple(tasks.points.values())
     facts = SweepFacts(
         store_uri=store_uri(spec),
-        folder=layout.validation_folder(world.name, world.uid),
+        folder=layout.prediction_folder(world.name, world.uid),
         points=planned,
         ledger=tasks.ledger,
         active=tasks.active,

@@ -22,7 +22,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials. "
     "It is tried again by itself; nothing is lost meanwhile.",
     Reason.STORAGE_NOT_WRITABLE: "Check quota and write permission of the operator's credentials under "
-    "`sweeps/` and `validations/`. It is tried again by itself.",
+    "`sweeps/` and `predictions/`. It is tried again by itself.",
     Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
     Reason.REQUEST_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
     "the namespace. Where it is a status (422), apply the CRDs of the "

@@ -51,6 +51,8 @@ class Memory:
     """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
+    status_copied: str = ""
+    """SHA-256 of the copy of the status that this process wrote to the store last."""
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that a suspension stopped and that the ledger does not have yet."""
     unanswered: int = 0

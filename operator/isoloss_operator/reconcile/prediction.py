@@ -39,6 +39,7 @@ from isoloss_operator.reconcile.points import change_jobs, read_points, store_po
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.status_copies import Folder
 
 
 class PredictionSteps:
@@ -182,6 +183,13 @@ class PredictionSteps:
             self._services.cluster.delete(CONFIG_MAP, owner.namespace, each.name, each.uid)
 
     # ------------------------------------------------------------------------------- and the rest
+
+    def folder(self, observed: ObservedPrediction) -> Folder | None:
+        """Its own, in the storage of its sweep."""
+        reads = prediction_reads(observed)
+        if reads is None or observed.storage_refusal:
+            return None
+        return Folder(reads.store_uri, layout.prediction_folder(observed.name, observed.uid))
 
     def show(self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan) -> None:
         """Metrics of the status."""

@@ -6,6 +6,7 @@ and the next pass reads everything again.
 
 from __future__ import annotations
 
+import math
 from typing import Generic, Protocol, TypeVar
 
 from isoloss_operator.cluster.client import JOB, Kind
@@ -17,6 +18,7 @@ from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.memory import Memories, after_trouble, carry_out, had_trouble
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.status_copies import Folder, copy_status
 from isoloss_operator.reconcile.status_writes import (
     StatusChanged,
     reporting_failures,
@@ -40,6 +42,9 @@ class Steps(Protocol[Observed, Plan]):
 
     def apply(self, resource: Resource, observed: Observed, plan: Plan) -> None:
         """All writes but the status, in the order of plans.py. Raises StoreError, ClusterError."""
+
+    def folder(self, observed: Observed) -> Folder | None:
+        """Where the store keeps what the operator writes of the resource; None where it may not be written to."""
 
     def show(self, resource: Resource, observed: Observed, plan: Plan) -> None:
         """Metrics, once the status is written."""
@@ -89,6 +94,9 @@ class Reconciler(Generic[Observed, Plan]):
             )
         except StatusChanged:
             return 0.0
+        is_written = again == math.inf
+        if is_written and not observed.store_error and (folder := steps.folder(observed)):
+            copy_status(services, resource, folder, plan.status)
         steps.show(resource, observed, plan)
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)

@@ -30,6 +30,7 @@ from isoloss_operator.reconcile.points import change_jobs, read_points, store_po
 from isoloss_operator.reconcile.references import read_prior
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.status_copies import Folder
 
 
 class SweepSteps:
@@ -152,6 +153,13 @@ class SweepSteps:
         resource.memory.report_missing = False
 
     # ------------------------------------------------------------------------------- and the rest
+
+    def folder(self, observed: ObservedSweep) -> Folder | None:
+        """Its own, in its storage."""
+        first = first_reads(observed)
+        if first is None or observed.storage_refusal:
+            return None
+        return Folder(first.store_uri, first.folder)
 
     def show(self, resource: Resource, observed: ObservedSweep, plan: SweepPlan) -> None:
         """Metrics of the status, and of the load that the sweep is."""

@@ -280,11 +280,19 @@ class Storage:
         except BadRecord as error:
             content = f"not kept: {error}\n".encode()
         try:
-            self._write("set-aside", uri, request.aside, content)
+            self.write("set-aside", uri, request.aside, content)
             self.timed("set-aside", lambda: store.remove(request.path))
         except BadRecord:
             # The folder is a link or a file. Removing it follows nothing.
             self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
+
+    def write(self, name: str, uri: str, path: str, content: bytes) -> None:
+        """Write an object; `name` is that of the operation in the metrics."""
+        try:
+            self.timed(name, lambda: self.store(uri).write(path, content))
+        except NotFound as error:
+            # A missing bucket: only a write can distinguish it from a missing object.
+            raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
 
     # ------------------------------------------------------------------------------------- calls
 
@@ -327,13 +335,6 @@ class Storage:
             return parse_record(content, model, store.location(path), limit=limit)
 
         return read_of(read)
-
-    def _write(self, name: str, uri: str, path: str, content: bytes) -> None:
-        try:
-            self.timed(name, lambda: self.store(uri).write(path, content))
-        except NotFound as error:
-            # A missing bucket: only a write can distinguish it from a missing object.
-            raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
 
     def timed(self, name: str, call: Callable[[], Value]) -> Value:
         """Make a call and report its name, duration and whether it was answered."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -10,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws import FitOptions, fit_laws, laws_to_json
-from isoloss.progress.frames import frame_of_resources
+from isoloss.progress.frames import frame
 from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
 from isoloss.progress.resources import View
 from isoloss_contract import layout
-from isoloss_contract.ledger import ConfigurationError, Ledger
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.store import Store
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
-from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import write_sweep
 
 
@@ -29,22 +26,29 @@ def store(tmp_path: Path) -> Store:
     return Store(f"file://{tmp_path}/store")
 
 
-def write_fit(store: Store, of: Ledger) -> None:
-    """Final laws of all points, as the operator leaves them."""
-    laws = fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
-    content = json.dumps(laws_to_json(laws)).encode()
-    fit = {
-        "version": 1,
-        "inputs": "x",
-        "ledger_sha256": of.digest,
-        "points": len(of.points),
-        "laws_sha256": hashlib.sha256(content).hexdigest(),
-        "report_written": True,
-        "error": "",
-    }
-    folder = layout.sweep_folder(of.sweep, of.uid)
-    store.write(layout.laws_in(folder), content)
-    store.write(layout.fit_in(folder), json.dumps(fit).encode())
+def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"sweepRef": {"name": "dense"}},
+        "status": {
+            "conditions": [
+                {"type": kind, "status": is_true, "reason": reason, "message": "why",
+                 "observedGeneration": 1}
+                for kind, is_true, reason in conditions
+            ],
+            **status,
+        },
+    }  # fmt: skip
+
+
+def write_status(
+    store: Store, of: Ledger, *conditions: tuple[str, str, str], **status: Any
+) -> None:
+    """The copy of its status, as the operator leaves it."""
+    metadata = {"name": of.sweep, "namespace": of.namespace, "uid": of.uid, "generation": 1}
+    document = {**resource(*conditions, **status), "metadata": metadata}
+    path = layout.status_in(layout.sweep_folder(of.sweep, of.uid))
+    store.write(path, json.dumps(document).encode())
 
 
 # -------------------------------------------------------------------------------- explain
@@ -85,12 +89,46 @@ def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: St
 
 
 def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store: Store) -> None:
-    write_ledger(store, ledger(done(1), record(2, rate=2e-3)))
+    stored = ledger(done(1), record(2, rate=2e-3))
+    write_ledger(store, stored)
+    write_status(
+        store, stored, ("Ready", "False", "Training"), points={"total": 2, "succeeded": 1}
+    )
     ended = isoloss("watch", store.uri, "--once")
     assert ended.code == 0
-    assert ended.out.startswith("research/dense: 2 points: 1 finished, 1 waiting\n")
+    assert ended.out.startswith("points 1/2, 0 active, Training\nsweep: Training: why\n")
+    assert "research/dense: 2 points: 1 finished, 1 waiting" in ended.out
     assert "*4.000    =" in ended.out
-    assert isoloss("watch", store.uri, "--json").document["ready"] is False
+    found = isoloss("watch", store.uri, "--json").document
+    assert found["ready"] is False
+    assert found["sweep"]["points"] == {"total": 2, "succeeded": 1}
+    assert [point["stage"] for point in found["points"]] == ["finished", "waiting"]
+
+
+def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_same(
+    isoloss: Isoloss, store: Store
+) -> None:
+    write_ledger(store, ledger(done(1), record(2, rate=2e-3)))
+    out = isoloss("watch", store.uri, "--once").out
+    assert "waiting for the operator" in out
+    assert "1 finished, 1 waiting" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(b"{", "status.json"), (b'{"metadata": 5, "status": {}}', "metadata")],
+)
+def test_a_damaged_copy_of_the_status_is_refused_by_file_and_field(
+    isoloss: Isoloss, store: Store, content: bytes, named: str
+) -> None:
+    stored = ledger(done(1))
+    write_ledger(store, stored)
+    path = layout.status_in(layout.sweep_folder(stored.sweep, stored.uid))
+    store.write(path, content)
+    ended = isoloss("watch", store.uri, "--once")
+    assert ended.code == 2
+    assert path in ended.err
+    assert named in ended.err
 
 
 def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
@@ -100,6 +138,7 @@ def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
     going, over = ledger(done(1), record(2)), ledger(done(1), done(2))
     head = layout.sweep_ledger(going.sweep, going.uid)
     write_ledger(store, going)
+    write_status(store, going, ("Ready", "False", "Training"), points={"total": 2, "succeeded": 1})
     pauses = iter(range(3))
 
     def sleep(_: float) -> None:
@@ -108,26 +147,26 @@ def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
             store.write(head, b"{")
         elif pause == 2:
             write_ledger(store, over)
-            write_fit(store, over)
+            points = {"total": 2, "succeeded": 2}
+            write_status(store, over, ("Ready", "True", "Fitted"), points=points)
 
     monkeypatch.setattr("isoloss.cli.watching.time.sleep", sleep)
     ended = isoloss("watch", store.uri)
     assert ended.code == 0
     first, failed, last = ended.out.splitlines()
-    assert "1 finished, 1 waiting" in first
+    assert first == "points 1/2, 0 active, Training"
     assert failed.startswith("not read, shown as it was: ")
     assert head in failed
-    assert last == "2 points: 2 finished; ready"
+    assert last == "points 2/2, laws fitted"
 
 
 def test_a_stalled_sweep_ends_the_watching_with_3(isoloss: Isoloss, store: Store) -> None:
-    error = ConfigurationError(
-        generation=1, where="prepare", field="spec.data", code="BadData", message="no text"
-    )
-    write_ledger(store, ledger(record(1), configuration_error=error))
-    ended = isoloss("watch", store.uri)
-    assert ended.code == 3
-    assert "BadData at prepare (spec.data): no text" in ended.out
+    stored = ledger(record(1))
+    write_ledger(store, stored)
+    conditions = ("Stalled", "True", "BadData"), ("Ready", "False", "BadData")
+    write_status(store, stored, *conditions)
+    assert isoloss("watch", store.uri).code == 3
+    assert "sweep: BadData: why" in isoloss("watch", store.uri, "--once").out
 
 
 def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store: Store) -> None:
@@ -158,21 +197,6 @@ def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: Any) -
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-
-def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"generation": 1},
-        "spec": {"sweepRef": {"name": "dense"}},
-        "status": {
-            "conditions": [
-                {"type": kind, "status": is_true, "reason": reason, "message": "why",
-                 "observedGeneration": 1}
-                for kind, is_true, reason in conditions
-            ],
-            **status,
-        },
-    }  # fmt: skip
 
 
 def test_a_sweep_in_a_cluster_is_shown_with_its_maps_from_the_store(
@@ -258,12 +282,12 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
     put(training, {**validation, "places": [first, second]})
     view = read_view(Kubectl(), resource_name("hpred/next", ""))
     assert not view.is_ready
-    frame = frame_of_resources(view, None, "", 100)
-    assert frame.line.endswith("batch size 64; probes 1/2 (2.5123), Training")
-    assert "probes: Training: why" in frame.text
-    assert "probes of 1,000,000 tokens: 1/2, 1e13 FLOPs of 2e13" in frame.text
-    assert re.search(r"^3e-4 +64 +Succeeded +2\.5123$", frame.text, re.MULTILINE)
-    assert re.search(r"^6e-4 +64 +Active$", frame.text, re.MULTILINE)
+    shown = frame(view, None, "", 100)
+    assert shown.line.endswith("batch size 64; probes 1/2 (2.5123), Training")
+    assert "probes: Training: why" in shown.text
+    assert "probes of 1,000,000 tokens: 1/2, 1e13 FLOPs of 2e13" in shown.text
+    assert re.search(r"^3e-4 +64 +Succeeded +2\.5123$", shown.text, re.MULTILINE)
+    assert re.search(r"^6e-4 +64 +Active$", shown.text, re.MULTILINE)
 
     done = {**second, "state": "Succeeded", "loss": "2.5300"}
     done |= {"difference": "0.0177", "standardError": "0.004"}

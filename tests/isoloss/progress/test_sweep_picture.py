@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from isoloss.progress.fit_summary import FitSummary, SearchEnd
 from isoloss.progress.picture import bar_line, cost_line, document, loss_map, picture
 from isoloss.progress.stages import Stage
 from isoloss.progress.sweep_state import SweepState, sweep_state
@@ -12,7 +11,6 @@ from isoloss_contract.ledger import (
     NOT_CHOSEN,
     AddedPoint,
     Attempts,
-    ConfigurationError,
     Intent,
     IntentAction,
     PointState,
@@ -100,10 +98,10 @@ def test_cost_counts_what_runs_and_compares_it_with_the_grid_without_added_point
     )
 
 
-def test_what_is_waited_for_names_the_slowest_point_and_the_failures() -> None:
-    waits = searched().waits_for
-    assert "1 training, the slowest small-b8-5 at 50%" in waits
-    assert "1 without a slot or a first report (1 after Interrupted)" in waits
+def test_what_is_under_way_names_the_slowest_point_and_the_failures() -> None:
+    told = searched().under_way
+    assert "1 training, the slowest small-b8-5 at 50%" in told
+    assert "1 without a slot or a first report (1 after Interrupted)" in told
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -121,61 +119,11 @@ def test_learning_rates_that_do_not_fit_are_counted_not_hidden() -> None:
     assert loss_map(size, 40)[-1] == "8 more learning rates do not fit here"
 
 
-# --------------------------------------------------------------------------------- the end
-
-
-FITTED = FitSummary(points=1, laws_sha256="a" * 64)
-
-
-def test_a_sweep_is_ready_once_final_laws_cover_what_was_trained() -> None:
-    trained = ledger(done(1))
-    assert sweep_state(trained, {}, FITTED, ("L = 2",), "fitted").is_ready
-    assert not sweep_state(trained, {}, FITTED, ("L = 2",), "provisional").is_ready
-    assert not sweep_state(trained, {}).is_ready
-    assert not sweep_state(ledger(done(1), done(2)), {}, FITTED, (), "fitted").is_ready
-    assert not sweep_state(ledger(done(1), record(2)), {}, FITTED, (), "fitted").is_ready
-    assert not sweep_state(ledger(), {}).is_ready
-
-
-def test_a_search_is_ready_once_it_ended() -> None:
-    trained = ledger(done(1, intent=Intent(RUN, 1_000_000, "Leader")))
-    going = FITTED.model_copy(update={"step": SearchEnd()})
-    over = FITTED.model_copy(update={"step": SearchEnd(ended="PrecisionReached")})
-    assert not sweep_state(trained, {}, going, (), "fitted").is_ready
-    assert sweep_state(trained, {}, going, (), "fitted").waits_for == (
-        "waiting for the next step of the search"
-    )
-    ended = sweep_state(trained, {}, over, (), "fitted")
-    assert ended.is_ready
-    assert "PrecisionReached" in ended.waits_for
-
-
-def test_a_refused_configuration_stalls_and_names_field_and_message() -> None:
-    error = ConfigurationError(
-        generation=1, where="prepare", field="spec.data", code="BadData", message="no text"
-    )
-    state = sweep_state(ledger(record(1), configuration_error=error), {})
-    assert state.stalled == "BadData at prepare (spec.data): no text"
-    assert state.stalled in picture(state, 200)
-
-
-def test_a_spent_budget_stalls_unless_the_search_ended_with_it() -> None:
-    paused = record(2, intent=Intent(PAUSE, reason="BudgetExhausted"))
-    state = sweep_state(ledger(done(1), paused), {}, FITTED, (), "provisional")
-    assert "spec.budget is spent" in state.stalled
-    over = FITTED.model_copy(update={"step": SearchEnd(ended="BudgetExhausted")})
-    assert not sweep_state(ledger(done(1), paused), {}, over, (), "fitted").stalled
-
-
-def test_before_the_corpus_is_prepared_it_says_so_and_why_not() -> None:
-    preparation = Attempts(ended=2, last_failure="BadData")
-    state = sweep_state(ledger(data_digest="", preparation=preparation), {})
-    assert state.waits_for == "waiting for the corpus (1 after BadData)"
-    assert "no points yet" in picture(state, 80)
+def test_before_there_are_points_the_picture_says_so() -> None:
+    assert "no points yet" in picture(sweep_state(ledger(data_digest=""), {}), 80)
 
 
 def test_a_program_gets_every_point_with_its_stage() -> None:
     found = document(searched())
-    assert found["ready"] is False
     assert [point["stage"] for point in found["points"]][:2] == ["finished", "pruned"]
     assert found["points"][4]["tokens"] == 250_000

@@ -1,0 +1,75 @@
+"""status.json as the operator leaves it beside a sweep's ledger: what kubectl shows, for whoever has the store alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from isoloss_contract import layout
+from isoloss_contract.records import Report
+from isoloss_contract.store import NotFound, Store
+
+
+class _Shown(Report):
+    """Of the status only what is shown here is read, and that strictly."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class Condition(_Shown):
+    """One of status.conditions."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+class Law(_Shown):
+    """A law in words."""
+
+    status: str = ""
+    formula: str = ""
+    reason: str = ""
+
+
+class Metadata(_Shown):
+    """Which sweep it is."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+
+
+class SweepStatus(_Shown):
+    """What `isoloss watch` shows of a sweep beside its maps."""
+
+    conditions: list[Condition] = Field(default_factory=list, max_length=32)
+    points: dict[str, int] = Field(default_factory=dict)
+    estimated_completion: str = ""
+    learning_rate_law: Law | None = None
+    batch_size_law: Law | None = None
+    loss_compute_law: Law | None = None
+
+
+class StoredStatus(_Shown):
+    """status.json."""
+
+    metadata: Metadata
+    status: SweepStatus
+
+
+def read_status(store: Store, folder: str) -> dict[str, Any]:
+    """The resource as kubectl would print it, as far as it is shown; {} before the first copy.
+
+    Raises BadRecord naming the file and the field, and StoreUnavailable.
+    """
+    try:
+        found = store.read_record(layout.status_in(folder), StoredStatus)
+    except NotFound:
+        return {}
+    return found.model_dump(by_alias=True, exclude_none=True)

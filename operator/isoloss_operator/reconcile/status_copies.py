@@ -1,0 +1,65 @@
+"""A copy of the status in the store, beside the ledger: whoever has the store alone reads what kubectl shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from isoloss_contract import layout
+from isoloss_contract.store import StoreError, time_limit
+from isoloss_operator.api.statuses import StatusType
+from isoloss_operator.reconcile.memory import STORE_SECONDS
+from isoloss_operator.reconcile.resource import Resource
+from isoloss_operator.reconcile.services import Services
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where the store keeps what the operator writes of one resource."""
+
+    store_uri: str
+    path: str
+
+
+def copy_status(
+    services: Services, resource: Resource, folder: Folder, status: StatusType
+) -> None:
+    """Write the status that the API server has, unless this process has written the same already.
+
+    Nothing is decided by the copy, so a store that does not take it stops nothing: the next pass tries again.
+    """
+    content = _document(resource, status)
+    digest = hashlib.sha256(content).hexdigest()
+    if resource.memory.status_copied == digest:
+        return
+    path = layout.status_in(folder.path)
+    try:
+        with time_limit(STORE_SECONDS):
+            services.storage.write("status", folder.store_uri, path, content)
+    except StoreError as error:
+        logger.warning("%s: status not copied to the store: %s", resource.key, error)
+    else:
+        resource.memory.status_copied = digest
+
+
+def _document(resource: Resource, status: StatusType) -> bytes:
+    """As `kubectl get -o json` prints it, without the spec: pod templates may hold what a bucket's readers must not
+    see."""
+    owner = resource.owner
+    document: dict[str, Any] = {
+        "apiVersion": owner.kind.api_version,
+        "kind": owner.kind.kind,
+        "metadata": {
+            "name": owner.name,
+            "namespace": owner.namespace,
+            "uid": owner.uid,
+            "generation": resource.generation,
+        },
+        "status": status.document(),
+    }
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
