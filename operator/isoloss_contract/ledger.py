@@ -1,4 +1,4 @@
-"""The durable record of a sweep's points: what is wanted of them, what is done, what failed, what it cost.
+"""The durable record of the tasks of a sweep or a prediction: what is wanted of them, what is done, what failed, what it cost.
 
 A point is finished because the ledger says so, never because a Job exists. Every update is a pure
 function that does nothing when repeated, so that an operator killed between writing the ledger and
@@ -168,7 +168,7 @@ class Attempts:
     last_code: Word = ""
     """The trainer's own code for it, such as TextFieldMissing, where it gave one."""
     last_message: Annotated[str, Field(max_length=1000)] = ""
-    """Its whole message, kept for the preparation alone: those of the points are in `failures`."""
+    """Its whole message, kept for preparations and evaluations alone: those of the points are in `failures`."""
     last_ended_at: Annotated[str, Field(max_length=40)] = ""
     """RFC 3339, UTC: when the operator saw it."""
     interruptions: Count = 0
@@ -274,7 +274,7 @@ class ConfigurationError(Record):
 
     generation: int = Field(ge=0)
     where: str = Field(max_length=128)
-    """Point or "prepare"."""
+    """Point, "prepare" or "evaluate"."""
     field: str = Field(max_length=400)
     """Of the spec, where one is to blame."""
     code: str = Field(max_length=64)
@@ -287,6 +287,8 @@ class _Changes(TypedDict, total=False):
     data_digest: str
     prepare_key: str
     preparation: Attempts
+    evaluate_key: str
+    evaluation: Attempts
     configuration_error: ConfigurationError | None
     points: tuple[PointRecord, ...]
     former: tuple[PointRecord, ...]
@@ -310,6 +312,9 @@ class LedgerHeader(Record):
     prepare_key: str = Field(default="", max_length=64)
     """The preparation that `preparation` speaks of."""
     preparation: Attempts = Attempts()
+    evaluate_key: str = Field(default="", max_length=64)
+    """The evaluation that `evaluation` speaks of: a prediction's."""
+    evaluation: Attempts = Attempts()
     configuration_error: ConfigurationError | None = None
     carried: Spend = Spend()
     """Spent before the first record of this ledger: by a ledger that was lost."""

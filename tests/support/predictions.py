@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from isoloss.laws import FitOptions, Laws, Refusal, RefusalReason, refused_laws
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DomainLoss, EvaluationResult, ParameterCounts
 from isoloss_operator.api import Checkpoint, HyperparamPredictionSpec
 from isoloss_operator.decide.evaluation import evaluate_config
@@ -17,12 +19,14 @@ from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
     ObservedPrediction,
+    ObservedProbes,
     ObservedReference,
 )
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 from tests.support.builders import NOW, STORE, manifest, parsed, sweep_spec
+from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws
 
 SWEEP_UID = "5bd5f7a2-0000-4000-8000-000000000002"
@@ -155,6 +159,20 @@ def job(**changes: Any) -> ObservedJob:
 def ended(exit_code: int, message: str = "", **changes: Any) -> ObservedJob:
     pod = ObservedPod(phase="Failed", exit_code=exit_code, termination_message=message)
     return job(**{"failed": True, "unfinished_pods": 0, "pod": pod, **changes})
+
+
+def recorded(
+    *jobs: ObservedJob, ago: timedelta = timedelta(), **changes: Any
+) -> ObservedPrediction:
+    """An unmeasured prediction whose ledger took in the ends of these Jobs so long ago, one pass after the other."""
+    ledger: Read[Ledger] = ABSENT
+    for count in range(1, len(jobs) + 1):
+        world = observed(evaluation=ABSENT, jobs=jobs[:count], now=NOW - ago)
+        plan = decide_prediction(replace(world, probes=ObservedProbes(ledger=ledger)))
+        assert plan.ledger is not None, "an attempt ended"
+        ledger = read_back(plan.ledger)
+    probes = ObservedProbes(ledger=ledger)
+    return observed(**{"evaluation": ABSENT, "jobs": jobs, "probes": probes, **changes})
 
 
 def refused() -> Laws:

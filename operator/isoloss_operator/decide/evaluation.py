@@ -1,30 +1,16 @@
-"""Measuring a checkpoint's initial loss: one evaluate Job at a time.
-
-A prediction keeps no ledger. Its failed Jobs are the memory: their endings are replayed in order, with the
-same charges and delays as those of any other task.
-"""
+"""Measuring a checkpoint's initial loss: one evaluate Job at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Final
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Attempts
-from isoloss_contract.reading import Absent, Read, Unreadable, value_of
+from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
+from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult
 from isoloss_operator.api import Checkpoint, ScalingSweepSpec
-from isoloss_operator.decide.conditions import MAX_MESSAGE, Finding
-from isoloss_operator.decide.jobs.attempts import after_failure, charged_as, next_attempt
-from isoloss_operator.decide.jobs.failures import (
-    Failure,
-    FailureClass,
-    awaits_result,
-    classify,
-    spec_field,
-)
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.removal import (
     aside,
     by_attempt,
@@ -33,10 +19,12 @@ from isoloss_operator.decide.jobs.removal import (
     lost_deletions,
 )
 from isoloss_operator.decide.jobs.requests import evaluate_request
-from isoloss_operator.decide.jobs.single import SingleTask, Wording
+from isoloss_operator.decide.known_ledgers import prediction_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.tasks.ledgers import Recorded, under_generation
+from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.planning.points import PRECISIONS, mixture
 
 WORDS: Final = Wording(
@@ -46,9 +34,6 @@ WORDS: Final = Wording(
     failed=Reason.EVALUATION_FAILED,
     unreadable=Reason.EVALUATING,
 )
-FAILURES_KEPT = 8
-"""Failed Jobs of a kind that stay as memory; by then every delay has met its limit. More stay where
-failurePolicy.retriesPerPoint has to count further."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +43,11 @@ class EvaluationStep:
     finding: Finding
     result: EvaluationResult | None = None
     """The measured loss, once it is there and right."""
+    known: Recorded | None = None
+    """The prediction's ledger with every end of its attempts, from which its probes go on; None: it was not looked
+    at."""
+    ledger: Ledger | None = None
+    """The same where it is to be written; None: it is unchanged."""
     create: tuple[JobRequest, ...] = ()
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
@@ -106,129 +96,109 @@ def evaluation_step(
 ) -> EvaluationStep:
     """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
-    evaluation = _Evaluation(observed, sweep, config, suspended)
+    own = by_attempt(job for job in observed.evaluate_jobs if job.key == config.key)
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
     delete = deletions(others, "the spec names another checkpoint or corpus")
-    delete += lost_deletions(evaluation.jobs)
-    if (result := value_of(evaluation.result)) is not None:
+    stored, known = observed.probes.ledger, prediction_ledger(observed)
+    ledger = under_generation(known.ledger, observed.generation)
+    found = _usable(observed.evaluation, config)
+    if (result := value_of(found)) is not None:
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
-        finding, expire = (
+        return EvaluationStep(
             Finding.true(Reason.EVALUATED, message),
-            expiries(sweep, observed.evaluate_jobs),
+            result,
+            known=replace(known, ledger=_without_refusal(ledger)),
+            delete=delete + lost_deletions(own),
+            expire=expiries(sweep, observed.evaluate_jobs),
         )
-        return EvaluationStep(finding, result, delete=delete, expire=expire)
-    task = evaluation.task
-    if suspended:
-        delete += deletions(task.jobs, "the prediction is suspended")
-    if removed_data and not task.active:
+    if isinstance(stored, Newer | Unanswered):
+        # Without it nothing may start: what failed for good would be tried again.
+        reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE
+        return EvaluationStep(Finding.false(reason, stored.message), delete=delete)
+    task = SingleTask(
+        words=WORDS,
+        world=observed,
+        jobs=own,
+        stopped=tuple(job for job in observed.stopped if job.key == config.key),
+        attempts=_attempts(ledger, config),
+        refused=_refused(ledger),
+        template=str(observed.generation),
+        domains=list(config.mixture),
+        retries=sweep.failure_policy.retries_per_point,
+        suspend=suspended,
+        is_missing=isinstance(found, Absent),
+        problem=found.message if isinstance(found, Unreadable) else "",
+    )
+    measured = run(task)
+    recorded = _recorded_jobs(value_of(stored), own, config)
+    ledger = _with_attempts(ledger, measured, config)
+    is_changed = ledger != known.ledger
+    create: tuple[JobRequest, ...] = ()
+    finding, starts = measured.finding(), measured.starts
+    if removed_data and not measured.active:
         message = f"{removed_data}, or give spec.initialLoss."
         finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
-        return EvaluationStep(finding, delete=delete, expire=expiries(sweep, others))
-    create: tuple[JobRequest, ...] = ()
-    if task.is_due:
-        attempt = next_attempt(task.attempts, task.jobs)
-        create = (evaluate_request(observed, sweep, checkpoint, config, attempt),)
+    elif starts is not None:
+        create = (evaluate_request(observed, sweep, checkpoint, config, starts),)
     return EvaluationStep(
-        task.finding(),
+        finding,
+        known=Recorded(ledger, () if is_changed else known.set_aside),
+        ledger=ledger if is_changed else None,
         create=create,
-        delete=delete,
-        expire=expiries(sweep, [*others, *evaluation.superseded]),
-        set_aside=evaluation.set_aside,
-        requeue_after=30.0 if task.active else max(30.0, task.seconds_until_due),
+        delete=delete + lost_deletions(recorded) + measured.delete,
+        expire=expiries(sweep, [*others, *recorded]),
+        set_aside=(
+            *(known.set_aside if is_changed else ()),
+            *_result_aside(measured, found, config),
+        ),
+        requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
     )
 
 
-@dataclass(frozen=True)
-class _Evaluation:
-    """An evaluation and what is known of it."""
-
-    observed: ObservedPrediction
-    sweep: ScalingSweepSpec
-    config: EvaluateConfig
-    suspended: bool
-    """spec.suspend of the prediction."""
-
-    @cached_property
-    def jobs(self) -> tuple[ObservedJob, ...]:
-        """Its own Jobs in order of attempts."""
-        return by_attempt(job for job in self.observed.evaluate_jobs if job.key == self.config.key)
-
-    @cached_property
-    def failures(self) -> tuple[tuple[ObservedJob, Failure], ...]:
-        """Ended attempts in order (there is no result, and none is awaited of them)."""
-        is_absent, now = isinstance(self.result, Absent), self.observed.now
-        return tuple(
-            (job, classify(job))
-            for job in self.jobs
-            if job.is_finished and not (is_absent and awaits_result(job, now))
-        )
-
-    @property
-    def result(self) -> Read[EvaluationResult]:
-        """What is stored as its result; Unreadable also where it is another evaluation's."""
-        found = self.observed.evaluation
-        if isinstance(found, EvaluationResult) and found.key != self.config.key:
-            return Unreadable(f"it is the result of {found.key}")
-        return found
-
-    @cached_property
-    def task(self) -> SingleTask:
-        """The evaluation as any task of one Job."""
-        template, attempts = str(self.observed.generation), self.attempts
-        refused = charged_as(attempts, template, FailureClass.BAD_CONFIGURATION)
-        return SingleTask(
-            words=WORDS,
-            now=self.observed.now,
-            jobs=self.jobs,
-            attempts=attempts,
-            message=self._message(),
-            template=template,
-            retries=self.sweep.failure_policy.retries_per_point,
-            suspended=self.suspended,
-            configuration_error=self._message() if refused else "",
-            create_error=self.observed.create_error,
-            refusal_may_pass=self.observed.refusal_may_pass,
-            problem=self.result.message if isinstance(self.result, Unreadable) else "",
-        )
-
-    @cached_property
-    def attempts(self) -> Attempts:
-        """The endings of its Jobs, replayed. A changed spec starts the charges at zero."""
-        attempts = Attempts()
-        for job, failure in self.failures:
-            attempts = after_failure(
-                attempts,
-                job,
-                failure,
-                template=str(job.generation or self.observed.generation),
-                now=job.ended or job.started or job.created,
-            )
-        return attempts
-
-    @property
-    def superseded(self) -> tuple[ObservedJob, ...]:
-        """Failed Jobs that the memory no longer needs."""
-        kept = max(FAILURES_KEPT, self.sweep.failure_policy.retries_per_point + 1)
-        charged = [job for job, failure in self.failures if failure.is_charged]
-        uncharged = [job for job, failure in self.failures if not failure.is_charged]
-        return (*_older(charged, kept), *_older(uncharged, kept))
-
-    @property
-    def set_aside(self) -> tuple[SetAside, ...]:
-        """Its result, where it cannot be used and no running attempt is about to overwrite it."""
-        if isinstance(self.result, Absent) or not self.task.problem or self.task.active:
-            return ()
-        path = layout.evaluation_result(self.config.key)
-        return (aside(path, f"unreadable-{len(self.failures) + 1}", self.task.problem),)
-
-    def _message(self) -> str:
-        if not self.failures:
-            return ""
-        _, failure = self.failures[-1]
-        field = spec_field(failure.field, domains=list(self.config.mixture))
-        return failure.in_words(field, MAX_MESSAGE)
+def _usable(found: Read[EvaluationResult], config: EvaluateConfig) -> Read[EvaluationResult]:
+    """What is stored as the result; Unreadable also where it is another evaluation's."""
+    if isinstance(found, EvaluationResult) and found.key != config.key:
+        return Unreadable(f"it is the result of {found.key}")
+    return found
 
 
-def _older(jobs: Sequence[ObservedJob], kept: int) -> Sequence[ObservedJob]:
-    """All but the newest `kept`."""
-    return jobs[: max(0, len(jobs) - kept)]
+def _attempts(ledger: Ledger, config: EvaluateConfig) -> Attempts:
+    return ledger.evaluation if ledger.evaluate_key == config.key else Attempts()
+
+
+def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig) -> Ledger:
+    """Unchanged as long as no attempt has ended: a checkpoint that is measured at once needs no ledger."""
+    if measured.attempts == _attempts(ledger, config):
+        return ledger
+    return ledger.replace(
+        evaluate_key=config.key,
+        evaluation=measured.attempts,
+        configuration_error=measured.refused,
+    )
+
+
+def _refused(ledger: Ledger) -> ConfigurationError | None:
+    error = ledger.configuration_error
+    return error if error is not None and error.where == WORDS.name else None
+
+
+def _without_refusal(ledger: Ledger) -> Ledger:
+    return ledger if _refused(ledger) is None else ledger.replace(configuration_error=None)
+
+
+def _recorded_jobs(
+    stored: Ledger | None, jobs: tuple[ObservedJob, ...], config: EvaluateConfig
+) -> list[ObservedJob]:
+    """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
+    ended = _attempts(stored, config).ended if stored else 0
+    return [job for job in jobs if job.attempt <= ended]
+
+
+def _result_aside(
+    measured: SinglePass, found: Read[EvaluationResult], config: EvaluateConfig
+) -> tuple[SetAside, ...]:
+    """The result, where it cannot be used and no running attempt is about to overwrite it."""
+    if not isinstance(found, Unreadable) or measured.active:
+        return ()
+    path, attempt = layout.evaluation_result(config.key), measured.attempts.ended + 1
+    return (aside(path, f"unreadable-{attempt}", found.message),)

@@ -19,8 +19,8 @@ def sweep_ledger(observed: ObservedSweep) -> Recorded:
     return _known(observed, observed.ledger, folder, _spent_by(observed.status))
 
 
-def probes_ledger(observed: ObservedPrediction) -> Recorded:
-    """Of the probes of a prediction."""
+def prediction_ledger(observed: ObservedPrediction) -> Recorded:
+    """Of the evaluation and the probes of a prediction."""
     folder = layout.prediction_folder(observed.name, observed.uid)
     status = observed.status.get("validation")
     spent = _spent_by(status if isinstance(status, dict) else {})

@@ -126,12 +126,13 @@ class ConfigMapDeletion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionPlan(JobWrites):
+class PredictionPlan(PointWrites):
     """What is to be done about a prediction now; same order as a sweep's plan."""
 
     status: HyperparamPredictionStatus
     probes: PointWrites | None = None
-    """After everything else: what keeps them from being written must not keep back the answer."""
+    """After everything else: what keeps them from being written must not keep back the answer. Their ledger is that of
+    the prediction, whose evaluation is in `ledger` where it has changed."""
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""

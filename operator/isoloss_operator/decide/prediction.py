@@ -297,6 +297,7 @@ def _plan(
     news = _news(conditions, previous)
     return PredictionPlan(
         status=status,
+        ledger=step.ledger,
         set_aside=step.set_aside,
         delete=step.delete,
         expire=step.expire,

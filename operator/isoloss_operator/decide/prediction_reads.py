@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_contract import layout
-from isoloss_contract.reading import is_unknown
+from isoloss_contract.reading import is_unknown, value_of
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
@@ -38,11 +38,17 @@ def checkpoint_of_probes(observed: ObservedPrediction) -> str | None:
     return spec.checkpoint.uri.rstrip("/")
 
 
-def probes_folder(observed: ObservedPrediction) -> str | None:
-    """Where the ledger of the probes is; None where none are asked for and none run."""
-    if checkpoint_of_probes(observed) is None and not observed.train_jobs:
-        return None
-    return layout.prediction_folder(observed.name, observed.uid)
+def needs_ledger(observed: ObservedPrediction) -> bool:
+    """Whether the prediction's ledger is to be read: it is, unless all there is to do is to answer."""
+    if needs_probes(observed) or observed.stopped:
+        return True
+    is_measured = value_of(observed.evaluation) is not None
+    return checkpoint_of_evaluation(observed) is not None and not is_measured
+
+
+def needs_probes(observed: ObservedPrediction) -> bool:
+    """Whether probes are asked for, or run."""
+    return checkpoint_of_probes(observed) is not None or bool(observed.train_jobs)
 
 
 def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> PointReads:

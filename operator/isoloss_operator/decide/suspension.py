@@ -42,12 +42,12 @@ def suspension(jobs: Iterable[ObservedJob], *, suspend: bool) -> Finding:
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:
     """Stop the `jobs` of a suspended resource; `stopped` are those of which that is known already.
 
-    Evaluations are not remembered: no ledger has them. One that has ended without Kubernetes knowing is: deleted,
-    it could not tell the ledger of its end any more.
+    One that has ended without Kubernetes knowing is among them: deleted, it could not tell the ledger of its end any
+    more.
     """
     known = {job.uid for job in stopped}
     deleted = (job for job in jobs if job.must_be_deleted or not job.is_finished)
-    new = (job for job in deleted if job.kind != "evaluate" and job.uid not in known)
+    new = (job for job in deleted if job.uid not in known)
     return deletions(jobs, "it is suspended"), (*stopped, *(_as_of(job, now) for job in new))
 
 
@@ -77,4 +77,9 @@ def unrecorded(stopped: Iterable[ObservedJob], ledger: Ledger | None) -> tuple[O
         for job in stopped
         if (job.kind == "prepare" and job.attempt > ledger.preparation.ended)
         or (job.kind == "train" and job.attempt > ended.get(job.key, 0))
+        or (job.kind == "evaluate" and job.attempt > _evaluations_ended(ledger, job.key))
     )
+
+
+def _evaluations_ended(ledger: Ledger, key: str) -> int:
+    return ledger.evaluation.ended if ledger.evaluate_key == key else 0

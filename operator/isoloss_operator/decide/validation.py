@@ -32,7 +32,7 @@ from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditi
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
-from isoloss_operator.decide.known_ledgers import probes_ledger
+from isoloss_operator.decide.known_ledgers import prediction_ledger
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import Event, PointWrites
 from isoloss_operator.decide.policies import model_fields, policy_of, task_writes
@@ -281,13 +281,16 @@ def _tasks_of(
     view: PredictionView, spec: ScalingSweepSpec, points: Mapping[str, PlannedPoint]
 ) -> TaskSet:
     observed = view.observed
-    known, key = probes_ledger(observed), prepare_config(spec).key
+    known = view.step.known or prediction_ledger(observed)
+    stored, key = observed.probes, prepare_config(spec).key
+    if view.step.ledger is not None:  # written before anything is done about the probes
+        stored = replace(stored, ledger=view.step.ledger)
     ledger = for_spec(known.ledger, observed.generation, key)
     if ledger.corpus is None or ledger.corpus.digest != view.manifest.digest:
         ledger = ledger.replace(corpus=without_shards(view.manifest))
     return TaskSet(
         world=replace(observed, jobs=observed.train_jobs),
-        stored=observed.probes,
+        stored=stored,
         policy=policy_of(spec),
         store=store_label(store_uri(spec)),
         points=points,

@@ -28,9 +28,10 @@ from isoloss_operator.decide.prediction_reads import (
     checkpoint_of_evaluation,
     checkpoint_of_probes,
     evaluation_path,
+    needs_ledger,
+    needs_probes,
     prediction_reads,
     probe_reads,
-    probes_folder,
 )
 from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
 from isoloss_operator.planning.specs import parse_prediction_spec
@@ -123,18 +124,19 @@ class PredictionSteps:
             evaluation=storage.evaluation(uri, path) if path else ABSENT,
             fit=read_laws(self._services, uri, reads.laws, observed.sweep),
         )
-        probes = probes_folder(observed)
-        return self._read_probes(resource, observed, uri, probes) if probes else observed
+        if needs_ledger(observed):
+            folder = layout.prediction_folder(observed.name, observed.uid)
+            ledger = self._services.ledgers.read(uri, folder)
+            observed = replace(observed, probes=ObservedProbes(ledger=ledger))
+        return self._read_probes(resource, observed, uri) if needs_probes(observed) else observed
 
     def _read_probes(
-        self, resource: Resource, observed: ObservedPrediction, uri: str, folder: str
+        self, resource: Resource, observed: ObservedPrediction, uri: str
     ) -> ObservedPrediction:
         services, checkpoint = self._services, checkpoint_of_probes(observed)
         storage = services.storage
-        probes = ObservedProbes(
-            config=storage.model_config(checkpoint) if checkpoint else ABSENT,
-            ledger=services.ledgers.read(uri, folder),
-        )
+        config = storage.model_config(checkpoint) if checkpoint else ABSENT
+        probes = replace(observed.probes, config=config)
         observed = replace(observed, probes=probes)
         stored = storage.point_names(uri, services.settings.resync_seconds)
         view = prediction_view(observed)
@@ -153,18 +155,17 @@ class PredictionSteps:
         self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan
     ) -> None:
         """The evaluation and the answer, then the probes."""
-        services, reads = self._services, prediction_reads(observed)
-        if reads is not None:
-            for request in plan.set_aside:
-                services.storage.set_aside(reads.store_uri, request)
+        services, folder = self._services, self.folder(observed)
+        ledger = observed.probes.ledger
+        if folder is not None:
+            store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
         change_jobs(services, resource, plan)
         if plan.publish is None or self._publish(resource, plan.publish, observed.config_map):
             # Only now: the former name keeps the answer until the new one has it.
             tolerated(resource.memory, lambda: self._withdraw(resource.owner, plan.withdraw))
-        folder = probes_folder(observed)
-        if reads is not None and folder is not None and plan.probes is not None:
-            ledger = observed.probes.ledger
-            store_points(services, resource, reads.store_uri, folder, ledger, plan.probes)
+        if folder is not None and plan.probes is not None:
+            before = plan.ledger or ledger
+            store_points(services, resource, folder.store_uri, folder.path, before, plan.probes)
             change_jobs(services, resource, plan.probes)
 
     def _publish(self, resource: Resource, wanted: ConfigMapRequest, found: Object | None) -> bool:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.records import (
     AttentionShape,
     EvaluateTask,
@@ -23,11 +25,13 @@ from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
     ObservedPrediction,
+    ObservedProbes,
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
 from isoloss_operator.decide.prediction_view import needs_corpus
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
+from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws, one_batch_size_laws
 from tests.support.predictions import (
     CHECKPOINT,
@@ -44,6 +48,7 @@ from tests.support.predictions import (
     observed,
     parsed_prediction,
     prediction_spec,
+    recorded,
     refused,
     sweep,
 )
@@ -152,15 +157,9 @@ ROWS: dict[str, Row] = {
         says="no config.json",
     ),
     "a folder that is not a checkpoint is tried again after a while": Row(
-        lambda: observed(
-            evaluation=ABSENT,
-            jobs=(
-                ended(
-                    ExitCode.BAD_DATA,
-                    words("NotACheckpoint", "no config.json"),
-                    created=NOW - timedelta(seconds=31),
-                ),
-            ),
+        lambda: recorded(
+            ended(ExitCode.BAD_DATA, words("NotACheckpoint", "no config.json")),
+            ago=timedelta(seconds=31),
         ),
         ("False", "NotACheckpoint"),
         creates=1,
@@ -557,59 +556,113 @@ def test_a_quota_that_refuses_the_evaluate_job_is_waited_for() -> None:
 
 
 def crashed(count: int, **changes: Any) -> tuple[ObservedJob, ...]:
-    """So many failed attempts, the last one an hour ago."""
+    """So many failed attempts."""
     return tuple(
-        ended(1, name=f"j{n}", uid=f"u{n}", attempt=n, ended=NOW - timedelta(hours=1), **changes)
-        for n in range(1, count + 1)
+        ended(1, name=f"j{n}", uid=f"u{n}", attempt=n, **changes) for n in range(1, count + 1)
     )
 
 
 def test_failed_evaluations_wait_by_the_table_of_all_tasks() -> None:
     """The second crash delays the third attempt by 10 s, as a point's would be."""
-    two = tuple(replace(job, ended=NOW - timedelta(seconds=9)) for job in crashed(2))
-    assert decide_prediction(observed(evaluation=ABSENT, jobs=two)).create == ()
-    later = decide_prediction(
-        observed(evaluation=ABSENT, jobs=two, now=NOW + timedelta(seconds=1))
-    )
+    world = recorded(*crashed(2), ago=timedelta(seconds=9))
+    assert decide_prediction(world).create == ()
+    later = decide_prediction(replace(world, now=NOW + timedelta(seconds=1)))
     assert [request.attempt for request in later.create] == [3]
 
 
-@pytest.mark.parametrize(("seconds", "attempts"), [(59, []), (60, [2])])
+@pytest.mark.parametrize(("seconds", "ended_attempts"), [(59, 0), (60, 1)])
 def test_an_evaluation_that_is_not_there_yet_is_waited_for(
-    seconds: float, attempts: list[int]
+    seconds: float, ended_attempts: int
 ) -> None:
     succeeded = job(
         complete=True, pod=None, unfinished_pods=0, ended=NOW - timedelta(seconds=seconds)
     )
     plan = decide_prediction(observed(evaluation=ABSENT, jobs=(succeeded,)))
-    assert [request.attempt for request in plan.create] == attempts
+    recorded_attempts = plan.ledger.evaluation.ended if plan.ledger is not None else 0
+    assert recorded_attempts == ended_attempts
     is_awaited = "its result is not in the store yet" in condition(plan, "Ready")[2]
-    assert is_awaited == (not attempts)
+    assert is_awaited == (not ended_attempts)
 
 
 def test_an_evaluation_that_failed_too_often_stalls_until_the_spec_changes() -> None:
     """As a preparation does: the sweep's retriesPerPoint, three unless set."""
-    jobs = crashed(4, generation=1)
-    plan = decide_prediction(observed(evaluation=ABSENT, jobs=jobs))
+    world = recorded(*crashed(4, generation=1))
+    plan = decide_prediction(world)
     assert condition(plan, "Evaluated")[:2] == ("False", "EvaluationFailed")
     assert condition(plan, "Stalled")[0] == "True"
     assert plan.create == ()
-    changed = decide_prediction(observed(evaluation=ABSENT, jobs=jobs, generation=2))
+    changed = decide_prediction(replace(world, generation=2))
     assert [request.attempt for request in changed.create] == [5]
 
 
-@pytest.mark.parametrize("exit_code", [ExitCode.BAD_DATA, ExitCode.INTERRUPTED])
-def test_failed_evaluate_jobs_expire_once_they_are_not_needed_as_memory(exit_code: int) -> None:
-    """A checkpoint that stays unusable is tried for ever; its Jobs do not pile up."""
-    jobs = tuple(
-        ended(exit_code, name=f"j{n}", uid=f"u{n}", attempt=n, ended=NOW - timedelta(hours=1))
-        for n in range(1, 31)
+def test_failed_evaluate_jobs_expire_once_the_ledger_has_their_end() -> None:
+    """Not before: until then they alone know of it. What they said stays in the condition without them."""
+    first = ended(1, "out of luck")
+    unrecorded = decide_prediction(observed(evaluation=ABSENT, jobs=(first,)))
+    assert unrecorded.expire == ()
+    world = recorded(first)
+    assert [expiry.name for expiry in decide_prediction(world).expire] == [first.name]
+    gone = decide_prediction(replace(world, jobs=(), now=NOW + timedelta(hours=1)))
+    assert [request.attempt for request in gone.create] == [2], "its number is not given twice"
+    assert "out of luck" in condition(decide_prediction(replace(world, jobs=())), "Ready")[2]
+
+
+def test_a_checkpoint_that_is_measured_at_once_needs_no_ledger() -> None:
+    for world in (
+        observed(evaluation=ABSENT),
+        observed(evaluation=ABSENT, jobs=(job(),)),
+        observed(jobs=(job(complete=True, unfinished_pods=0),)),
+    ):
+        assert decide_prediction(world).ledger is None
+
+
+def test_another_checkpoint_starts_without_the_charges_of_the_former() -> None:
+    """Also where other weights take the place of those that failed."""
+    world = recorded(*crashed(4))
+    plan = decide_prediction(replace(world, checkpoint_stamp="b" * 64))
+    assert [request.attempt for request in plan.create] == [1]
+    back = decide_prediction(world)
+    assert (back.create, condition(back, "Evaluated")[1]) == ((), "EvaluationFailed")
+
+
+@pytest.mark.parametrize(
+    ("ledger", "reason"),
+    [
+        (Unanswered("timeout"), "StorageUnreachable"),
+        (Newer("ledger_version 99"), "LedgerNewer"),
+    ],
+)
+def test_without_its_ledger_nothing_is_measured_and_an_answer_stands(
+    ledger: Read[Ledger], reason: str
+) -> None:
+    """What failed for good would be tried again."""
+    unread = ObservedProbes(ledger=ledger)
+    plan = decide_prediction(observed(evaluation=ABSENT, probes=unread))
+    assert (plan.create, condition(plan, "Ready")[1]) == ((), reason)
+    assert condition(decide_prediction(observed(probes=unread)), "Ready")[:2] == (
+        "True",
+        "Predicted",
     )
-    plan = decide_prediction(observed(evaluation=ABSENT, jobs=jobs))
-    assert [expiry.name for expiry in plan.expire] == [f"j{n}" for n in range(1, 23)]
-    left = observed(evaluation=ABSENT, jobs=jobs[22:])
-    assert decide_prediction(left).expire == ()
-    assert decide_prediction(left).create == plan.create, "number and delay are those of before"
+
+
+def test_a_damaged_ledger_is_set_aside_when_the_next_is_written() -> None:
+    damaged = ObservedProbes(ledger=Unreadable("truncated"))
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=(ended(1),), probes=damaged))
+    assert plan.ledger is not None
+    assert [request.path for request in plan.set_aside] == [
+        layout.ledger_in(layout.prediction_folder("dense-8b", "uid-p"))
+    ]
+
+
+def test_an_evaluation_that_a_suspension_stops_is_no_failure_and_keeps_its_number() -> None:
+    spec = prediction_spec(suspend=True)
+    plan = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
+    assert plan.ledger is not None
+    attempts = plan.ledger.evaluation
+    assert (attempts.ended, attempts.interruptions, attempts.charged) == (1, 1, {})
+    probes = ObservedProbes(ledger=read_back(plan.ledger))
+    resumed = decide_prediction(observed(evaluation=ABSENT, probes=probes))
+    assert [request.attempt for request in resumed.create] == [2]
 
 
 def test_where_to_read() -> None:

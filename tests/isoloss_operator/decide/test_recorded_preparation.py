@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Attempts
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
-from isoloss_operator.decide.preparation import record_preparation
+from isoloss_operator.decide.preparation import WORDS
+from isoloss_operator.decide.tasks.single_task import SingleTask, run
 from tests.support.builders import parsed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,9 +44,19 @@ def test_a_job_of_an_older_spec_cannot_blame_the_present_one(
     observed = ObservedSweep(
         name="dense", namespace="n", uid="u", generation=2, now=NOW, spec=parsed({})
     )
-    before = Ledger(sweep="dense", namespace="n", uid="u")
-    after = record_preparation(
-        before, observed, [complaint(generation)], template="t", domains=("a",)
+    task = SingleTask(
+        words=WORDS,
+        world=observed,
+        jobs=(complaint(generation),),
+        stopped=(),
+        attempts=Attempts(),
+        refused=None,
+        template="t",
+        domains=("a",),
+        retries=3,
+        suspend=False,
+        is_missing=True,
     )
-    assert (after.configuration_error is not None) is believed
-    assert after.preparation.ended == 1, "it ended all the same"
+    after = run(task)
+    assert (after.refused is not None) is believed
+    assert after.attempts.ended == 1, "it ended all the same"

@@ -61,7 +61,7 @@ def test_stopping_deletes_what_runs_once_and_keeps_what_it_had_cost() -> None:
     evaluation = replace(job(POINTS[2]), kind="evaluate")
     delete, stopped = stop((one, two, evaluation), (), NOW)
     assert names(delete) == [one.name, evaluation.name]
-    assert [each.name for each in stopped] == [one.name, two.name]
+    assert [each.name for each in stopped] == [one.name, two.name, evaluation.name]
     assert stopped[0].accelerator_seconds(LATER) == 60.0
     again, same = stop((replace(one, deleting=True), two), stopped, LATER)
     assert again == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from isoloss.progress.fit_summary import FitSummary, SearchEnd
 from isoloss.progress.picture import document, picture
 from isoloss.progress.stages import Stage
 from isoloss.progress.sweep_state import SweepState, sweep_state
@@ -16,7 +15,7 @@ PASSES = 400
 WIDTH = 80
 
 
-def watched(world: SearchedWorld, laws_status: str = "") -> SweepState:
+def watched(world: SearchedWorld) -> SweepState:
     """What the store would show of the world: running pods report that they are half way."""
     assert world.ledger is not None
     running = {j.key for j in world.jobs.values() if not j.is_finished}
@@ -24,10 +23,7 @@ def watched(world: SearchedWorld, laws_status: str = "") -> SweepState:
         key: progress(world.points[key], round(0.15 * world.points[key].tokens))
         for key in running & world.points.keys()
     }
-    fit = None
-    if world.fit is not None and world.fit.step is not None:
-        fit = FitSummary(points=world.fit.points, step=SearchEnd(ended=world.fit.step.ended))
-    return sweep_state(world.ledger, reports, fit, laws_status=laws_status)
+    return sweep_state(world.ledger, reports)
 
 
 def test_every_stage_of_a_search_is_seen_and_the_picture_keeps_its_width() -> None:
@@ -44,10 +40,8 @@ def test_every_stage_of_a_search_is_seen_and_the_picture_keeps_its_width() -> No
         assert len(document(state)["points"]) == len(state.ledger.points)
         if plan.status.search is not None and plan.status.search.ended:
             break
-        assert not state.is_ready
         world.let_time_pass(400.0)
     assert {Stage.NOT_CHOSEN, Stage.TRAINING, Stage.WAITING, Stage.PRUNED, Stage.FINISHED} <= seen
-    over = watched(world, laws_status="fitted")
-    assert over.is_ready
-    assert over.waits_for.startswith("ready: the search is over (")
+    over = watched(world)
+    assert not over.under_way
     assert over.spent_flops < over.planned_flops

@@ -25,11 +25,17 @@ class Recorded:
         return {record.key: record for record in (*self.ledger.former, *self.ledger.points)}
 
 
+def under_generation(ledger: Ledger, generation: int) -> Ledger:
+    """The ledger without what was refused about an earlier spec."""
+    error = ledger.configuration_error
+    if error is None or error.generation == generation:
+        return ledger
+    return ledger.replace(configuration_error=None)
+
+
 def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
     """The ledger without what an earlier spec left behind."""
-    error = ledger.configuration_error
-    if error is not None and error.generation != generation:
-        ledger = ledger.replace(configuration_error=None)
+    ledger = under_generation(ledger, generation)
     if ledger.prepare_key != prepare_key:
         ledger = ledger.replace(
             prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None

@@ -1,0 +1,281 @@
+"""A task that one Job at a time works on: the preparation of a corpus, the evaluation of a checkpoint.
+
+A pass over it records what ended, admits the next attempt, and says what the task's condition is: an ordered list of
+checks, of which the first that speaks decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from isoloss_contract.ledger import Attempts, ConfigurationError
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.jobs.attempts import after_failure, after_stop, charges, next_attempt
+from isoloss_operator.decide.jobs.backoff import not_before
+from isoloss_operator.decide.jobs.failures import (
+    FailureClass,
+    awaits_result,
+    classify,
+    spec_field,
+)
+from isoloss_operator.decide.jobs.removal import deletions
+from isoloss_operator.decide.jobs.waiting import waits_for
+from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
+from isoloss_operator.decide.plans import JobDeletion
+from isoloss_operator.decide.reasons import Reason, bad_data_reason
+from isoloss_operator.decide.tasks.ledgers import configuration_error
+
+MAX_LAST_MESSAGE = 1000
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How the task is called."""
+
+    name: str
+    """Of the Job, as in "The prepare Job"."""
+    doing: str
+    """As in "Job x is tokenizing the corpus"."""
+    active: Reason
+    """While its Job is running or about to start."""
+    failed: Reason
+    """Once its retries are used up."""
+    unreadable: Reason
+    """While what it made is unusable and made again."""
+
+
+@dataclass(frozen=True)
+class SingleTask:
+    """What a pass knows at its beginning."""
+
+    words: Wording
+    world: ObservedTasks
+    jobs: tuple[ObservedJob, ...]
+    """Its own, in order of attempts."""
+    stopped: tuple[ObservedJob, ...]
+    """Those of them that a suspension stopped and that may be gone."""
+    attempts: Attempts
+    """As the ledger has them."""
+    refused: ConfigurationError | None
+    """What the ledger says that its pod refused about the present spec."""
+    template: str
+    """Digest of the pod template that the next attempt gets."""
+    domains: Sequence[str]
+    """Of the corpus, by which a pod names fields of the spec."""
+    retries: int
+    suspend: bool
+    is_missing: bool
+    """Whether nothing is stored as its result: an attempt that has just succeeded may have written it."""
+    problem: str = ""
+    """Why what is stored as its result cannot be used; empty: it can, or nothing is there."""
+    has_room: bool = True
+    """Whether a slot is free for it."""
+
+
+@dataclass(frozen=True)
+class SinglePass:
+    """What a pass found out about the task, and what it does."""
+
+    task: SingleTask
+    attempts: Attempts
+    """With every end that is observed, and those of the Jobs that this pass stops."""
+    refused: ConfigurationError | None
+    delete: tuple[JobDeletion, ...]
+    """Jobs that a suspension stops."""
+
+    @property
+    def jobs(self) -> tuple[ObservedJob, ...]:
+        """Its own, in order of attempts."""
+        return self.task.jobs
+
+    @property
+    def now(self) -> datetime:
+        """Of the pass."""
+        return self.task.world.now
+
+    @property
+    def active(self) -> ObservedJob | None:
+        """The newest Job that may still run a pod."""
+        return next((job for job in reversed(self.jobs) if job.holds_a_slot), None)
+
+    @property
+    def awaited(self) -> ObservedJob | None:
+        """A Job that has just succeeded and whose result is not there yet."""
+        is_lacking = not self.task.problem
+        found = (job for job in self.jobs if is_lacking and awaits_result(job, self.now))
+        return next(found, None)
+
+    @property
+    def retries_used_up(self) -> bool:
+        """Bad data does not count: the corpus or checkpoint may be fixed where it is stored."""
+        counted = charges(self.attempts, self.task.template)
+        bad_data = self.attempts.charged.get(FailureClass.BAD_DATA, 0)
+        return counted > 0 and counted - bad_data > self.task.retries
+
+    @property
+    def not_before(self) -> datetime | None:
+        """When the next attempt may start; None: at once."""
+        return not_before(self.attempts, self.task.template, self.now)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next attempt may start now, as far as this task is concerned."""
+        if self.task.suspend or self.active or self.awaited:
+            return False
+        if self.refused or self.retries_used_up:
+            return False
+        return self.not_before is None or self.not_before <= self.now
+
+    @property
+    def starts(self) -> int | None:
+        """Number of the attempt that starts now; None: none does."""
+        if not (self.is_due and self.task.has_room):
+            return None
+        return next_attempt(self.attempts, self.jobs)
+
+    @property
+    def seconds_until_due(self) -> float:
+        """Seconds until the next attempt may start, at least 1."""
+        start = self.not_before
+        return 1.0 if start is None else max(1.0, (start - self.now).total_seconds())
+
+    @property
+    def message(self) -> str:
+        """Of the last failure."""
+        return self.attempts.last_message or "no reason was given"
+
+    def finding(self) -> Finding:
+        """What the task's condition says while there is no result."""
+        return next(found for check in STATES if (found := check(self)) is not None)
+
+
+def run(task: SingleTask) -> SinglePass:
+    """The stages in order: record what ended, stop what a suspension ends, admit the next attempt."""
+    attempts, refused = _recorded(task)
+    stop = [job for job in task.jobs if task.suspend and not job.is_finished and not job.deleting]
+    for job in (*task.stopped, *stop):
+        attempts = after_stop(attempts, job, task.world.now)
+    return SinglePass(task, attempts, refused, deletions(stop, "it is suspended"))
+
+
+def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
+    """The attempts with every Job that ended without a result, and what the last of them refused."""
+    attempts, refused, world = task.attempts, task.refused, task.world
+    for job in task.jobs:
+        if not job.is_finished or job.attempt <= attempts.ended:
+            continue
+        if task.is_missing and awaits_result(job, world.now):
+            break
+        failure = classify(job)
+        field = spec_field(failure.field, domains=list(task.domains))
+        ended = after_failure(attempts, job, failure, template=task.template, now=world.now)
+        attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
+        refused = configuration_error(failure, job, world, task.words.name, field) or refused
+    return attempts, refused
+
+
+Check = Callable[[SinglePass], Finding | None]
+
+
+def _bad_configuration(found: SinglePass) -> Finding | None:
+    error = found.refused
+    if error is None:
+        return None
+    where = f"{error.field}: " if error.field else ""
+    return Finding.false(Reason.BAD_CONFIGURATION, f"{where}{error.message}", stalled=True)
+
+
+def _suspended(found: SinglePass) -> Finding | None:
+    if not found.task.suspend:
+        return None
+    return Finding.false(
+        Reason.SUSPENDED, f"spec.suspend is true: the {found.task.words.name} Job waits."
+    )
+
+
+def _refused(found: SinglePass) -> Finding | None:
+    if not found.task.world.create_error:
+        return None
+    stalled = not found.task.world.refusal_may_pass
+    return Finding.false(Reason.JOB_REFUSED, found.task.world.create_error, stalled=stalled)
+
+
+def _running(found: SinglePass) -> Finding | None:
+    job = found.active
+    if job is None:
+        return None
+    if wait := waits_for(job):
+        return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
+    return Finding.false(found.task.words.active, f"Job {job.name} is {found.task.words.doing}.")
+
+
+def _awaited(found: SinglePass) -> Finding | None:
+    job = found.awaited
+    if job is None:
+        return None
+    message = f"Job {job.name} has succeeded; its result is not in the store yet."
+    return Finding.false(found.task.words.active, message)
+
+
+def _failed_for_good(found: SinglePass) -> Finding | None:
+    if not found.retries_used_up:
+        return None
+    message = f"{found.message} (attempt {found.attempts.ended}, the last one allowed)"
+    return Finding.false(found.task.words.failed, message, stalled=True)
+
+
+def _bad_data(found: SinglePass) -> Finding | None:
+    if found.attempts.last_failure != FailureClass.BAD_DATA:
+        return None
+    code = found.attempts.last_code
+    reason = bad_data_reason(code)
+    prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
+    # Retried for ever, but only in case somebody has replaced the data: nothing changes by itself.
+    return Finding.false(reason, f"{prefix}{found.message}", stalled=True)
+
+
+def _retried(found: SinglePass) -> Finding | None:
+    failure = found.attempts.last_failure
+    if not failure:
+        return None
+    if failure in (
+        FailureClass.INTERRUPTED,
+        FailureClass.POD_VANISHED,
+        FailureClass.NODE_LOST,
+    ):
+        message = f"The {found.task.words.name} Job was interrupted and is retried."
+    else:
+        ended = found.attempts.ended
+        message = (
+            f"The {found.task.words.name} Job is retried after attempt {ended}: {found.message}"
+        )
+    return Finding.false(Reason.WAITING_TO_RETRY, message)
+
+
+def _made_again(found: SinglePass) -> Finding | None:
+    if not found.task.problem:
+        return None
+    message = f"The {found.task.words.name} Job runs again: {found.task.problem}"
+    return Finding.false(found.task.words.unreadable, message)
+
+
+def _starting(found: SinglePass) -> Finding | None:
+    return Finding.false(
+        found.task.words.active, f"The {found.task.words.name} Job is about to start."
+    )
+
+
+STATES: tuple[Check, ...] = (
+    _bad_configuration,
+    _suspended,
+    _running,
+    _awaited,
+    _refused,
+    _failed_for_good,
+    _bad_data,
+    _retried,
+    _made_again,
+    _starting,
+)
