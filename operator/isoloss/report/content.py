@@ -204,6 +204,24 @@ def optima_table(laws: Laws) -> Table:
     return Table(heads, rows, frozenset({1, 2, 3, 4, 5, 6}))
 
 
+def optimum_in_words(optimum: Optimum) -> str:
+    """An optimum as the tooltip of its mark."""
+    size = f", {formatting.count(optimum.params)} parameters" if optimum.params else ""
+    cost = [
+        f"{write(value)} {unit}"
+        for value, write, unit in (
+            (optimum.tokens, formatting.count, "tokens"),
+            (optimum.flops, formatting.flops, "FLOPs"),
+        )
+        if value is not None
+    ]
+    return (
+        f"optimum at loss {formatting.loss(optimum.loss)}{size}\n"
+        f"learning rate {formatting.learning_rate(optimum.learning_rate)}, "
+        f"batch size {formatting.batch_size(optimum.batch_size)}\n{', '.join(cost)}"
+    )
+
+
 def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
     errors = item.standard_errors
     # The frontier passes between the trained sizes, where the compute-optimal size is.

@@ -1,17 +1,18 @@
 """The report: one self-contained HTML file, and its figures as PNG.
 
-The template escapes everything that a user or the store can have written (names, messages, notes);
-figures are embedded as images, in which no script runs.
+The template escapes everything that a user or the store can have written (names, messages, notes), the
+XML writer escapes it in the figures, and the page's own policy lets no script run.
 """
 
 from __future__ import annotations
 
-import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from isoloss import formatting
@@ -21,7 +22,8 @@ from isoloss.published import PublishedOptimum
 from isoloss.report import content, predicted
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
-from isoloss.report.drawing import as_png, as_svg
+from isoloss.report.drawing import as_png
+from isoloss.report.inline_svg import inline_svg
 from isoloss.report.law_figure import PlacedPrediction, law_curves
 from isoloss.report.probed import Probed
 from isoloss.report.probes_figure import probes_figure, probes_table
@@ -41,6 +43,8 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_ENVIRONMENT.filters["headings"] = lambda body: re.findall(r'<h2 id="([a-z-]+)">(.*?)</h2>', body)
+"""(anchor, heading) of each section of a rendered body."""
 
 
 @dataclass(frozen=True)
@@ -158,23 +162,15 @@ def render_report(
         probes=probes_table(probed) if probed is not None else None,
         remembered=drawn.trajectories_remembered,
         images={
-            "laws": _image(drawn.laws) if content.any_law(laws) else None,
-            "surface": _image(drawn.surface) if drawn.surface else None,
-            "search": _image(drawn.search) if drawn.search else None,
-            "probes": _image(drawn.probes) if drawn.probes else None,
-            "contours": _image(drawn.contours),
-            "trajectories": _image(drawn.trajectories),
+            name: Markup(inline_svg(figure, name))  # the XML writer escaped it
+            for name, figure in (
+                ("laws", drawn.laws if content.any_law(laws) else None),
+                ("surface", drawn.surface),
+                ("search", drawn.search),
+                ("probes", drawn.probes),
+                ("contours", drawn.contours),
+                ("trajectories", drawn.trajectories),
+            )
+            if figure is not None
         },
     )
-
-
-@dataclass(frozen=True)
-class _Image:
-    uri: str
-    width: int
-    """CSS pixels, so that no figure is stretched to the width of the page."""
-
-
-def _image(figure: Figure) -> _Image:
-    encoded = base64.b64encode(as_svg(figure)).decode()
-    return _Image(f"data:image/svg+xml;base64,{encoded}", round(105 * figure.get_figwidth()))
