@@ -45,7 +45,7 @@ def watch(
         print_document(source.document())
         return ANSWERED
     if once:
-        typer.echo(source.frame(_width()).text)
+        typer.echo(source.frame(get_terminal_size().columns, None).text)
         return ANSWERED
     return _code(_follow(source.frame, every))
 
@@ -58,10 +58,10 @@ class _StoredSource:
 
         self._reader = StoredSweepReader(uri)
 
-    def frame(self, width: int) -> Frame:
+    def frame(self, width: int, height: int | None) -> Frame:
         from isoloss.progress.frames import frame_of_sweep
 
-        return frame_of_sweep(self._reader.read(), width)
+        return frame_of_sweep(self._reader.read(), width, height)
 
     def document(self) -> dict[str, Any]:
         from isoloss.progress.picture import document
@@ -78,7 +78,7 @@ class _ClusterSource:
         self._resource = resource_name(what, namespace)
         self._kubectl = Kubectl()
 
-    def frame(self, width: int) -> Frame:
+    def frame(self, width: int, height: int | None) -> Frame:
         from isoloss.progress.frames import frame_of_resources
         from isoloss.progress.resource_reading import read_view
         from isoloss.progress.resources import ledger_folder
@@ -91,7 +91,7 @@ class _ClusterSource:
                 state = StoredSweepReader(uri).read()
             except BadInput as error:
                 without = str(error)
-        return frame_of_resources(view, state, without, width)
+        return frame_of_resources(view, state, without, width, height)
 
     def document(self) -> dict[str, Any]:
         from isoloss.progress.resource_reading import read_view
@@ -115,36 +115,49 @@ def _source(what: str, namespace: str) -> _StoredSource | _ClusterSource:
     return _StoredSource(what)
 
 
-def _width() -> int:
-    return get_terminal_size().columns
-
-
 def _code(last: Frame) -> int:
     if last.stalled and not last.is_ready:
         return STALLED
     return REFUSED if last.is_refused else ANSWERED
 
 
-def _follow(frame: Callable[[int], Frame], seconds: float) -> Frame:
-    """Show frames until the last. The first must be readable; a later failure is shown and tried again."""
-    first = frame(_width())
+def _follow(frame: Callable[[int, int | None], Frame], seconds: float) -> Frame:
+    """Show frames until the last. The first must be readable; a later failure is shown and tried again.
+
+    A terminal shows them on its alternate screen, and keeps the last one when the watching ends.
+    """
     terminal = console()
     if not terminal.is_terminal:
-        return _loop(frame, first, seconds, _lines())
+
+        def read() -> Frame:
+            return frame(get_terminal_size().columns, None)
+
+        return _loop(read, read(), seconds, _lines())
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=terminal, auto_refresh=False, vertical_overflow="visible") as live:
+    def fitted() -> Frame:
+        return frame(terminal.size.width, terminal.size.height)
 
-        def show(shown: Frame, problem: str) -> None:
-            text = f"{shown.text}\n{problem}" if problem else shown.text
-            live.update(Text(text, no_wrap=True), refresh=True)
+    shown = fitted()
+    try:
+        with Live(console=terminal, screen=True, auto_refresh=False) as live:
 
-        return _loop(frame, first, seconds, show)
+            def show(now: Frame, problem: str) -> None:
+                nonlocal shown
+                shown = now
+                lines = now.text.splitlines()
+                # The last line is what is waited for, which a failed reading cannot tell.
+                told = [*lines[: terminal.size.height - 1], problem] if problem else lines
+                live.update(Text("\n".join(told), no_wrap=True), refresh=True)
+
+            return _loop(fitted, shown, seconds, show)
+    finally:
+        typer.echo(shown.text)
 
 
 def _loop(
-    frame: Callable[[int], Frame],
+    frame: Callable[[], Frame],
     last: Frame,
     seconds: float,
     show: Callable[[Frame, str], None],
@@ -156,7 +169,7 @@ def _loop(
             return last
         time.sleep(seconds)
         try:
-            last, problem = frame(_width()), ""
+            last, problem = frame(), ""
         except BadInput as error:
             problem = f"not read, shown as it was: {error}"
 

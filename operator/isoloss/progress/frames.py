@@ -11,6 +11,7 @@ from isoloss.progress.resources import (
     active_points,
     answer_lines,
     cost_so_far,
+    law_lines,
     probe_lines,
     waited_for,
 )
@@ -38,10 +39,10 @@ class Frame:
         return self.is_ready or bool(self.stalled)
 
 
-def frame_of_sweep(state: SweepState, width: int) -> Frame:
-    """A sweep in the store."""
+def frame_of_sweep(state: SweepState, width: int, height: int | None = None) -> Frame:
+    """A sweep in the store; see picture.picture for `height`."""
     return Frame(
-        text=picture(state, width),
+        text=picture(state, width, height),
         line=f"{headline(state)}; {state.waits_for}",
         is_ready=state.is_ready,
         is_refused=state.is_ready and state.laws_status == "refused",
@@ -49,18 +50,25 @@ def frame_of_sweep(state: SweepState, width: int) -> Frame:
     )
 
 
-def frame_of_resources(view: View, state: SweepState | None, without: str, width: int) -> Frame:
-    """A sweep, and maybe a prediction, in a cluster.
+def frame_of_resources(
+    view: View, state: SweepState | None, without: str, width: int, height: int | None = None
+) -> Frame:
+    """A sweep, and maybe a prediction, in a cluster, in at most `height` lines where that is given.
 
-    `state` is what the store has, None where it cannot be read from here; `without` says why not.
+    `state` is what the store has, None if it cannot be read from here; `without` says why not.
     """
     width = max(width, NARROWEST)
     lines = [resource_headline(view)]
     for told in waited_for(view).splitlines():
         lines += wrap(told, width, break_long_words=False, break_on_hyphens=False)
     lines.append("")
+    # The store's laws are those of the status, or newer.
+    tables = [law_lines(view)] if state is None else []
+    tables += [answer_lines(view), probe_lines(view)]
+    below = [line for table in tables if table for line in ("", *table)]
     if state is not None:
-        lines.append(picture(state, width))
+        room = None if height is None else height - len(lines) - len(below)
+        lines += picture(state, width, room).splitlines() if room is None or room > 0 else []
     else:
         lines += [cost_so_far(view)] if cost_so_far(view) else []
         lines += [
@@ -68,11 +76,10 @@ def frame_of_resources(view: View, state: SweepState | None, without: str, width
             for name, tokens, loss in active_points(view)
         ]
         lines += wrap(f"no maps: {without}", width) if without else []
-    for table in (answer_lines(view), probe_lines(view)):
-        lines += ["", *table] if table else []
+    lines += below
     stalled = view.stalled
     return Frame(
-        text="\n".join(line.rstrip() for line in lines),
+        text="\n".join(line.rstrip() for line in lines[:height]),
         line=resource_headline(view),
         is_ready=view.is_ready,
         stalled=f"{stalled.get('reason', '')}: {stalled.get('message', '')}" if stalled else "",

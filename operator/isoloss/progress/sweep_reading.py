@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isoloss.errors import BadInput
+from isoloss.laws import Laws
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.point_facts import read_stored_laws
 from isoloss.progress.sweep_state import SweepState, asks_for_progress, sweep_state
-from isoloss.report import content
+from isoloss.progress.words import not_yet
 from isoloss.stored_sweeps import StoredSweep, open_sweep
+from isoloss.summaries import STATUS_WORDS, law_rows
 from isoloss_contract import layout
 from isoloss_contract.records import PointProgress
 from isoloss_contract.store import NotFound, StoreError
@@ -19,7 +23,7 @@ class StoredSweepReader:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._laws_sha256 = ""
-        self._laws: tuple[tuple[str, ...], str] = ((), "")
+        self._laws: Laws | None = None
 
     def read(self) -> SweepState:
         """Its state now. Raises BadSweep where the store or the sweep cannot be read."""
@@ -38,23 +42,31 @@ class StoredSweepReader:
         }
         try:
             fit = read_fit(sweep.store, sweep.folder)
-            lines, status = self._read_laws(sweep, fit)
+            laws = self._read_laws(sweep, fit)
         except StoreError as error:
             raise BadInput(str(error)) from error
-        return sweep_state(sweep.ledger, progress, fit, lines, status)
+        status = laws.status if laws is not None else ""
+        state = sweep_state(sweep.ledger, progress, fit, laws_status=status)
+        return replace(state, laws=laws_in_lines(laws, is_over=state.is_ready) if laws else ())
 
-    def _read_laws(
-        self, sweep: StoredSweep, fit: FitSummary | None
-    ) -> tuple[tuple[str, ...], str]:
+    def _read_laws(self, sweep: StoredSweep, fit: FitSummary | None) -> Laws | None:
         if fit is None or not fit.laws_sha256:
-            return (), ""
+            return None
         if fit.laws_sha256 != self._laws_sha256:
             try:
-                laws = read_stored_laws(sweep)
+                self._laws = read_stored_laws(sweep)
             except NotFound:
-                return (), ""
-            rows = content.laws_table(laws).rows
-            lines = tuple(": ".join((name, f"{word} {text}")) for name, word, text, _ in rows)
-            self._laws = (lines, laws.status)
+                return None
             self._laws_sha256 = fit.laws_sha256
         return self._laws
+
+
+def laws_in_lines(laws: Laws, *, is_over: bool) -> tuple[str, ...]:
+    """A line for each law; while the sweep runs, a refusal is no verdict."""
+    sizes = len(laws.data.sizes)
+    return tuple(
+        f"{name}: {not_yet(text, sizes)}"
+        if word == STATUS_WORDS["refused"] and not is_over
+        else f"{name}: {word} {text}"
+        for name, word, text, _ in law_rows(laws)
+    )

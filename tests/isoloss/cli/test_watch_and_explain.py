@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from isoloss.laws import FitOptions, fit_laws, laws_to_json
 from isoloss.progress.frames import frame_of_resources
@@ -81,7 +83,51 @@ def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: St
     assert "runs.csv: give the URI of a sweep in the store" in local.err
 
 
+def test_a_point_of_a_resource_is_explained_from_the_store_its_status_names(
+    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = write_sweep(store)
+    head = store.location(layout.sweep_ledger(written.sweep, written.uid))
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource(ledger={"uri": head}))
+    name = written.points[0].name
+    ended = isoloss("explain", "scalingsweep/dense", name, "-n", "research")
+    assert ended.code == 0
+    assert ended.out.startswith(f"point       {name}\n")
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource())
+    early = isoloss("explain", "scalingsweep/dense", name)
+    assert early.code == 2
+    assert "status.ledger is empty" in early.err
+
+
 # ---------------------------------------------------------------------------------- watch
+
+
+@pytest.mark.parametrize("rows", [6, 10, 24])
+def test_a_terminal_shows_frames_of_its_height_on_the_alternate_screen_and_keeps_the_last(
+    isoloss: Isoloss, store: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    points = [record(n, f"size-{n % 4}", batch=2**n, rate=1e-3 * n) for n in range(1, 12)]
+    write_ledger(store, ledger(done(100), *points))
+    over = ledger(done(100), *(done(n, proxy=f"size-{n % 4}") for n in range(1, 12)))
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80, height=rows, markup=False)
+    monkeypatch.setattr("isoloss.cli.watching.console", lambda: terminal)
+
+    def sleep(_: float) -> None:
+        write_ledger(store, over)
+        write_fit(store, over)
+
+    monkeypatch.setattr("isoloss.cli.watching.time.sleep", sleep)
+    ended = isoloss("watch", store.uri)
+    assert ended.code == 0
+    on, off = "\x1b[?1049h", "\x1b[?1049l"
+    assert (screen.getvalue().count(on), screen.getvalue().count(off)) == (1, 1)
+    frames = screen.getvalue().split(on)[1].split(off)[0].split("\x1b[H")
+    shown = [frame for frame in frames if "research/dense: " in frame]
+    assert len(shown) >= 2
+    assert all(frame.count("\n") < rows for frame in shown)
+    assert all("waiting for" in frame or "ready" in frame for frame in shown)
+    assert ended.out.startswith("research/dense: 12 points: 12 finished")
 
 
 def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store: Store) -> None:
