@@ -38,8 +38,17 @@ def watch(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object of the moment and end.")
     ] = False,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Serve a page of it to browsers of this machine, read-only."),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of --serve; 0 takes a free one.")
+    ] = 0,
 ) -> int:
     """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""
+    if serve:
+        return _serve(what, namespace, every, port)
     source = _source(what, namespace)
     if as_json:
         print_document(source.document())
@@ -103,6 +112,17 @@ class _ClusterSource:
             "sweep": view.sweep.get("status"),
             "prediction": (view.prediction or {}).get("status"),
         }
+
+
+def _serve(what: str, namespace: str, every: float, port: int) -> int:
+    # Drawing needs matplotlib, which nothing else here does.
+    from isoloss.cli.serving import PageServer, SweepPage
+    from isoloss.progress.resource_reading import stored_sweep_uri
+
+    server = PageServer(SweepPage(stored_sweep_uri(what, namespace), every), port)
+    typer.echo(f"{server.url} shows {what}, at most {every:g} s old. Ctrl-C ends it.")
+    server.serve()
+    return ANSWERED
 
 
 def _source(what: str, namespace: str) -> _StoredSource | _ClusterSource:

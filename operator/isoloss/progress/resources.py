@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from isoloss.progress.words import not_yet
+from isoloss.summaries import not_yet
 from isoloss_contract import layout
 
 Json = dict[str, Any]

@@ -9,9 +9,8 @@ from isoloss.laws import Laws
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.point_facts import read_stored_laws
 from isoloss.progress.sweep_state import SweepState, asks_for_progress, sweep_state
-from isoloss.progress.words import not_yet
 from isoloss.stored_sweeps import StoredSweep, open_sweep
-from isoloss.summaries import STATUS_WORDS, law_rows
+from isoloss.summaries import STATUS_WORDS, law_rows, not_yet
 from isoloss_contract import layout
 from isoloss_contract.records import PointProgress
 from isoloss_contract.store import NotFound, StoreError
@@ -21,15 +20,17 @@ class StoredSweepReader:
     """Reads one sweep in the store."""
 
     def __init__(self, uri: str) -> None:
-        self._uri = uri
+        self.uri = uri
+        """As given, and once it is read the sweep's own folder."""
         self._laws_sha256 = ""
-        self._laws: Laws | None = None
+        self.laws: Laws | None = None
+        """Those of the newest reading; None if there were none."""
 
     def read(self) -> SweepState:
         """Its state now. Raises BadSweep where the store or the sweep cannot be read."""
-        sweep = open_sweep(self._uri)
+        sweep = open_sweep(self.uri)
         # A name that two sweeps have in turn must not change what is watched.
-        self._uri = sweep.uri
+        self.uri = sweep.uri
         paths = {
             layout.point_progress(record.key): record.key
             for record in sweep.ledger.points
@@ -42,7 +43,7 @@ class StoredSweepReader:
         }
         try:
             fit = read_fit(sweep.store, sweep.folder)
-            laws = self._read_laws(sweep, fit)
+            laws = self.laws = self._read_laws(sweep, fit)
         except StoreError as error:
             raise BadInput(str(error)) from error
         status = laws.status if laws is not None else ""
@@ -54,11 +55,11 @@ class StoredSweepReader:
             return None
         if fit.laws_sha256 != self._laws_sha256:
             try:
-                self._laws = read_stored_laws(sweep)
+                self.laws = read_stored_laws(sweep)
             except NotFound:
                 return None
             self._laws_sha256 = fit.laws_sha256
-        return self._laws
+        return self.laws
 
 
 def laws_in_lines(laws: Laws, *, is_over: bool) -> tuple[str, ...]:

@@ -37,14 +37,6 @@ ENDINGS: Final[Mapping[str, str]] = {
 """isoloss.search.StopReason in words."""
 
 
-def not_yet(reason: str, sizes: int | None = None) -> str:
-    """Why a running sweep has no law yet, from the reason of the refusal and the number of trained sizes."""
-    if reason == "TooFewSizes" and sizes:
-        return f"not yet: {'one size' if sizes == 1 else f'{sizes} sizes'} so far"
-    words = "".join(f" {c.lower()}" if c.isupper() else c for c in reason).strip()
-    return f"not yet: {words or 'no fit so far'}"
-
-
 def reason_in_words(reason: str) -> str:
     """The reason and what it means; a word that is not known here stands alone."""
     meaning = REASONS.get(reason)

@@ -16,7 +16,7 @@ from isoloss.laws import (
     Run,
 )
 from isoloss.savings import SearchCost, iso_loss_savings
-from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows
+from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows, why_not
 
 Cells = tuple[str, ...]
 
@@ -164,9 +164,21 @@ def data_digest(runs: Sequence[Run]) -> str:
     return hashlib.sha256(b"".join(sorted(each))).hexdigest()[:16]
 
 
-def laws_table(laws: Laws) -> Table:
-    """The three laws of the iso-loss route and the joint surface, as formulas."""
-    return Table(LAW_HEADS, tuple(law_rows(laws)))
+def laws_table(laws: Laws, *, is_over: bool = True) -> Table:
+    """The three laws of the iso-loss route and the joint surface, as formulas.
+
+    While a sweep runs, a refused law is not yet there.
+    """
+    refused, sizes = STATUS_WORDS["refused"], len(laws.data.sizes)
+    return Table(
+        LAW_HEADS,
+        tuple(
+            row
+            if is_over or row[1] != refused
+            else (row[0], "Not yet", why_not(row[2], sizes), "")
+            for row in law_rows(laws)
+        ),
+    )
 
 
 def _refusal_words(refusal: Refusal | None) -> str:

@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Laws, Prediction, Run
+from isoloss.progress.picture import cost_line, headline
 from isoloss.progress.sweep_state import SweepState
 from isoloss.published import PublishedOptimum
-from isoloss.report import content, predicted
+from isoloss.report import PAGE_POLICY, content, predicted
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png
@@ -117,25 +118,36 @@ def render_report(
     figures: ReportFigures | None = None,
     search: SweepState | None = None,
     probed: Probed | None = None,
+    watched: SweepState | None = None,
+    refresh_seconds: float | None = None,
 ) -> str:
     """The report as HTML.
 
     `facts` are shown under the title. Without `points` the runs are listed, without `savings` the cost
     is left out, and without `figures` they are drawn here. `search` is the sweep whose points a
-    sequential search chose, `probed` the probes of the prediction.
+    sequential search chose, `probed` the probes of the prediction. `watched` is the sweep whose progress
+    is shown: until it is over, a refused law is not yet there. A browser loads the page again after
+    `refresh_seconds`.
     """
     drawn = figures or draw_figures(
-        laws, runs, prediction, initial_loss=initial_loss, search=search, probed=probed
+        laws, runs, prediction, initial_loss=initial_loss, search=search or watched, probed=probed
     )
+    is_over = watched is None or watched.is_ready
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
+        policy=PAGE_POLICY,
         facts={**(facts or {}), **content.fit_facts(laws, runs, version("isoloss"))},
-        status=content.status_word(laws),
+        status=content.status_word(laws) if is_over else "Provisional",
+        is_over=is_over,
+        watched=watched,
+        refresh_seconds=refresh_seconds,
+        cost=cost_line(watched) if watched is not None else "",
+        headline=headline(watched) if watched is not None else "",
         level=f"{laws.options.interval:.0%}",
         laws=laws,
         formatting=formatting,
-        laws_table=content.laws_table(laws),
+        laws_table=content.laws_table(laws, is_over=is_over),
         refusals=refusals(laws),
         held_out=content.held_out_table(laws),
         optima=content.optima_table(laws),
