@@ -16,8 +16,13 @@ help: ## List the commands
 setup: ## Make .venv from the lock (every other command does this first)
 	@./scripts/setup.sh
 
-demo: setup ## Run a sweep and a prediction on a local cluster made for it
-	@$(PY) -m demo up
+demo: export ISOLOSS_NEEDED_GB := 13
+demo: demo-intro setup ## Run a sweep and a prediction on a local cluster made for it (VERBOSE=1 prints all)
+	@$(PY) -m demo up $(if $(VERBOSE),--verbose)
+
+.PHONY: demo-intro
+demo-intro:
+	@./scripts/demo-intro.sh
 
 demo-down: setup ## Stop everything the demo started (its results stay in .demo)
 	@$(PY) -m demo down

@@ -14,10 +14,11 @@ from typing import Any
 from rich.console import Console
 
 from demo import places
+from demo.answer import last_screen
 from demo.inputs import provide_checkpoint, provide_corpus
 from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
-from demo.report import read_evaluation, report_arguments, write_report
+from demo.report import report_arguments, write_report
 from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
@@ -28,14 +29,19 @@ from isoloss_operator.cluster.rbac import account
 
 CRD_SECONDS = 30
 
+LOG = places.STATE / "demo.log"
+"""All that the demo prints, and what it prints on request alone."""
+
 console = Console(highlight=False, soft_wrap=True)
 
 
 class Demo:
     """The demo of one checkout; all its state is under places.STATE."""
 
-    def __init__(self) -> None:
-        """Nothing is started yet."""
+    def __init__(self, *, verbose: bool = False) -> None:
+        """Nothing is started yet. `verbose` prints commands, addresses and the resources in full, too."""
+        places.STATE.mkdir(exist_ok=True)
+        self.told = Told(LOG, verbose)
         self.cluster = DevCluster(places.STATE / "cluster")
         self.operator = OperatorProcess(places.STATE / "operator")
         self.report = places.STATE / "report.html"
@@ -51,16 +57,25 @@ class Demo:
         with _alone():
             store = self._start_store()
             # Nothing needs both before the sweep: each takes ten seconds and more.
-            with _beside(lambda: provide_corpus(store, self._scratch(), say)):
+            with _beside(lambda: provide_corpus(store, self._scratch(), self.told.say)):
                 self._start_cluster()
                 self._install()
             self._apply_sweep()
-            step("A checkpoint of a size that the sweep does not train")
-            provide_checkpoint(store, self._scratch(), say)
+            self.told.step("A checkpoint of a size that the sweep does not train")
+            provide_checkpoint(store, self._scratch(), self.told.say)
             self._apply_prediction()
             self._wait()
-            self._show(store)
-        console.print(f"\n[bold]Done in {_minutes(time.monotonic() - started)}.[/] {self._hint()}")
+            self._tell_details()
+            view = read_view(self.kubectl)
+            self._write_report(view)
+        self.told.step(f"The answer, after {_minutes(time.monotonic() - started)}")
+        for line in last_screen(
+            view,
+            report=self.report.relative_to(places.REPOSITORY),
+            log=LOG.relative_to(places.REPOSITORY),
+            kubectl=self._kubectl_line(),
+        ):
+            self.told.line(line)
 
     def down(self) -> None:
         """Stop everything; .demo is kept for the next run."""
@@ -71,23 +86,23 @@ class Demo:
     # ------------------------------------------------------------------------------- the steps
 
     def _start_store(self) -> Store:
-        step("S3 server, for a corpus and a tokenizer")
-        build((*DEFAULT, *client_tools()), say)
+        self.told.step("S3 server, for a corpus and a tokenizer")
+        build((*DEFAULT, *client_tools()), self.told.say)
         storage = self.cluster.object_storage
         storage.start()
         os.environ.update(storage.environment())
         storage.create_bucket(places.BUCKET)
-        say(f"S3 {storage.url}")
+        self.told.detail(f"S3 {storage.url}")
         return Store(places.STORE)
 
     def _start_cluster(self) -> None:
-        step("Kubernetes control plane and a node that runs pods as processes")
-        self.cluster.start(say)
+        self.told.step("Kubernetes control plane and a node that runs pods as processes")
+        self.cluster.start(self.told.say)
         self.cluster.node().start()
-        say(f"API server {self.cluster.control_plane.url}")
+        self.told.detail(f"API server {self.cluster.control_plane.url}")
 
     def _install(self) -> None:
-        step("CRDs, namespaces, the operator with its own service account")
+        self.told.step("CRDs, namespaces, the operator with its own service account")
         kubectl = self.kubectl
         for path in sorted((places.REPOSITORY / "crds").glob("*.yaml")):
             kubectl.apply_file(path)
@@ -103,22 +118,22 @@ class Demo:
         )
         self.operator.start(kubeconfig, storage)
         who = f"system:serviceaccount:{places.OPERATOR_NAMESPACE}:{places.OPERATOR_ACCOUNT}"
-        say(f"operator runs as {who}, metrics at {self.operator.url}/metrics")
+        self.told.detail(f"operator runs as {who}, metrics at {self.operator.url}/metrics")
 
     def _apply_sweep(self) -> None:
-        step("The sweep")
+        self.told.step("The sweep")
         self._apply(places.SWEEP_FILE)
 
     def _apply_prediction(self) -> None:
-        step("The prediction")
+        self.told.step("The prediction")
         self._apply(places.PREDICTION_FILE)
 
     def _apply(self, path: Path) -> None:
-        command(f"kubectl apply --server-side -f {path.relative_to(places.REPOSITORY)}")
+        self.told.say(f"kubectl apply --server-side -f {path.relative_to(places.REPOSITORY)}")
         self.kubectl.apply_file(path)
 
     def _wait(self) -> None:
-        step("Training, fitting, predicting, validating")
+        self.told.step("Training, fitting, predicting, validating")
         watch(self.kubectl, self._check_alive)
 
     def _check_alive(self) -> None:
@@ -130,7 +145,8 @@ class Demo:
 
     # ----------------------------------------------------------------------------- what is shown
 
-    def _show(self, store: Store) -> None:
+    def _tell_details(self) -> None:
+        """Both resources in full, and the probes."""
         namespace = ("--namespace", places.NAMESPACE)
         for words in (
             ("get", "scalingsweeps", *namespace, "--output=wide"),
@@ -138,29 +154,22 @@ class Demo:
             ("get", "hyperparampredictions", *namespace, "--output=wide"),
             ("describe", "hyperparamprediction", places.PREDICTION, *namespace),
         ):
-            command(f"kubectl {' '.join(words)}")
-            console.print(self.kubectl.run(*words).rstrip(), markup=False)
+            self.told.detail(f"\n$ kubectl {' '.join(words)}\n{self.kubectl.run(*words).rstrip()}")
         view = read_view(self.kubectl)
-        console.print()
-        for line in (verdict_line(view), *probe_lines(view)):
-            say(line)
-        self._write_report(store, view)
+        self.told.detail("\n".join(["", verdict_line(view), *probe_lines(view)]))
 
-    def _write_report(self, store: Store, view: View) -> None:
-        evaluation = read_evaluation(store, view.prediction or {})
-        saved = self._save_prediction()
-        arguments = report_arguments(view.sweep, view.prediction or {}, evaluation, saved)
+    def _write_report(self, view: View) -> None:
+        arguments = report_arguments(view.sweep, self._save_prediction())
         page = self.report.relative_to(places.REPOSITORY)
-        command(f"isoloss {' '.join(arguments)} --out={page}")
+        self.told.detail(f"\n$ isoloss {' '.join(arguments)} --out={page}")
         write_report(arguments, self.report)
-        console.print(f"Report with the iso-loss plots: [bold]{self.report}[/]")
 
     def _save_prediction(self) -> Path:
         """The prediction with its probes in a file; its path from the repository's root."""
         path = (places.STATE / "prediction.json").relative_to(places.REPOSITORY)
         which = ("hyperparamprediction", places.PREDICTION, "--namespace", places.NAMESPACE)
         words = ("get", *which, "--output=json")
-        command(f"kubectl {' '.join(words)} > {path}")
+        self.told.detail(f"\n$ kubectl {' '.join(words)} > {path}")
         (places.REPOSITORY / path).write_text(self.kubectl.run(*words))
         return path
 
@@ -186,12 +195,12 @@ class Demo:
                 words = f"{condition['type']}={condition['status']} {condition['reason']}"
                 console.print(f"  {found['kind']} {words}: {condition['message']}", markup=False)
 
-    def _hint(self) -> str:
+    def _kubectl_line(self) -> str:
+        """A command to go on with, empty on a machine without kubectl."""
+        if shutil.which("kubectl") is None:
+            return ""
         kubeconfig = self.cluster.control_plane.admin_kubeconfig.relative_to(places.REPOSITORY)
-        return (
-            f"Explore with KUBECONFIG={kubeconfig} kubectl get isoloss -n {places.NAMESPACE}; "
-            "`make demo-down` stops everything."
-        )
+        return f"KUBECONFIG={kubeconfig} kubectl get isoloss -n {places.NAMESPACE}"
 
     def _scratch(self) -> Path:
         """An empty folder for files to upload."""
@@ -235,19 +244,38 @@ def _secret(environment: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": environment}
 
 
-def step(title: str) -> None:
-    """Print the title of a step."""
-    console.print(f"[bold green]==>[/] [bold]{title}[/]")
+class Told:
+    """Prints steps and lines, and keeps all of it, with the details, in a log."""
 
+    def __init__(self, log: Path, verbose: bool) -> None:
+        """The log starts anew."""
+        self._verbose = verbose
+        self._log = log
+        log.write_text("")
 
-def say(line: str) -> None:
-    """Print a line within a step."""
-    console.print(f"    {line}", markup=False)
+    def step(self, title: str) -> None:
+        """Print the title of a step."""
+        console.print(f"[bold green]==>[/] [bold]{title}[/]")
+        self._keep(f"==> {title}")
 
+    def say(self, line: str) -> None:
+        """Print a line within a step."""
+        self.line(f"    {line}")
 
-def command(line: str) -> None:
-    """Print a command as the user would type it."""
-    console.print(f"\n[bold]$ {line}[/]")
+    def line(self, line: str) -> None:
+        """Print a line as it is."""
+        console.print(line, markup=False)
+        self._keep(line)
+
+    def detail(self, text: str) -> None:
+        """Keep a text in the log, and print it if all is to be printed."""
+        if self._verbose:
+            console.print(text, markup=False)
+        self._keep(text)
+
+    def _keep(self, text: str) -> None:
+        with self._log.open("a") as log:
+            log.write(f"{text}\n")
 
 
 def _minutes(seconds: float) -> str:

@@ -9,37 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from demo.watching import DemoFailed
-from isoloss_contract.records import EvaluationResult
-from isoloss_contract.store import Store
 
 Resource = Mapping[str, Any]
 
 
-def report_arguments(
-    sweep: Resource, prediction: Resource, evaluation: EvaluationResult, saved: Path
-) -> list[str]:
-    """Arguments of `isoloss report` for the question that the prediction resource asks.
-
-    `saved` is the file that the resource is in, for its probes.
-    """
-    spec = prediction["spec"]
+def report_arguments(sweep: Resource, saved: Path) -> list[str]:
+    """Arguments of `isoloss report` for the question that the prediction in the file `saved` asks."""
     return [
         "report",
         str(sweep["status"]["lawsUri"]).removesuffix("/laws.json"),
         f"--title={sweep['metadata']['name']}",
-        f"--initial-loss={evaluation.loss:.6g}",
-        f"--initial-loss-standard-error={evaluation.loss_standard_error:.4g}",
-        f"--cpt-tokens={spec['budget']['tokens']}",
-        f"--params={evaluation.parameters.active}",
-        f"--pretraining-tokens={spec['pretrainingTokens']}",
-        *([f"--prediction={saved}"] if spec.get("validation") else []),
+        f"--prediction={saved}",
     ]
-
-
-def read_evaluation(store: Store, prediction: Resource) -> EvaluationResult:
-    """The loss of the checkpoint, read from the location in the prediction's status."""
-    key = str(prediction["status"]["evaluationUri"]).removeprefix(f"{store.uri}/")
-    return store.read_record(key, EvaluationResult)
 
 
 def write_report(arguments: Sequence[str], page: Path) -> None:

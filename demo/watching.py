@@ -75,13 +75,9 @@ def _print_lines() -> Callable[[View], None]:
 
     def show(view: View) -> None:
         nonlocal due, last
-        points = "; ".join(
-            f"{name} {tokens} tokens{f', loss {loss}' if loss else ''}"
-            for name, tokens, loss in active_points(view)
-        )
-        line = headline(view) + (f" [{points}]" if points else "")
+        line = headline(view)
         # A change of the time left alone is not printed.
-        news = f"{headline(view).partition(', about')[0]} {points}"
+        news = line.partition(", about")[0]
         if news != last and (time.monotonic() >= due or view.is_ready):
             due, last = time.monotonic() + LINE_SECONDS, news
             sys.stdout.write(f"    {line}\n")

@@ -8,6 +8,12 @@ stamp=$(cat locks/dev.txt pyproject.toml scripts/setup.sh | sha256sum | cut -d '
 stamp="$stamp $PWD"
 if [ -x .venv/bin/python ] && [ "$(cat .venv/isoloss-stamp 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 
+needed=${ISOLOSS_NEEDED_GB:-8}
+free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
+if ! [ -x .venv/bin/python ] && [ "$free" -lt "$needed" ]; then
+    echo "This needs $needed GB of free disk in $PWD, which has $free: nothing was fetched." >&2
+    exit 1
+fi
 uv=$(./scripts/find-uv.sh)
 export UV_PYTHON_DOWNLOADS=never
 if ! .venv/bin/python -c '' 2>/dev/null; then

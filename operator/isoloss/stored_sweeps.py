@@ -65,7 +65,9 @@ def open_sweep(uri: str) -> StoredSweep:
     Raises BadSweep if there is none or more than one, or if the extra `store` is not installed.
     """
     head, separator, name = uri.rstrip("/").rpartition(f"/{layout.SWEEPS}/")
-    storage, wanted = (head, name) if separator else (uri.rstrip("/"), "")
+    # In s3://sweeps/x the bucket is called sweeps.
+    is_folder = bool(separator) and not head.endswith(":/")
+    storage, wanted = (head, name) if is_folder else (uri.rstrip("/"), "")
     if "/" in wanted:
         raise BadSweep(f"{uri}: give STORAGE/{layout.SWEEPS}/NAME, not a file inside it")
     try:

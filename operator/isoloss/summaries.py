@@ -50,6 +50,22 @@ def law_rows(laws: Laws) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def not_yet(reason: str, sizes: int | None = None) -> str:
+    """A law that a running sweep does not have yet, and why."""
+    return f"not yet: {why_not(reason, sizes)}"
+
+
+def why_not(reason: str, sizes: int | None = None) -> str:
+    """Why there is no law yet, from the reason of the refusal and the number of trained sizes."""
+    if sizes == 0:
+        return "no fit so far"
+    if reason == "TooFewSizes" and sizes:
+        return f"{'one size' if sizes == 1 else f'{sizes} sizes'} so far"
+    return (
+        "".join(f" {c.lower()}" if c.isupper() else c for c in reason).strip() or "no fit so far"
+    )
+
+
 def laws_text(laws: Laws) -> str:
     """The laws as a table, and why what is refused is."""
     return "\n".join([_aligned([LAW_HEADS, *law_rows(laws)]), *_refusal_lines(laws)])

@@ -126,6 +126,11 @@ def fit_in(folder: str) -> str:
     return f"{folder}/fit.json"
 
 
+def report_in(folder: str) -> str:
+    """The report page of the sweep in `folder`."""
+    return f"{folder}/report.html"
+
+
 def sweep_ledger(name: str, uid: str) -> str:
     """The head of the sweep's ledger."""
     return ledger_in(sweep_folder(name, uid))
@@ -138,4 +143,4 @@ def sweep_laws(name: str, uid: str) -> str:
 
 def sweep_report(name: str, uid: str) -> str:
     """The sweep's report page."""
-    return f"{sweep_folder(name, uid)}/report.html"
+    return report_in(sweep_folder(name, uid))

@@ -38,7 +38,7 @@ OWN = {
         ("watch", "watching"),
         ("explain", "explaining"),
     )
-}
+} | {"open": EntryPoint("open", "isoloss.cli.opening:open_page", GROUP)}
 SUMMARIES = {
     "quickstart": "Fit, predict and report on sample runs, in ten seconds.",
     "fit": "Fit the laws of learning rate, batch size and loss to runs.",
@@ -48,6 +48,7 @@ SUMMARIES = {
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",
     "explain": "Tell what became of one point of a sweep, and why.",
+    "open": "Open the report page of a sweep or a prediction in a browser.",
     "init": "Write manifests for a checkpoint, with their cost (isoloss[operator]).",
     "plan": "Show what a sweep would train and cost (isoloss[operator]).",
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
+from isoloss.cli.prediction_file import asked_by, changed_since, read_prediction
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
@@ -64,7 +65,8 @@ def report(
     prediction: Annotated[
         Path | None,
         typer.Option(
-            help="A HyperparamPrediction as kubectl prints it (kubectl get hpred NAME -o json), whose probes are shown."
+            help="A HyperparamPrediction, as its manifest or as kubectl prints it (kubectl get hpred NAME -o json): "
+            "its question is asked, and its probes are shown."
         ),
     ] = None,
     initial_loss: querying.InitialLoss = None,
@@ -98,8 +100,12 @@ def report(
     fitted = read_laws(laws)
     given = _runs(laws, runs, fitted)
     search = _search(laws)
-    probed = _probed(prediction) if prediction is not None else None
+    stated = read_prediction(prediction) if prediction is not None else None
+    if stated is not None and asked.is_empty:
+        asked = asked_by(stated, fitted, prediction or Path())
+    probed = _probed(stated, prediction) if stated is not None else None
     answer, refused = _prediction(fitted, asked)
+    changed = changed_since(stated, answer) if stated is not None else ()
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
@@ -110,13 +116,13 @@ def report(
         probed=probed,
         asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
-        warnings=(*given.warnings, *refused),
+        warnings=(*given.warnings, *changed, *refused),
         search=search,
     )
     if as_json:
         print_document({"report": str(out), "figures": files, "refused": list(refused)})
     else:
-        print_warnings([*given.warnings, *refused])
+        print_warnings([*given.warnings, *changed, *refused])
         console().print(f"{out}, and the figures: {', '.join(files)}")
     return REFUSED if refused else ANSWERED
 
@@ -192,14 +198,12 @@ def _search(laws: str) -> SweepState | None:
     return state if state.searches else None
 
 
-def _probed(path: Path) -> Probed:
-    """The probes of a prediction in a file. Raises BadInput, naming the file and the field."""
+def _probed(prediction: Mapping[str, Any], path: Path | None) -> Probed | None:
+    """The probes of a prediction, None if it has none yet. Raises BadInput, naming the file and the field."""
+    if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
+        return None
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"--prediction {path}: {error}") from error
-    try:
-        return read_probed(found if isinstance(found, dict) else {})
+        return read_probed(prediction)
     except BadInput as error:
         raise BadInput(f"--prediction {path}: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,7 @@ from isoloss.errors import BadInput
 
 if TYPE_CHECKING:  # each is imported where it is needed, so that the help needs none of them
     from isoloss.progress.frames import Frame
-    from isoloss.progress.resources import View
-    from isoloss.progress.sweep_state import SweepState
+    from isoloss.progress.moment import Moment
 
 STALLED = REFUSED
 DEFAULT_SECONDS = 5.0
@@ -40,124 +39,122 @@ def watch(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object of the moment and end.")
     ] = False,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Serve a page of it to browsers of this machine, read-only."),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of --serve; 0 takes a free one.")
+    ] = 0,
 ) -> int:
     """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""
-    source = _source(what, namespace)
+    if serve:
+        return _serve(what, namespace, every, port)
+    read = _reader(what, namespace)
     if as_json:
-        print_document(_document(source))
+        print_document(read().document())
         return ANSWERED
+    from isoloss.progress.frames import frame
+
     if once:
-        typer.echo(_frame(source, _width()).text)
+        typer.echo(frame(read(), get_terminal_size().columns).text)
         return ANSWERED
-    return _code(_follow(lambda width: _frame(source, width), every))
+    return _code(_follow(lambda width, height: frame(read(), width, height), every))
 
 
-class _Source(Protocol):
-    """Where a sweep, or a prediction with its sweep, is read."""
-
-    def read(self) -> tuple[View, SweepState | None, str]:
-        """The resources, the points where the store can be read from here, and why it cannot."""
+Read = Callable[[], "Moment"]
 
 
-class _StoredSource:
-    """A sweep in the store."""
+def _in_the_store(uri: str) -> Read:
+    from isoloss.progress.sweep_reading import StoredSweepReader
 
-    def __init__(self, uri: str) -> None:
-        from isoloss.progress.sweep_reading import StoredSweepReader
-
-        self._reader = StoredSweepReader(uri)
-
-    def read(self) -> tuple[View, SweepState | None, str]:
-        """See _Source."""
-        from isoloss.progress.resources import View
-
-        resource, state = self._reader.read()
-        return View(resource), state, ""
+    return StoredSweepReader(uri).read
 
 
-class _ClusterSource:
-    """A sweep or a prediction in a cluster, with what the store has where it can be read from here."""
+def _in_a_cluster(what: str, namespace: str) -> Read:
+    """With what the store has where it can be read from here."""
+    from isoloss.progress.moment import Moment
+    from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
+    from isoloss.progress.resources import ledger_folder
+    from isoloss.progress.sweep_reading import StoredSweepReader
 
-    def __init__(self, what: str, namespace: str) -> None:
-        from isoloss.progress.resource_reading import Kubectl, resource_name
+    resource, kubectl = resource_name(what, namespace), Kubectl()
 
-        self._resource = resource_name(what, namespace)
-        self._kubectl = Kubectl()
-
-    def read(self) -> tuple[View, SweepState | None, str]:
-        """See _Source."""
-        from isoloss.progress.resource_reading import read_view
-        from isoloss.progress.resources import ledger_folder
-        from isoloss.progress.sweep_reading import StoredSweepReader
-
-        view = read_view(self._kubectl, self._resource)
+    def read() -> Moment:
+        view = read_view(kubectl, resource)
         state, without = None, ""
         if uri := ledger_folder(view):
             try:
-                _, state = StoredSweepReader(uri).read()
+                state = StoredSweepReader(uri).read().state
             except BadInput as error:
                 without = str(error)
-        return view, state, without
+        return Moment(view, state, without)
+
+    return read
 
 
-def _frame(source: _Source, width: int) -> Frame:
-    from isoloss.progress.frames import frame
+def _serve(what: str, namespace: str, every: float, port: int) -> int:
+    # Drawing needs matplotlib, which nothing else here does.
+    from isoloss.cli.serving import PageServer, SweepPage
+    from isoloss.progress.resource_reading import stored_sweep_uri
 
-    return frame(*source.read(), width)
-
-
-def _document(source: _Source) -> dict[str, Any]:
-    """The moment for programs: both statuses, and the points where the store can be read from here."""
-    from isoloss.progress.picture import document
-
-    view, state, _ = source.read()
-    return {
-        "ready": view.is_ready,
-        "stalled": view.stalled.get("message"),
-        "sweep": view.sweep.get("status"),
-        "prediction": (view.prediction or {}).get("status"),
-        **(document(state) if state is not None else {}),
-    }
+    server = PageServer(SweepPage(stored_sweep_uri(what, namespace), every), port)
+    typer.echo(f"{server.url} shows {what}, at most {every:g} s old. Ctrl-C ends it.")
+    server.serve()
+    return ANSWERED
 
 
-def _source(what: str, namespace: str) -> _Source:
+def _reader(what: str, namespace: str) -> Read:
     from isoloss.stored_sweeps import is_sweep_uri
 
     if not is_sweep_uri(what):
-        return _ClusterSource(what, namespace)
+        return _in_a_cluster(what, namespace)
     if namespace:
         raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
-    return _StoredSource(what)
-
-
-def _width() -> int:
-    return get_terminal_size().columns
+    return _in_the_store(what)
 
 
 def _code(last: Frame) -> int:
     return STALLED if last.stalled and not last.is_ready else ANSWERED
 
 
-def _follow(frame: Callable[[int], Frame], seconds: float) -> Frame:
-    """Show frames until the last. The first must be readable; a later failure is shown and tried again."""
-    first = frame(_width())
+def _follow(frame: Callable[[int, int | None], Frame], seconds: float) -> Frame:
+    """Show frames until the last. The first must be readable; a later failure is shown and tried again.
+
+    A terminal shows them on its alternate screen, and keeps the last one when the watching ends.
+    """
     terminal = console()
     if not terminal.is_terminal:
-        return _loop(frame, first, seconds, _lines())
+
+        def read() -> Frame:
+            return frame(get_terminal_size().columns, None)
+
+        return _loop(read, read(), seconds, _lines())
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=terminal, auto_refresh=False, vertical_overflow="visible") as live:
+    def fitted() -> Frame:
+        return frame(terminal.size.width, terminal.size.height)
 
-        def show(shown: Frame, problem: str) -> None:
-            text = f"{shown.text}\n{problem}" if problem else shown.text
-            live.update(Text(text, no_wrap=True), refresh=True)
+    shown = fitted()
+    try:
+        with Live(console=terminal, screen=True, auto_refresh=False) as live:
 
-        return _loop(frame, first, seconds, show)
+            def show(now: Frame, problem: str) -> None:
+                nonlocal shown
+                shown = now
+                lines = now.text.splitlines()
+                # The last line is what is waited for, which a failed reading cannot tell.
+                told = [*lines[: terminal.size.height - 1], problem] if problem else lines
+                live.update(Text("\n".join(told), no_wrap=True), refresh=True)
+
+            return _loop(fitted, shown, seconds, show)
+    finally:
+        typer.echo(shown.text)
 
 
 def _loop(
-    frame: Callable[[int], Frame],
+    frame: Callable[[], Frame],
     last: Frame,
     seconds: float,
     show: Callable[[Frame, str], None],
@@ -169,7 +166,7 @@ def _loop(
             return last
         time.sleep(seconds)
         try:
-            last, problem = frame(_width()), ""
+            last, problem = frame(), ""
         except BadInput as error:
             problem = f"not read, shown as it was: {error}"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import wrap
 
+from isoloss.progress.moment import Moment
 from isoloss.progress.picture import NARROWEST, picture
 from isoloss.progress.resources import (
-    View,
     active_points,
     answer_lines,
     cost_so_far,
     headline,
+    law_lines,
     probe_lines,
     waited_for,
 )
-from isoloss.progress.sweep_state import SweepState
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,32 @@ class Frame:
         return self.is_ready or bool(self.stalled)
 
 
-def frame(view: View, state: SweepState | None, without: str, width: int) -> Frame:
-    """A sweep, and maybe a prediction, from the store or from a cluster.
-
-    `state` is what the store has, None where it cannot be read from here; `without` says why not.
-    """
+def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
+    """A sweep, and maybe a prediction, in at most `height` lines where that is given."""
+    view, state = moment.view, moment.state
     width = max(width, NARROWEST)
     lines = [headline(view)]
     for told in waited_for(view).splitlines():
         lines += wrap(told, width, break_long_words=False, break_on_hyphens=False)
     lines.append("")
+    # The store's laws are those of the status, or newer.
+    tables = [law_lines(view)] if state is None else []
+    tables += [answer_lines(view), probe_lines(view)]
+    below = [line for table in tables if table for line in ("", *table)]
     if state is not None:
-        lines.append(picture(state, width))
+        room = None if height is None else height - len(lines) - len(below)
+        lines += picture(state, width, room).splitlines() if room is None or room > 0 else []
     else:
         lines += [cost_so_far(view)] if cost_so_far(view) else []
         lines += [
             f"training {name}: {tokens} tokens {loss}"
             for name, tokens, loss in active_points(view)
         ]
-        lines += wrap(f"no maps: {without}", width) if without else []
-    for table in (answer_lines(view), probe_lines(view)):
-        lines += ["", *table] if table else []
+        lines += wrap(f"no maps: {moment.without}", width) if moment.without else []
+    lines += below
     stalled = view.stalled
     return Frame(
-        text="\n".join(line.rstrip() for line in lines),
+        text="\n".join(line.rstrip() for line in lines[:height]),
         line=headline(view),
         is_ready=view.is_ready,
         stalled=f"{stalled.get('reason', '')}: {stalled.get('message', '')}" if stalled else "",

@@ -20,22 +20,63 @@ CELL = 12
 NARROW_CELL = 7
 
 
-def picture(state: SweepState, width: int) -> str:
-    """The whole picture in lines of at most `width` characters."""
+def picture(state: SweepState, width: int, height: int | None = None) -> str:
+    """The picture in lines of at most `width` characters, and in at most `height` lines where that is given.
+
+    What does not fit is left out in this order: maps of the sizes where nothing trains, from the smallest on,
+    the other maps, laws, bars from the smallest size on, the cost.
+    """
     width = max(width, NARROWEST)
     ledger = state.ledger
-    lines = [*_folded(f"{ledger.namespace}/{ledger.sweep}: {headline(state)}", width), ""]
+    head = _folded(f"{ledger.namespace}/{ledger.sweep}: {headline(state)}", width)
     name_width = max((len(size.name) for size in state.sizes), default=0)
-    lines += [bar_line(size, name_width, width) for size in state.sizes]
-    for size in state.sizes:
-        lines += ["", *loss_map(size, width)]
-    if state.sizes:
-        lines += ["", *_folded(_legend(state), width)]
-    if state.laws:
-        lines += ["", *(each for line in state.laws for each in _folded(line, width))]
-    lines += ["", *_folded(cost_line(state), width)]
-    lines += _folded(state.under_way, width) if state.under_way else []
-    return "\n".join(line.rstrip() for line in lines)
+    bars = [bar_line(size, name_width, width) for size in state.sizes]
+    maps = [loss_map(size, width) for size in state.sizes]
+    legend = _folded(_legend(state), width) if maps else []
+    laws = [each for line in state.laws for each in _folded(line, width)]
+    cost = _folded(cost_line(state), width)
+    end = _folded(state.under_way, width) if state.under_way else []
+    if height is not None:
+        room = height - len(head) - len(end)
+        bars = _last_bars(bars, room - len(cost) - 2)
+        room -= len(cost) + 2 + len(bars)
+        laws = laws if len(laws) + 1 <= room else []
+        room -= len(laws) + 1 if laws else 0
+        maps, legend = _fitting_maps(state.sizes, maps, legend, room)
+    blocks = [head, bars, *maps, legend, laws, [*cost, *end]]
+    lines = [line.rstrip() for block in blocks if block for line in ("", *block)][1:]
+    if height is None or len(lines) <= height:
+        return "\n".join(lines)
+    return "\n".join([*head, *end][: max(height, 1)])
+
+
+def _last_bars(bars: list[str], room: int) -> list[str]:
+    """As many as fit, those of the largest sizes, and how many are not shown."""
+    if len(bars) <= room:
+        return bars
+    if room < 2:
+        return []
+    return [f"{len(bars) - room + 1} smaller sizes are not shown here", *bars[1 - room :]]
+
+
+def _fitting_maps(
+    sizes: Sequence[SizeView], maps: list[list[str]], legend: list[str], room: int
+) -> tuple[list[list[str]], list[str]]:
+    """The maps that fit, those where something trains first, then those with losses, and what follows them."""
+    if sum(len(each) + 1 for each in maps) + len(legend) + 1 <= room:
+        return maps, legend
+    notice = ["--once prints all maps, and what the marks mean"]
+    room -= 2
+    kept: set[int] = set()
+    order = sorted(
+        range(len(maps)),
+        key=lambda i: (sizes[i].stages[Stage.TRAINING] > 0, sizes[i].best is not None, i),
+    )
+    for index in reversed(order):
+        if len(maps[index]) + 1 <= room:
+            kept.add(index)
+            room -= len(maps[index]) + 1
+    return [maps[index] for index in sorted(kept)], notice if room >= 0 else []
 
 
 def headline(state: SweepState) -> str:
@@ -121,7 +162,7 @@ def _legend(state: SweepState) -> str:
     )
 
 
-def _folded(line: str, width: int) -> Sequence[str]:
+def _folded(line: str, width: int) -> list[str]:
     return wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss.errors import BadInput
-from isoloss.progress.resources import View
+from isoloss.progress.resources import View, ledger_folder
 
 CALL_SECONDS = 30
 SWEEP, PREDICTION = "scalingsweep.isoloss.dev", "hyperparamprediction.isoloss.dev"
@@ -74,6 +74,20 @@ class Kubectl:
         except ValueError as error:
             raise BadInput(f"{' '.join(command[:4])}: the answer is not JSON") from error
         return found if isinstance(found, dict) else {}
+
+
+def stored_sweep_uri(argument: str, namespace: str) -> str:
+    """The URI of a sweep in the store: what was given, or what a resource's status names.
+
+    Raises BadInput if there is no such resource, or it has nothing in the store yet.
+    """
+    if "://" in argument:
+        if namespace:
+            raise BadInput(f"--namespace: {argument} is a URI in the store, which has none")
+        return argument
+    if uri := ledger_folder(read_view(Kubectl(), resource_name(argument, namespace))):
+        return uri
+    raise BadInput(f"{argument}: status.ledger is empty: the operator has written nothing yet")
 
 
 def read_view(kubectl: Kubectl, resource: ResourceName) -> View:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from isoloss.summaries import not_yet
 from isoloss_contract import layout
 
 Json = dict[str, Any]
@@ -191,19 +192,34 @@ def cost_so_far(view: View) -> str:
     return f"cost so far {spent} FLOPs, the whole grid {planned}" if spent and planned else ""
 
 
-def answer_lines(view: View) -> list[str]:
-    """Laws and answer, where there are any."""
-    status, answer = view.sweep.get("status", {}), (view.prediction or {}).get("status", {})
-    lines = [
-        f"{name}: {law.get('status', '')} {law.get('formula') or law.get('reason', '')}"
+def law_lines(view: View) -> list[str]:
+    """The laws, if there are any."""
+    status = view.sweep.get("status", {})
+    return [
+        f"{name}: {_law_in_words(view, law)}"
         for name, field in _LAWS
         if (law := status.get(field))
     ]
-    return lines + _intervals("predicted", answer)
+
+
+def _law_in_words(view: View, law: Json) -> str:
+    reason = str(law.get("reason", ""))
+    is_over = (
+        view.is_true(view.sweep, "Ready")
+        or view.condition(view.sweep, "Ready").get("reason") == reason
+    )
+    if not law.get("formula") and not is_over:
+        return not_yet(reason)
+    return f"{law.get('status', '')} {law.get('formula') or reason}"
+
+
+def answer_lines(view: View) -> list[str]:
+    """The answer, if there is one."""
+    return _intervals("predicted", (view.prediction or {}).get("status", {}))
 
 
 def _intervals(title: str, answer: Json) -> list[str]:
-    """Learning rate, batch size and regret with their 80 % intervals, as far as they are there."""
+    """Learning rate, batch size and regret with their 80 % intervals, those that are there."""
     names = (("learning rate", "learningRate"), ("batch size", "batchSize"), ("regret", "regret"))
     return [
         f"{title} {name}: {found['value']} [{found.get('low', '')}, {found.get('high', '')}]"

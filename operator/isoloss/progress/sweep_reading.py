@@ -1,16 +1,17 @@
-"""Reads a sweep from the store, again and again: the laws only where they have changed."""
+"""Reads the state of a sweep from the store, again and again: the laws only where they have changed."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from isoloss.errors import BadInput
+from isoloss.laws import Laws
 from isoloss.progress.fit_summary import FitSummary, read_fit
+from isoloss.progress.moment import Moment
 from isoloss.progress.point_facts import read_stored_laws
+from isoloss.progress.resources import View
 from isoloss.progress.stored_status import read_status
-from isoloss.progress.sweep_state import SweepState, asks_for_progress, sweep_state
-from isoloss.report import content
+from isoloss.progress.sweep_state import asks_for_progress, sweep_state
 from isoloss.stored_sweeps import StoredSweep, open_sweep
+from isoloss.summaries import STATUS_WORDS, law_rows, not_yet
 from isoloss_contract import layout
 from isoloss_contract.records import PointProgress
 from isoloss_contract.store import NotFound, StoreError
@@ -20,18 +21,18 @@ class StoredSweepReader:
     """Reads one sweep in the store."""
 
     def __init__(self, uri: str) -> None:
-        self._uri = uri
+        self.uri = uri
+        """As given, and once it is read the sweep's own folder."""
         self._laws_sha256 = ""
-        self._laws: tuple[str, ...] = ()
+        self.laws: Laws | None = None
+        """Those of the newest reading; None if there were none."""
 
-    def read(self) -> tuple[dict[str, Any], SweepState]:
-        """Its status as the operator copied it last ({} before the first copy), its points and its laws.
-
-        Raises BadSweep where the store or the sweep cannot be read.
-        """
-        sweep = open_sweep(self._uri)
+    def read(self) -> Moment:
+        """Its status as the operator copied it last, and its points. Raises BadSweep where the store or the sweep
+        cannot be read."""
+        sweep = open_sweep(self.uri)
         # A name that two sweeps have in turn must not change what is watched.
-        self._uri = sweep.uri
+        self.uri = sweep.uri
         paths = {
             layout.point_progress(record.key): record.key
             for record in sweep.ledger.points
@@ -43,21 +44,32 @@ class StoredSweepReader:
             paths[path]: each for path, each in found.items() if isinstance(each, PointProgress)
         }
         try:
-            laws = self._read_laws(sweep, read_fit(sweep.store, sweep.folder))
-            resource = read_status(sweep.store, sweep.folder)
+            laws = self.laws = self._read_laws(sweep, read_fit(sweep.store, sweep.folder))
+            view = View(read_status(sweep.store, sweep.folder))
         except StoreError as error:
             raise BadInput(str(error)) from error
-        return resource, sweep_state(sweep.ledger, progress, laws)
+        is_over = view.is_true(view.sweep, "Ready")
+        lines = laws_in_lines(laws, is_over=is_over) if laws is not None else ()
+        return Moment(view, sweep_state(sweep.ledger, progress, lines))
 
-    def _read_laws(self, sweep: StoredSweep, fit: FitSummary | None) -> tuple[str, ...]:
+    def _read_laws(self, sweep: StoredSweep, fit: FitSummary | None) -> Laws | None:
         if fit is None or not fit.laws_sha256:
-            return ()
+            return None
         if fit.laws_sha256 != self._laws_sha256:
             try:
-                laws = read_stored_laws(sweep)
+                self.laws = read_stored_laws(sweep)
             except NotFound:
-                return ()
-            rows = content.laws_table(laws).rows
-            self._laws = tuple(": ".join((name, f"{word} {text}")) for name, word, text, _ in rows)
+                return None
             self._laws_sha256 = fit.laws_sha256
-        return self._laws
+        return self.laws
+
+
+def laws_in_lines(laws: Laws, *, is_over: bool) -> tuple[str, ...]:
+    """A line for each law; while the sweep runs, a refusal is no verdict."""
+    sizes = len(laws.data.sizes)
+    return tuple(
+        f"{name}: {not_yet(text, sizes)}"
+        if word == STATUS_WORDS["refused"] and not is_over
+        else f"{name}: {word} {text}"
+        for name, word, text, _ in law_rows(laws)
+    )

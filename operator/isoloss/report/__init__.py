@@ -12,7 +12,18 @@ from isoloss.report.content import PointRow, point_rows
 if TYPE_CHECKING:
     from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
 
-__all__ = ["PointRow", "ReportFigures", "draw_figures", "png_files", "point_rows", "render_report"]
+PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""The Content-Security-Policy of a page: no script runs, nothing is fetched."""
+
+__all__ = [
+    "PAGE_POLICY",
+    "PointRow",
+    "ReportFigures",
+    "draw_figures",
+    "png_files",
+    "point_rows",
+    "render_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from isoloss.laws import (
     Run,
 )
 from isoloss.savings import SearchCost, iso_loss_savings
-from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows
+from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows, why_not
 
 Cells = tuple[str, ...]
 
@@ -164,9 +164,21 @@ def data_digest(runs: Sequence[Run]) -> str:
     return hashlib.sha256(b"".join(sorted(each))).hexdigest()[:16]
 
 
-def laws_table(laws: Laws) -> Table:
-    """The three laws of the iso-loss route and the joint surface, as formulas."""
-    return Table(LAW_HEADS, tuple(law_rows(laws)))
+def laws_table(laws: Laws, *, is_over: bool = True) -> Table:
+    """The three laws of the iso-loss route and the joint surface, as formulas.
+
+    While a sweep runs, a refused law is not yet there.
+    """
+    refused, sizes = STATUS_WORDS["refused"], len(laws.data.sizes)
+    return Table(
+        LAW_HEADS,
+        tuple(
+            row
+            if is_over or row[1] != refused
+            else (row[0], "Not yet", why_not(row[2], sizes), "")
+            for row in law_rows(laws)
+        ),
+    )
 
 
 def _refusal_words(refusal: Refusal | None) -> str:
@@ -202,6 +214,24 @@ def optima_table(laws: Laws) -> Table:
     )
     heads = ("optimum of", "loss", "parameters", "learning rate", "B", "tokens", "FLOPs", "note")
     return Table(heads, rows, frozenset({1, 2, 3, 4, 5, 6}))
+
+
+def optimum_in_words(optimum: Optimum) -> str:
+    """An optimum as the tooltip of its mark."""
+    size = f", {formatting.count(optimum.params)} parameters" if optimum.params else ""
+    cost = [
+        f"{write(value)} {unit}"
+        for value, write, unit in (
+            (optimum.tokens, formatting.count, "tokens"),
+            (optimum.flops, formatting.flops, "FLOPs"),
+        )
+        if value is not None
+    ]
+    return (
+        f"optimum at loss {formatting.loss(optimum.loss)}{size}\n"
+        f"learning rate {formatting.learning_rate(optimum.learning_rate)}, "
+        f"batch size {formatting.batch_size(optimum.batch_size)}\n{', '.join(cost)}"
+    )
 
 
 def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Contour, Laws, Optimum
+from isoloss.report.content import optimum_in_words
 from isoloss.report.drawing import (
     ACCENT,
     BAND,
@@ -23,6 +24,7 @@ from isoloss.report.drawing import (
     note,
     style,
 )
+from isoloss.report.inline_svg import told
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
 MAX_LEVELS = 4
@@ -169,7 +171,7 @@ def _points(axes: Axes, contour: Contour) -> None:
         (reached & ~used, "o", "white"),
         (reached & used, "o", INK),
     ):
-        axes.plot(
+        (points,) = axes.plot(
             contour.batch_sizes[mask],
             contour.learning_rates[mask],
             linestyle="none",
@@ -180,6 +182,22 @@ def _points(axes: Axes, contour: Contour) -> None:
             markeredgewidth=0.7,
             zorder=3,
         )
+        told(points, [_run_in_words(contour, int(index)) for index in np.flatnonzero(mask)])
+
+
+def _run_in_words(contour: Contour, index: int) -> str:
+    tokens = formatting.count(float(np.exp(contour.log_tokens[index])))
+    reached = (
+        f"not reached in {tokens} tokens"
+        if contour.bounds[index]
+        else f"reached at {tokens} tokens"
+    )
+    return (
+        f"{contour.run_names[index]}\n"
+        f"learning rate {formatting.learning_rate(float(contour.learning_rates[index]))}, "
+        f"batch size {formatting.batch_size(float(contour.batch_sizes[index]))}\n"
+        f"loss {formatting.loss(contour.loss)} {reached}"
+    )
 
 
 def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
@@ -197,7 +215,7 @@ def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
             linewidth=1.0,
             zorder=0,
         )
-    axes.plot(
+    (cross,) = axes.plot(
         [optimum.batch_size],
         [optimum.learning_rate],
         marker="+",
@@ -206,6 +224,7 @@ def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
         color=ACCENT,
         zorder=5,
     )
+    told(cross, [optimum_in_words(optimum)])
 
 
 def ellipse(centre: Array, covariance: Array, level: float) -> Array:

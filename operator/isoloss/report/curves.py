@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from isoloss import formatting
 from isoloss.laws import Array
@@ -31,10 +32,10 @@ def folded(text: str) -> str:
     return "\n".join(textwrap.wrap(text, width=46, max_lines=11, placeholder=" …"))
 
 
-def interval_bars(axes: Axes, x: Array, y: Array, log_errors: Array, level: float) -> None:
-    """Points with their intervals at `level`, from standard errors of the logarithm."""
+def interval_bars(axes: Axes, x: Array, y: Array, log_errors: Array, level: float) -> Line2D:
+    """Points with their intervals at `level`, from standard errors of the logarithm. Returns the points."""
     spread = NormalDist().inv_cdf((1 + level) / 2) * np.nan_to_num(log_errors)
-    axes.errorbar(
+    points: Line2D = axes.errorbar(
         x,
         y,
         yerr=[y - y * np.exp(-spread), y * np.exp(spread) - y],
@@ -44,7 +45,8 @@ def interval_bars(axes: Axes, x: Array, y: Array, log_errors: Array, level: floa
         elinewidth=0.8,
         capsize=1.5,
         zorder=3,
-    )
+    )[0]
+    return points
 
 
 def keep_readable(axes: Axes, values: Array) -> None:

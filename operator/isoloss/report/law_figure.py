@@ -21,6 +21,7 @@ from isoloss.laws import (
     Prediction,
 )
 from isoloss.report.bands import band_at, hyperparameter_band, loss_band
+from isoloss.report.content import optimum_in_words
 from isoloss.report.curves import (
     curve_with_band,
     folded,
@@ -34,6 +35,7 @@ from isoloss.report.curves import (
     y_ticks,
 )
 from isoloss.report.drawing import ACCENT, BAND, INK, key, legend_below, note, style
+from isoloss.report.inline_svg import told
 
 CURVE_POINTS = 160
 ROOM_FOR_TWO = 0.3
@@ -96,7 +98,8 @@ def _hyperparameter_panels(
         refused_panel(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
         return
     errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
-    interval_bars(top, x, y, errors, laws.options.interval)
+    marks = interval_bars(top, x, y, errors, laws.options.interval)
+    told(marks, [optimum_in_words(point) for point in points])
     low, high = x_range(x, _place_x(placed, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
     curve, band = hyperparameter_band(laws, law.curve, curve_x)
@@ -171,7 +174,8 @@ def _loss_compute_panels(
         loss_band(laws, curve_x),
         (float(x.min()), float(x.max())),
     )
-    top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
+    (marks,) = top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
+    told(marks, [optimum_in_words(point) for point in points])
     scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, placed)
     residuals_panel(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")

@@ -1,27 +1,31 @@
 """The report: one self-contained HTML file, and its figures as PNG.
 
-The template escapes everything that a user or the store can have written (names, messages, notes);
-figures are embedded as images, in which no script runs.
+The template escapes everything that a user or the store can have written (names, messages, notes), the
+XML writer escapes it in the figures, and the page's own policy lets no script run.
 """
 
 from __future__ import annotations
 
-import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Laws, Prediction, Run
+from isoloss.progress.moment import Moment
+from isoloss.progress.picture import cost_line, headline
 from isoloss.progress.sweep_state import SweepState
 from isoloss.published import PublishedOptimum
-from isoloss.report import content, predicted
+from isoloss.report import PAGE_POLICY, content, predicted
 from isoloss.report.content import PointRow
 from isoloss.report.contour_figure import contours
-from isoloss.report.drawing import as_png, as_svg
+from isoloss.report.drawing import as_png
+from isoloss.report.inline_svg import inline_svg
 from isoloss.report.law_figure import PlacedPrediction, law_curves
 from isoloss.report.probed import Probed
 from isoloss.report.probes_figure import probes_figure, probes_table
@@ -41,6 +45,8 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_ENVIRONMENT.filters["headings"] = lambda body: re.findall(r'<h2 id="([a-z-]+)">(.*?)</h2>', body)
+"""(anchor, heading) of each section of a rendered body."""
 
 
 @dataclass(frozen=True)
@@ -113,25 +119,40 @@ def render_report(
     figures: ReportFigures | None = None,
     search: SweepState | None = None,
     probed: Probed | None = None,
+    watched: Moment | None = None,
+    refresh_seconds: float | None = None,
 ) -> str:
     """The report as HTML.
 
     `facts` are shown under the title. Without `points` the runs are listed, without `savings` the cost
     is left out, and without `figures` they are drawn here. `search` is the sweep whose points a
-    sequential search chose, `probed` the probes of the prediction.
+    sequential search chose, `probed` the probes of the prediction. `watched` is the sweep whose progress
+    is shown: until it is over, a refused law is not yet there. A browser loads the page again after
+    `refresh_seconds`.
     """
     drawn = figures or draw_figures(
-        laws, runs, prediction, initial_loss=initial_loss, search=search, probed=probed
+        laws,
+        runs,
+        prediction,
+        initial_loss=initial_loss,
+        search=search or (watched.state if watched is not None else None),
+        probed=probed,
     )
+    is_over = watched is None or watched.is_over
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
+        policy=PAGE_POLICY,
         facts={**(facts or {}), **content.fit_facts(laws, runs, version("isoloss"))},
-        status=content.status_word(laws),
+        status=content.status_word(laws) if is_over else "Provisional",
+        is_over=is_over,
+        watched=watched,
+        progress=_progress(watched) if watched is not None else (),
+        refresh_seconds=refresh_seconds,
         level=f"{laws.options.interval:.0%}",
         laws=laws,
         formatting=formatting,
-        laws_table=content.laws_table(laws),
+        laws_table=content.laws_table(laws, is_over=is_over),
         refusals=refusals(laws),
         held_out=content.held_out_table(laws),
         optima=content.optima_table(laws),
@@ -158,23 +179,22 @@ def render_report(
         probes=probes_table(probed) if probed is not None else None,
         remembered=drawn.trajectories_remembered,
         images={
-            "laws": _image(drawn.laws) if content.any_law(laws) else None,
-            "surface": _image(drawn.surface) if drawn.surface else None,
-            "search": _image(drawn.search) if drawn.search else None,
-            "probes": _image(drawn.probes) if drawn.probes else None,
-            "contours": _image(drawn.contours),
-            "trajectories": _image(drawn.trajectories),
+            name: Markup(inline_svg(figure, name))  # the XML writer escaped it
+            for name, figure in (
+                ("laws", drawn.laws if content.any_law(laws) else None),
+                ("surface", drawn.surface),
+                ("search", drawn.search),
+                ("probes", drawn.probes),
+                ("contours", drawn.contours),
+                ("trajectories", drawn.trajectories),
+            )
+            if figure is not None
         },
     )
 
 
-@dataclass(frozen=True)
-class _Image:
-    uri: str
-    width: int
-    """CSS pixels, so that no figure is stretched to the width of the page."""
-
-
-def _image(figure: Figure) -> _Image:
-    encoded = base64.b64encode(as_svg(figure)).decode()
-    return _Image(f"data:image/svg+xml;base64,{encoded}", round(105 * figure.get_figwidth()))
+def _progress(watched: Moment) -> tuple[str, ...]:
+    """Points by stage, cost, and what is waited for, in sentences."""
+    told = [] if watched.state is None else [headline(watched.state), cost_line(watched.state)]
+    lines = (line.rstrip(".") for line in (*told, *watched.waits_for.splitlines()))
+    return tuple(f"{line[0].upper()}{line[1:]}." for line in lines if line)

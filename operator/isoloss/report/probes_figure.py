@@ -11,6 +11,7 @@ from isoloss import formatting
 from isoloss.laws import Interval
 from isoloss.report.content import Table
 from isoloss.report.drawing import ACCENT, BAND, INK, grid_axis, key, legend_below, note, style
+from isoloss.report.inline_svg import told
 from isoloss.report.probed import Probed, ProbedPlace
 
 ALIKE = 1.01
@@ -76,7 +77,7 @@ def _panel(
     losses = [place.loss or 0.0 for place in shown]
     errors = [place.standard_error or 0.0 for place in shown]
     axes.plot([along(place) for place in shown], losses, color=INK, linewidth=0.6)
-    axes.errorbar(
+    marks = axes.errorbar(
         [along(place) for place in shown],
         losses,
         yerr=errors if any(errors) else None,
@@ -84,11 +85,20 @@ def _panel(
         markersize=5,
         capsize=3,
         color=INK,
-    )
+    )[0]
+    told(marks, [_in_words(place) for place in shown])
     axes.axvline(along(answer), color=INK, linestyle="--", linewidth=0.9)
     if refined is not None:
         axes.axvspan(refined.low, refined.high, color=BAND, zorder=0)
         axes.axvline(refined.value, color=ACCENT, linestyle="-.", linewidth=1.3)
+
+
+def _in_words(place: ProbedPlace) -> str:
+    return (
+        f"learning rate {formatting.learning_rate(place.learning_rate)}, "
+        f"batch size {formatting.batch_size(place.batch_size)}\n"
+        f"{place.state}, loss {formatting.loss(place.loss)}"
+    )
 
 
 def _is_alike(one: float, other: float) -> bool:

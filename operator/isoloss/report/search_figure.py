@@ -14,6 +14,7 @@ from isoloss.progress.sweep_state import PointView, SizeView, SweepState
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
 from isoloss.report.drawing import INK, SOFT, grid_axis, key, legend_below, style
+from isoloss.report.inline_svg import told
 from isoloss_contract.ledger import AddedPoint
 
 MAX_SIZES = 6
@@ -103,9 +104,10 @@ def _panel(axes: Axes, size: SizeView, state: SweepState) -> None:
 
 def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> None:
     place = [float(point.record.batch_size)], [point.record.learning_rate]
+    words = _in_words(point)
     shape = "s" if is_added else "o"
     ring = RING * (0.89 if is_added else 1.0)  # a square of that side has the area of the circle
-    axes.plot(
+    (outline,) = axes.plot(
         *place,
         marker=shape,
         markersize=ring,
@@ -114,8 +116,9 @@ def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> No
         markeredgewidth=0.7,
         zorder=2,
     )
+    told(outline, [words])
     if point.tokens:
-        axes.plot(
+        (disk,) = axes.plot(
             *place,
             marker=shape,
             markersize=ring * math.sqrt(point.share),
@@ -123,6 +126,7 @@ def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> No
             markeredgewidth=0,
             zorder=3,
         )
+        told(disk, [words])
     if mark := _MARKS.get(point.stage):
         axes.plot(
             *place,
@@ -154,6 +158,15 @@ def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> No
             fontsize=6.5,
             color=INK,
         )
+
+
+def _in_words(point: PointView) -> str:
+    loss = f", loss {formatting.loss(point.loss)}" if point.loss is not None else ""
+    return (
+        f"{point.record.name}\nlearning rate {formatting.learning_rate(point.record.learning_rate)}, "
+        f"batch size {point.record.batch_size}\n{point.stage.word}: "
+        f"{formatting.percent(point.share)} of its tokens{loss}"
+    )
 
 
 _MARKS = {Stage.PRUNED: "x", Stage.DIVERGED: "+", Stage.FAILED: "1"}

@@ -16,8 +16,10 @@ from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Laws, Optimum, OptimumPlanes
+from isoloss.report.content import optimum_in_words
 from isoloss.report.curves import around_zero, y_ticks
 from isoloss.report.drawing import INK, LINE_STYLES, MARKERS, key, legend_below, log_ticks, style
+from isoloss.report.inline_svg import told
 
 CURVE_POINTS = 60
 
@@ -74,7 +76,8 @@ def _quantity(
         )
         line = np.geomspace(low, high, CURVE_POINTS)
         top.plot(line, law(size, line), color=INK, linewidth=1, linestyle=look.line)
-        top.plot(x, y, look.marker, color=INK, markersize=4)
+        (marks,) = top.plot(x, y, look.marker, color=INK, markersize=4)
+        told(marks, [optimum_in_words(item) for item in found])
         residuals.append(100 * (y / law(size, x) - 1))
         bottom.plot(x, residuals[-1], look.marker, color=INK, markersize=4)
     around_zero(bottom, np.concatenate(residuals), "residual (%)")

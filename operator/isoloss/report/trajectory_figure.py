@@ -32,6 +32,7 @@ from isoloss.report.drawing import (
     note,
     style,
 )
+from isoloss.report.inline_svg import told
 
 MAX_PANELS = 8
 JOINED = 8
@@ -47,6 +48,8 @@ MAX_KNOTS = 4000
 class _Line:
     """One configuration's evaluations; runs of different length are joined."""
 
+    name: str
+    """The run's; of runs that were joined, the longest one's."""
     learning_rate: float
     batch_size: float
     tokens: Array
@@ -190,6 +193,7 @@ def _lines(runs: Sequence[Run]) -> list[_Line]:
         order = np.argsort(tokens, kind="stable")
         lines.append(
             _Line(
+                max(members, key=lambda run: float(run.tokens[-1])).name,
                 rate,
                 batch,
                 tokens[order],
@@ -204,13 +208,24 @@ def _lines(runs: Sequence[Run]) -> list[_Line]:
 def _panel(axes: Axes, size: float, lines: Sequence[_Line], laws: Laws, look: _Look) -> None:
     low, high = _loss_range(lines, laws, size)
     for line in lines:
-        axes.plot(line.tokens, line.losses, **look.of(line))
+        (drawn,) = axes.plot(line.tokens, line.losses, **look.of(line))
+        told(drawn, [_in_words(line)])
         _mark_end(axes, line, line.losses, high)
     for level in sorted({contour.loss for contour in laws.contours if contour.params == size}):
         axes.axhline(level, color=SOFT, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0)
     axes.set_ylim(low, high)
     _token_axis(axes, lines)
     axes.set_title(f"{formatting.count(size)} parameters", loc="left")
+
+
+def _in_words(line: _Line) -> str:
+    return (
+        f"{line.name}\nlearning rate {formatting.learning_rate(line.learning_rate)}, "
+        f"batch size {formatting.batch_size(line.batch_size)}\n"
+        f"loss {formatting.loss(float(line.losses[-1]))} at "
+        f"{formatting.count(float(line.tokens[-1]))} tokens"
+        + (", diverged" if line.diverged else "")
+    )
 
 
 def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
@@ -242,7 +257,10 @@ def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: 
     ends = [excess[-1] for line, excess in found if not line.diverged and np.isfinite(excess[-1])]
     top = 1.15 * max(float(np.quantile(ends, 0.75)) if ends else 0.0, 3.0 * (noise or 0.0), 1e-3)
     for line, excess in found:
-        axes.plot(line.tokens, excess, **look.of(line))
+        (drawn,) = axes.plot(line.tokens, excess, **look.of(line))
+        told(
+            drawn, [f"{_in_words(line)}, {formatting.number(float(excess[-1]), 2)} above the best"]
+        )
         _mark_end(axes, line, excess, top)
     if noise is not None:
         axes.axhspan(0.0, noise, color=BAND, linewidth=0, zorder=0)

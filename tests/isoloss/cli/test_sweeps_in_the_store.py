@@ -11,7 +11,7 @@ from isoloss.laws import fit_laws, laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
 from isoloss_contract.records import AttentionShape, PointResult
-from isoloss_contract.store import Store
+from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
@@ -26,6 +26,20 @@ def store(tmp_path: Path) -> Store:
 def test_a_sweep_is_found_by_folder_by_name_or_alone(store: Store, suffix: str) -> None:
     write_sweep(store)
     assert open_sweep(store.uri + suffix).ledger.sweep == "dense"
+
+
+def test_a_bucket_called_sweeps_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def store(uri: str) -> Store:
+        asked.append(uri)
+        raise StoreUnavailable("no network here")
+
+    monkeypatch.setattr("isoloss.stored_sweeps.Store", store)
+    for uri in ("s3://sweeps/lm", "s3://sweeps/lm/sweeps/dense", "s3://lm/sweeps/dense"):
+        with pytest.raises(BadSweep, match="no network here"):
+            open_sweep(uri)
+    assert asked == ["s3://sweeps/lm", "s3://sweeps/lm", "s3://lm"]
 
 
 def test_a_sweep_gives_its_runs_with_their_states(store: Store) -> None:

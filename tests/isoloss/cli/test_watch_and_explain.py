@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from isoloss.progress.frames import frame
+from isoloss.progress.moment import Moment
 from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
 from isoloss.progress.resources import View
 from isoloss_contract import layout
@@ -85,7 +88,54 @@ def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: St
     assert "runs.csv: give the URI of a sweep in the store" in local.err
 
 
+def test_a_point_of_a_resource_is_explained_from_the_store_its_status_names(
+    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = write_sweep(store)
+    head = store.location(layout.sweep_ledger(written.sweep, written.uid))
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource(ledger={"uri": head}))
+    name = written.points[0].name
+    ended = isoloss("explain", "scalingsweep/dense", name, "-n", "research")
+    assert ended.code == 0
+    assert ended.out.startswith(f"point       {name}\n")
+    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource())
+    early = isoloss("explain", "scalingsweep/dense", name)
+    assert early.code == 2
+    assert "status.ledger is empty" in early.err
+
+
 # ---------------------------------------------------------------------------------- watch
+
+
+@pytest.mark.parametrize("rows", [6, 10, 24])
+def test_a_terminal_shows_frames_of_its_height_on_the_alternate_screen_and_keeps_the_last(
+    isoloss: Isoloss, store: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    points = [record(n, f"size-{n % 4}", batch=2**n, rate=1e-3 * n) for n in range(1, 12)]
+    begun = ledger(done(100), *points)
+    write_ledger(store, begun)
+    write_status(store, begun, ("Ready", "False", "Training"), points={"total": 12})
+    over = ledger(done(100), *(done(n, proxy=f"size-{n % 4}") for n in range(1, 12)))
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=80, height=rows, markup=False)
+    monkeypatch.setattr("isoloss.cli.watching.console", lambda: terminal)
+
+    def sleep(_: float) -> None:
+        write_ledger(store, over)
+        points = {"total": 12, "succeeded": 12}
+        write_status(store, over, ("Ready", "True", "Fitted"), points=points)
+
+    monkeypatch.setattr("isoloss.cli.watching.time.sleep", sleep)
+    ended = isoloss("watch", store.uri)
+    assert ended.code == 0
+    on, off = "\x1b[?1049h", "\x1b[?1049l"
+    assert (screen.getvalue().count(on), screen.getvalue().count(off)) == (1, 1)
+    frames = screen.getvalue().split(on)[1].split(off)[0].split("\x1b[H")
+    shown = [frame for frame in frames if "points " in frame]
+    assert len(shown) >= 2
+    assert all(frame.count("\n") < rows for frame in shown)
+    assert all("sweep: Training: why" in f or "sweep: Fitted: why" in f for f in shown)
+    assert ended.out.startswith("points 12/12, laws fitted")
 
 
 def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store: Store) -> None:
@@ -282,7 +332,7 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
     put(training, {**validation, "places": [first, second]})
     view = read_view(Kubectl(), resource_name("hpred/next", ""))
     assert not view.is_ready
-    shown = frame(view, None, "", 100)
+    shown = frame(Moment(view, None), 100)
     assert shown.line.endswith("batch size 64; probes 1/2 (2.5123), Training")
     assert "probes: Training: why" in shown.text
     assert "probes of 1,000,000 tokens: 1/2, 1e13 FLOPs of 2e13" in shown.text

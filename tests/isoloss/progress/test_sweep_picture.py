@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from isoloss.laws import fit_laws
 from isoloss.progress.picture import bar_line, cost_line, document, loss_map, picture
 from isoloss.progress.stages import Stage
+from isoloss.progress.sweep_reading import laws_in_lines
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
@@ -16,6 +20,7 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from tests.isoloss.progress.small_sweeps import done, ledger, record, report
+from tests.support.planted_runs import planted_runs
 
 PAUSE, PRUNE, RUN = IntentAction.PAUSE, IntentAction.PRUNE, IntentAction.RUN
 SEARCHED = ledger(
@@ -127,3 +132,46 @@ def test_a_program_gets_every_point_with_its_stage() -> None:
     found = document(searched())
     assert [point["stage"] for point in found["points"]][:2] == ["finished", "pruned"]
     assert found["points"][4]["tokens"] == 250_000
+
+
+LAWS = tuple(f"law {number}: Provisional LR = 1e-3 * L^{number}" for number in range(4))
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 12, 16, 20, 23, 24, 40])
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_fitted_picture_is_no_taller_than_the_screen_and_says_what_is_waited_for(
+    height: int, width: int
+) -> None:
+    state = replace(searched(), laws=LAWS)
+    lines = picture(state, width, height).splitlines()
+    assert len(lines) <= height
+    whole = picture(state, width).splitlines()
+    assert lines[0] == whole[0]
+    assert height < 6 or lines[-1] == whole[-1]
+
+
+def test_at_24_rows_header_bars_laws_and_the_map_where_something_trains_are_shown() -> None:
+    text = picture(replace(searched(), laws=LAWS), 80, 23)
+    assert text.startswith("research/dense: 8 points")
+    assert "tiny   [" in text
+    assert "small  [" in text
+    assert "small: B over LR" in text
+    assert "tiny: B over LR" not in text
+    assert "--once prints all maps, and what the marks mean" in text
+    assert all(law in text for law in LAWS)
+
+
+def test_many_sizes_leave_the_bars_of_the_largest() -> None:
+    records = [done(number, proxy=f"size-{number:02}") for number in range(30)]
+    text = picture(sweep_state(ledger(*records), {}), 80, 24)
+    assert "size-29  [" in text
+    assert "size-00" not in text
+    assert "smaller sizes are not shown here" in text
+
+
+def test_a_law_refused_while_the_sweep_runs_is_not_yet_there() -> None:
+    """Two sizes are wanted, one has runs: that is the way of every sweep, and no refusal."""
+    laws = fit_laws(planted_runs(sizes=(30e6,)), provisional=True)
+    running = laws_in_lines(laws, is_over=False)
+    assert running[0] == "learning rate: not yet: one size so far"
+    assert laws_in_lines(laws, is_over=True)[0] == "learning rate: Refused TooFewSizes"

@@ -72,19 +72,50 @@ def test_a_page_that_fetches_and_fails_would_be_noticed(page: Path) -> None:
     assert requests_and_console(other) == ({"http://host.invalid/x.png"}, True)
 
 
-def test_every_figure_is_decoded_and_has_an_alternative_text(page: Path) -> None:
-    """A page of images only, so that a figure the browser cannot decode has no size."""
-    images = re.findall(r"<img [^>]*>", page.read_text())
-    assert len(images) == 4
-    assert all(re.search(r'alt="[^"]{20,}"', image) for image in images)
-    script = (
-        "<script>addEventListener('load', () => document.title = "
-        "[...document.images].map(i => i.naturalWidth > 300).join())</script>"
+def measured(page: Path, expression: str, *options: str) -> str:
+    """What an expression gives in a copy of the page whose policy lets scripts run."""
+    copy = page.with_name("measured.html")
+    script = f"<script>addEventListener('load', () => document.title = {expression})</script>"
+    policy = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+    copy.write_text(policy.sub("", page.read_text()).replace("</body>", f"{script}</body>"))
+    shown = browser(copy, "--dump-dom", "--virtual-time-budget=5000", *options).stdout
+    found = re.search(r"<title>(.*?)</title>", shown)
+    assert found
+    return found[1]
+
+
+def test_every_figure_is_drawn_and_its_marks_have_titles(page: Path) -> None:
+    wide = "[...document.querySelectorAll('figure svg')].map(i => i.clientWidth > 300).join()"
+    assert measured(page, wide) == "true,true,true,true"
+    assert int(measured(page, "document.querySelectorAll('.tip > title').length")) > 200
+
+
+def test_at_400_pixels_nothing_but_figures_and_tables_is_wider_than_the_screen(page: Path) -> None:
+    """Headless windows are at least 500 pixels wide, so the page is shown in a frame."""
+    frame = page.with_name("frame.html")
+    frame.write_text(
+        f'<!doctype html><title></title><iframe src="{page.name}" width=400 height=800></iframe>'
+        "<script>addEventListener('load', () => { const d = frames[0].document;"
+        "document.title = [d.documentElement.scrollWidth,"
+        " getComputedStyle(d.querySelector('figcaption')).fontSize,"
+        " Math.min(...[...d.querySelectorAll('figure svg')].map(s => s.clientWidth))].join() })</script>"
     )
-    copy = page.with_name("images.html")
-    copy.write_text(f"<!doctype html><title></title>{''.join(images)}{script}")
-    shown = browser(copy, "--dump-dom", "--virtual-time-budget=5000")
-    assert "<title>true,true,true,true</title>" in shown.stdout
+    shown = browser(
+        frame, "--dump-dom", "--virtual-time-budget=5000", "--allow-file-access-from-files"
+    ).stdout
+    found = re.search(r"<title>(\d+),([\d.]+)px,(\d+)</title>", shown)
+    assert found
+    assert int(found[1]) <= 400
+    assert float(found[2]) >= 12
+    assert int(found[3]) > 400, "figures keep their size, in which labels can be read"
+
+
+def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(page: Path) -> None:
+    style = "getComputedStyle(document.body)"
+    colours = f"{style}.backgroundColor + ' ' + {style}.color"
+    assert measured(page, colours) == "rgb(255, 255, 255) rgb(17, 17, 17)"
+    dark = measured(page, colours, "--blink-settings=preferredColorScheme=0")
+    assert dark == "rgb(20, 20, 20) rgb(220, 220, 220)"
 
 
 def test_it_prints_on_a4(page: Path) -> None:

@@ -88,7 +88,7 @@ def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
     bare = replace(laws, surface=SurfaceLaw("refused"))
     assert interval_costs(bare, answer) is None
     page = render_report(bare, runs, title="x", prediction=answer, figures=BLANK)
-    assert "what the ends of the intervals would cost is not known" in page
+    assert "the cost of missing the optimum by an interval is unknown" in page
     assert "noise</dt><dd>not known" in page
 
 

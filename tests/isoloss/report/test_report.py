@@ -101,19 +101,47 @@ def test_the_page_needs_nothing_from_outside(page: str) -> None:
     for tag, attributes in parsed(page).tags:
         assert tag not in ("script", "link", "iframe", "object")
         assert not any(name.startswith("on") for name in attributes)
-        for name in ("src", "href"):
-            assert (attributes.get(name) or "data:").startswith("data:image/svg+xml;base64,") or (
-                name not in attributes
-            )
+        for name in ("src", "href", "xlink:href"):
+            # Pictures inside the page, and places on it.
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/png;base64,"))
 
 
 def test_all_sections_are_there(page: str) -> None:
-    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    headings = re.findall(r"<h2 id=.*?>(.*?)</h2>", page)
     assert headings == [
         *("Prediction", "Laws", "Iso-loss contours", "Trajectories", "Cost", "Optima", "Points"),
     ]
-    assert page.count('<img style="width:') == 4
-    assert all(attributes.get("alt") for tag, attributes in parsed(page).tags if tag == "img")
+    assert page.count("<svg ") == 4
+    described = [found for _, found in parsed(page).tags if found.get("role") == "img"]
+    assert len(described) == 4
+    assert all(len(found["aria-label"] or "") > 20 for found in described)
+
+
+def test_the_contents_link_to_every_section(page: str) -> None:
+    contents = re.findall(r'<li><a href="#(.*?)">(.*?)</a>', page)
+    assert contents == re.findall(r'<h2 id="(.*?)">(.*?)</h2>', page)
+    assert len(contents) == 7
+
+
+def test_no_id_is_used_twice_and_every_reference_has_its_target(page: str) -> None:
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
+    assert set(re.findall(r"url\(#([^)]*)\)", page)) <= set(ids)
+
+
+def test_the_marks_of_the_figures_name_their_runs(page: str, runs: tuple[Run, ...]) -> None:
+    titles = set(re.findall(r"<title>([^<]*)\nlearning rate", page))
+    assert {run.name for run in runs if not run.diverged} <= titles
+    assert any(title.startswith("optimum at loss") for title in titles)
+
+
+def test_a_name_that_xml_cannot_hold_does_not_break_the_page(
+    laws: Laws, runs: tuple[Run, ...]
+) -> None:
+    odd = (replace(runs[0], name="a\x0b\ufffe--<b>&"), *runs[1:])
+    page = render_report(laws, odd, title="x")
+    assert "a--&lt;b&gt;&amp;\nlearning rate" in page
 
 
 def test_the_chain_of_the_prediction_is_told(page: str, prediction: Prediction) -> None:
@@ -157,7 +185,7 @@ def test_excluded_points_come_first_with_their_reason(laws: Laws, runs: tuple[Ru
     rows = list(point_rows(runs, laws))
     rows[-1] = replace(rows[-1], note="ran out of memory: needed 96 GiB")
     page = render_report(laws, runs, title="x", points=rows, figures=BLANK)
-    table = page[page.index("<h2>Points</h2>") :]
+    table = page[page.index('<h2 id="points">') :]
     assert table.index("ran out of memory") < table.index(rows[0].name)
     assert "Diverged" in table
 
@@ -170,7 +198,7 @@ def test_refusals_are_told_in_words_and_draw_no_curve() -> None:
     assert "What the data do not support" in text
     assert refused.learning_rate.refusal.reason.value in text
     assert refused.learning_rate.refusal.message in text
-    assert page.count('<img style="width:') == 2
+    assert page.count("<svg ") == 2
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3])

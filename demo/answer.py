@@ -1,0 +1,83 @@
+"""The last screen of the demo: the answer, what it rests on, the verdict, and what to type next. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from isoloss import formatting
+from isoloss.progress.resources import VALIDATED, View
+
+WIDTH = 80
+MAX_LINES = 14
+INDENT = "    "
+VERDICTS = {
+    "True": "it holds",
+    "False": "there is a better answer nearby",
+    "Unknown": "not decided",
+}
+
+
+def last_screen(view: View, *, report: Path, log: Path, kubectl: str) -> list[str]:
+    """At most MAX_LINES lines, under a title, of at most WIDTH characters.
+
+    `kubectl` is a command line that lists the resources, empty if the machine has no kubectl.
+    """
+    prediction = view.prediction or {}
+    found = prediction.get("status", {})
+    budget = prediction.get("spec", {}).get("budget", {})
+    planned = (
+        f"{formatting.count(budget['tokens'])} more tokens"
+        if budget.get("tokens")
+        else f"{budget.get('flops', '')} more FLOPs"
+    )
+    rows = [
+        ("learning rate", found.get("learningRate", {})),
+        ("batch size (sequences)", found.get("batchSize", {})),
+    ]
+    answer = [f"For {planned} of the checkpoint, with 80% intervals:"] + [
+        f"{name:<24}{each.get('value', ''):<10}[{each.get('low', '')}, {each.get('high', '')}]"
+        for name, each in rows
+    ]
+    next_steps = [
+        *_told(f"Report with all figures: {report}"),
+        *_told(f"Everything printed on the way, and both resources in full: {log}"),
+        *(_told(f"Look around: {kubectl}") if kubectl else []),
+        *_told("Next: edit the grid in crds/examples/demo-sweep.yaml and type make demo again: "
+               "only new points are trained. make demo-down stops everything."),
+    ]  # fmt: skip
+    above = [*(INDENT + line for line in answer), *_told(_foundation(view))]
+    room = MAX_LINES - len(above) - len(next_steps)
+    return [*above, *_told(_verdict(view))[: max(room, 1)], *next_steps]
+
+
+def _told(text: str) -> list[str]:
+    """Folded and indented; a path longer than a line stays whole."""
+    return [
+        INDENT + line
+        for line in wrap(text, WIDTH - len(INDENT), break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def _foundation(view: View) -> str:
+    status = view.sweep.get("status", {})
+    points = status.get("points", {}).get("succeeded", 0)
+    sizes = len(view.sweep.get("spec", {}).get("proxies", ()))
+    found: dict[str, Any] = (view.prediction or {}).get("status", {}).get("extrapolation") or {}
+    factor = found.get("computeFactor")
+    beyond = f", {float(factor):.2g} times beyond their compute" if factor else ""
+    return (
+        f"It rests on laws fitted to {formatting.counted(points, 'run')} of "
+        f"{formatting.counted(sizes, 'model size')}{beyond}."
+    )
+
+
+def _verdict(view: View) -> str:
+    condition = view.condition(view.prediction, VALIDATED)
+    if not condition:
+        return "It was not checked: the prediction asks for no validation."
+    places = ((view.prediction or {}).get("status", {}).get("validation") or {}).get("places", ())
+    verdict = VERDICTS.get(condition.get("status", ""), "not decided")
+    runs = formatting.counted(len(places), "short continued run")
+    return f"Checked by {runs}: {verdict} ({condition.get('reason', '')}). {condition.get('message', '')}"

@@ -1,0 +1,99 @@
+"""`isoloss open`: the report page of a sweep or a prediction, in a browser."""
+
+from __future__ import annotations
+
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isoloss.cli.outcome import ANSWERED, command, print_document
+from isoloss.errors import BadInput
+
+MAX_PAGE_BYTES = 64 * 2**20
+
+
+@command
+def open_page(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="scalingsweep/NAME or hyperparamprediction/NAME in a cluster, or the URI of a sweep in the store.",
+        ),
+    ],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of the resource in a cluster.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the page to this file. By default one in a temporary folder."),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page, or only fetch it.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Fetch the report page that the operator wrote, and open it in a browser."""
+    uri = _page_uri(what, namespace)
+    page = out or Path(tempfile.mkdtemp(prefix="isoloss-")) / f"{_title(what)}.html"
+    _save(_read(uri), page)
+    opened = browser and not as_json and webbrowser.open(page.resolve().as_uri())
+    if as_json:
+        print_document({"uri": uri, "page": str(page)})
+    else:
+        typer.echo(str(page))
+        if browser and not opened:
+            typer.echo("no browser could be started here: open the file above in one", err=True)
+    return ANSWERED
+
+
+def _title(what: str) -> str:
+    return what.rstrip("/").rpartition("/")[2] or "report"
+
+
+def _page_uri(what: str, namespace: str) -> str:
+    """Where the operator wrote the page. Raises BadInput if there is none yet."""
+    from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
+    from isoloss.stored_sweeps import is_sweep_uri, open_sweep
+    from isoloss_contract import layout
+
+    if is_sweep_uri(what):
+        if namespace:
+            raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
+        sweep = open_sweep(what)
+        return sweep.store.location(layout.report_in(sweep.folder))
+    view = read_view(Kubectl(), resource_name(what, namespace))
+    for resource in (view.prediction, view.sweep):
+        if uri := ((resource or {}).get("status") or {}).get("reportUri"):
+            return str(uri)
+    raise BadInput(
+        f"{what}: status.reportUri is empty: the operator has written no page yet. "
+        f"isoloss watch {what} shows how far it is"
+    )
+
+
+def _read(uri: str) -> bytes:
+    from isoloss_contract.store import NotFound, Store
+
+    folder, _, name = uri.rpartition("/")
+    try:
+        return Store(folder).read(name, max_bytes=MAX_PAGE_BYTES)
+    except NotFound as error:
+        raise BadInput(
+            f"{uri}: no page there yet: isoloss report draws one from the laws"
+        ) from error
+
+
+def _save(content: bytes, page: Path) -> None:
+    """Write what the store had, under a policy that lets no script in it run and nothing be fetched."""
+    from isoloss.report import PAGE_POLICY
+
+    meta = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">\n'
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_bytes(meta.encode() + content)
+    except OSError as error:
+        raise BadInput(f"--out {page}: {error}") from error
