@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isoloss.laws import FitOptions
@@ -11,7 +12,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, MissingPoint
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, MissingPoint, Watched
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.search.requests import search_inputs
 from isoloss_operator.decide.search_steps import SearchRequest
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # it brings numpy along
 
 FEWEST_FOR_PROVISIONAL = 4
 """Below this many points no law is worth fitting."""
+PAGE_SECONDS = 60.0
+"""Between two pages of a sweep on the way."""
 WORTH_REFITTING = 0.05
 """A provisional fit is repeated when the points done grew by this share."""
 
@@ -85,20 +88,61 @@ def fit_request(
         return None
     if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):
         return None
+    request = _request(observed, spec, ledger, points, inputs=inputs)
+    watched = None if final else _watched(observed, ledger)
+    return replace(request, provisional=not final, search=search, watched=watched)
+
+
+def page_request(
+    observed: ObservedSweep,
+    spec: ScalingSweepSpec,
+    ledger: Ledger,
+    points: Mapping[str, PlannedPoint],
+) -> FitRequest | None:
+    """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
+    only where it would show something new. The fits draw the others."""
+    reported = {key: each.trained_tokens for key, each in observed.progress.items()}
+    if not any(reported.values()) and not any(record.tokens for record in ledger.points):
+        return None
+    if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
+        return None
+    shows = content_key([ledger.digest, reported])
+    if shows == observed.page_shows:
+        return None
+    request = _request(observed, spec, ledger, points, inputs=shows)
+    laws = observed.fit.laws if observed.fit is not None else None
+    watched = _watched(observed, ledger)
+    return replace(request, provisional=True, watched=watched, draws_only=True, laws=laws)
+
+
+def _request(
+    observed: ObservedSweep,
+    spec: ScalingSweepSpec,
+    ledger: Ledger,
+    points: Mapping[str, PlannedPoint],
+    *,
+    inputs: str,
+) -> FitRequest:
+    """What fits and pages have in common."""
+    fitted = fitted_records(ledger.points)
     return FitRequest(
         inputs=inputs,
         points=tuple(_fit_point(record, points[record.key]) for record in fitted),
         options=fit_options(spec),
         weights=_weights(spec),
         flops=spec.fit.flops,
-        provisional=not final,
+        provisional=True,
         ledger_sha256=ledger.digest,
         laws_path=layout.sweep_laws(observed.name, observed.uid),
         report_path=layout.sweep_report(observed.name, observed.uid),
         missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
-        search=search,
         searched=ledger if spec.searches else None,
     )
+
+
+def _watched(observed: ObservedSweep, ledger: Ledger) -> Watched:
+    resource = {"metadata": {"generation": observed.generation}, "status": observed.status}
+    return Watched(ledger, observed.progress, resource)
 
 
 def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:

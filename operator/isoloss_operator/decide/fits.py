@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.records import PointConfig
+from isoloss_contract.records import PointConfig, PointProgress
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 
 if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
@@ -41,6 +42,17 @@ class MissingPoint:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """A sweep on the way, for the page that shows how far it is."""
+
+    ledger: Ledger
+    progress: Mapping[str, PointProgress]
+    """By point key, of what trains."""
+    resource: Mapping[str, Any]
+    """Its metadata and status as the API server shows them."""
+
+
+@dataclass(frozen=True)
 class FitRequest:
     """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
 
@@ -59,6 +71,12 @@ class FitRequest:
     """Decide the next step of the search as well; unless it ends with that, the laws are provisional."""
     searched: Ledger | None = None
     """For the report of a sweep whose points a search chooses: what it has chosen so far."""
+    watched: Watched | None = None
+    """Of a sweep on the way: how far it is, for its page."""
+    draws_only: bool = False
+    """Fit nothing: draw the page with `laws`."""
+    laws: Laws | None = None
+    """Of the newest fit, for a request that draws only; None: there was none."""
 
 
 @dataclass(frozen=True)

@@ -254,6 +254,12 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """What is being fitted now; a fit that waits for its turn may be another."""
     report_missing: bool = False
     """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
+    page_seconds: float = 0.0
+    """Since this process asked for a page last, or first saw the sweep."""
+    page_shows: str = ""
+    """FitRequest.inputs of that page."""
+    page_drawn: bool = False
+    """Whether this process has drawn one."""
     fit_rests: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
 

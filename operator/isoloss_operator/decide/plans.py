@@ -103,6 +103,8 @@ class SweepPlan(PointWrites):
 
     status: ScalingSweepStatus
     fit: FitRequest | None = None
+    page: FitRequest | None = None
+    """The page to draw meanwhile; None where a fit draws one."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
     """Seconds until the next pass unless an event comes first; infinite: nothing is under way."""

@@ -18,7 +18,7 @@ from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.fit_requests import fit_request
+from isoloss_operator.decide.fit_requests import fit_request, page_request
 from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
@@ -187,6 +187,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         active=tasks.active,
         fit=observed.fit,
         fit_is_final=view.final_laws is not None,
+        has_page=_has_page(observed, view.sweep.store_uri),
         warnings=warnings_of(view),
         spending=tasks.spending,
         parallelism=spec.parallelism,
@@ -198,12 +199,15 @@ def _with_points(view: PointsView) -> SweepPlan:
         ),
     )
     status, news = stated(observed, _findings(view), numbers_of(observed, observed, facts))
+    fit = fit_request(
+        observed, spec, tasks.written, tasks.points, final=tasks.is_quiet, search=view.search
+    )
+    has_page = fit is not None or tasks.is_quiet
     return SweepPlan(
         status=status,
         **vars(replace(writes, ledger=None if ledger == observed.ledger else ledger)),
-        fit=fit_request(
-            observed, spec, tasks.written, tasks.points, final=tasks.is_quiet, search=view.search
-        ),
+        fit=fit,
+        page=None if has_page else page_request(observed, spec, tasks.written, tasks.points),
         events=(
             *attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
             *search_events(ledger, step, _search_ended(observed)),
@@ -221,6 +225,12 @@ def _next_look(view: PointsView) -> float:
     if seconds != math.inf or (has_laws and not any(map(is_kept, view.observed.jobs))):
         return seconds
     return 60.0
+
+
+def _has_page(observed: ObservedSweep, store_uri: str) -> bool:
+    """Whether a page was drawn, by this process or, as the status has it, by an earlier one."""
+    uri = f"{store_uri}/{layout.sweep_report(observed.name, observed.uid)}"
+    return observed.page_drawn or previous_status(observed.status).report_uri == uri
 
 
 def _search_ended(observed: ObservedSweep) -> str:

@@ -101,6 +101,8 @@ class SweepFacts:
     """Train Jobs that hold a slot."""
     fit: FitOutcome | None = None
     fit_is_final: bool = False
+    has_page: bool = False
+    """Whether a page of the sweep on the way is in the store."""
     warnings: Sequence[str] = ()
     spending: Spending | None = None
     """None: what the ledger's attempts that ended cost."""
@@ -146,7 +148,9 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> N
         search=facts.search,
         laws_uri=laws_uri if laws else "",
         laws_sha256=fit.laws_sha256 if fit and laws else "",
-        report_uri=report_uri if fit and laws and fit.report_written else "",
+        report_uri=report_uri
+        if facts.has_page or (fit is not None and laws and fit.report_written)
+        else "",
     )
 
 

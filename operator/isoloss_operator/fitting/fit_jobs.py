@@ -46,13 +46,15 @@ def failed(request: FitRequest, error: str) -> FitOutcome:
     )
 
 
-def fit_result(end: FitEnd) -> Literal["fitted", "refused", "failed"]:
-    """How a fit ended: with laws, with laws that the data do not support, or without any.
+def fit_result(end: FitEnd) -> Literal["fitted", "refused", "failed", "drawn"]:
+    """How a fit ended: with laws, with laws that the data do not support, without any, or with a page alone.
 
     That of a search which begins has no data yet.
     """
     if isinstance(end, NotFitted):
         return "failed"
+    if end.laws is None and not end.ledger_sha256:
+        return "drawn" if end.report_written else "failed"
     if end.laws is None:
         return "failed" if end.step is None else "refused"
     return "refused" if end.laws.status == "refused" else "fitted"

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from isoloss.laws import Laws, Run, fit_laws
+from isoloss.progress.moment import Moment
+from isoloss.progress.resources import View
 from isoloss.progress.sweep_state import sweep_state
 from isoloss.report import PointRow, point_rows, render_report
 from isoloss.runs import BadTrajectory, run_from_point
@@ -27,7 +29,7 @@ from isoloss_contract.store import (
     parse_record,
 )
 from isoloss_contract.trajectories import read_finished
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, Watched
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
@@ -63,6 +65,8 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
     # Thousands of trajectories: a store that is down must cost one timeout here, too.
     store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
     request = job.request
+    if request.draws_only:
+        return _page(store, job)
     try:
         read = read_runs(store, job)
         unreadable = tuple(
@@ -90,14 +94,27 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
         return NotFitted(str(error))
 
 
+def _page(store: Store, job: FitJob) -> FitEnd:
+    """The page of a sweep on the way, with the laws and the trajectories that there are."""
+    try:
+        runs = [each for each in read_runs(store, job, looks=0) if isinstance(each, Run)]
+    except StoreError as error:
+        return NotFitted(str(error))
+    laws = job.request.laws or fit_laws((), provisional=True)
+    written = _write_report(store, job, runs, laws)
+    return FitOutcome(inputs=job.request.inputs, laws=None, report_written=written)
+
+
 def read_runs(
-    store: Store, job: FitJob, sleep: Callable[[float], None] = time.sleep
+    store: Store,
+    job: FitJob,
+    sleep: Callable[[float], None] = time.sleep,
+    looks: int = math.ceil(RESULT_SECONDS / REREAD_SECONDS),
 ) -> list[Run | Unreadable]:
     """The runs of the request's points, in its order. Raises StoreUnavailable.
 
-    What is missing is looked for until RESULT_SECONDS are over: to train a point again costs more.
+    What is missing is looked for `looks` times more: to train a point again costs more.
     """
-    looks = math.ceil(RESULT_SECONDS / REREAD_SECONDS)
     found: dict[str, Run | Unreadable] = {}
     wanted: Sequence[FitPoint] = job.request.points
     for look in range(looks + 1):
@@ -193,11 +210,18 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
             facts=_facts(job, runs),
             points=rows,
             search=sweep_state(searched, {}) if searched is not None else None,
+            watched=_moment(job.request.watched),
         )
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False
     return _write_at_last(store, job.request.report_path, page.encode())
+
+
+def _moment(watched: Watched | None) -> Moment | None:
+    if watched is None:
+        return None
+    return Moment(View(dict(watched.resource)), sweep_state(watched.ledger, watched.progress))
 
 
 def _write_at_last(store: Store, path: str, content: bytes) -> bool:

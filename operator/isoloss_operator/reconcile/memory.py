@@ -45,6 +45,10 @@ class Memory:
     """laws.json of an earlier process was read, or is not there."""
     report_missing: bool = False
     """It was read, its report was never drawn, and no fit was started since."""
+    page_at: float = field(default_factory=time.monotonic)
+    """When a page of the sweep on the way was asked for last; at first, when the sweep was first seen."""
+    page_shows: str = ""
+    """FitRequest.inputs of that page."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
     failed_read_at: float = field(default_factory=time.monotonic)

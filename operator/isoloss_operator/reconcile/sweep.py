@@ -72,6 +72,9 @@ class SweepSteps:
             # Read before its outcome: one that ends in between is not taken for one without a report.
             fit_running=fitter.running(owner.uid),
             fit_rests=fitter.rests(owner.uid),
+            page_seconds=time.monotonic() - resource.memory.page_at,
+            page_shows=resource.memory.page_shows,
+            page_drawn=_is_drawn(fitter.outcome(page_of(owner.uid))),
         )
         likes = likenesses_to_read(observed)
         observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
@@ -138,19 +141,27 @@ class SweepSteps:
         if first is not None:
             store_points(services, resource, first.store_uri, first.folder, observed.ledger, plan)
         change_jobs(services, resource, plan)
-        if plan.fit is not None and first is not None:
-            self._fit(resource, observed, first.store_uri, plan.fit)
+        if first is None:
+            return
+        fitter, uid, memory = services.fitter, resource.owner.uid, resource.memory
+        if plan.fit is not None:
+            # An older page must not take the place of the fit's report.
+            fitter.forget(page_of(uid))
+            fitter.start(uid, resource.key, self._job(resource, observed, first, plan.fit))
+            memory.report_missing = False
+        if plan.page is not None:
+            job = self._job(resource, observed, first, plan.page)
+            fitter.start(page_of(uid), resource.key, job)
+            memory.page_at, memory.page_shows = time.monotonic(), plan.page.inputs
 
-    def _fit(
-        self, resource: Resource, observed: ObservedSweep, uri: str, request: FitRequest
-    ) -> None:
-        services, owner = self._services, resource.owner
+    def _job(
+        self, resource: Resource, observed: ObservedSweep, first: FirstReads, request: FitRequest
+    ) -> FitJob:
+        services, owner, uri = self._services, resource.owner, first.store_uri
         manifest = value_of(observed.manifest) or sweep_ledger(observed).ledger.corpus
         tokenizer = manifest.tokenizer_digest if manifest else None
         title, anchor = f"{owner.namespace}/{owner.name}", services.storage.anchor(uri)
-        job = FitJob(request, uri, tokenizer, title, anchor)
-        services.fitter.start(owner.uid, resource.key, job)
-        resource.memory.report_missing = False
+        return FitJob(request, uri, tokenizer, title, anchor)
 
     # ------------------------------------------------------------------------------- and the rest
 
@@ -172,3 +183,13 @@ class SweepSteps:
         """Its metrics and fits."""
         self._services.metrics.statuses.drop_sweep((key.namespace, key.name))
         self._services.fitter.forget(uid)
+        self._services.fitter.forget(page_of(uid))
+
+
+def page_of(uid: str) -> str:
+    """Under which the fitter keeps the page of a sweep, beside its fit."""
+    return f"{uid}/page"
+
+
+def _is_drawn(page: FitOutcome | None) -> bool:
+    return page is not None and page.report_written

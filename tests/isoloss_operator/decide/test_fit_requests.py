@@ -10,7 +10,17 @@ import pytest
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
-from tests.support.builders import after, complete, observed, parsed, points, result, sweep_spec
+from tests.support.builders import (
+    after,
+    complete,
+    job,
+    observed,
+    parsed,
+    points,
+    progress,
+    result,
+    sweep_spec,
+)
 from tests.support.planted_laws import fitted_laws
 
 POINTS = points()
@@ -93,3 +103,60 @@ def test_the_losses_that_the_spec_names_are_fitted(weights: str) -> None:
 def test_a_final_fit_of_a_sweep_that_grew_since_is_not_waited_for() -> None:
     running = replace(asked(done(len(POINTS))), inputs="of a smaller grid")
     assert asked(done(len(POINTS), fit_running=running)).inputs != running.inputs
+
+
+# ---------------------------------------------------------------------- pages of a sweep on the way
+
+
+def on_the_way(tokens: int = 500_000, **changes: Any) -> ObservedSweep:
+    """Its first point trains and has reported; no page was asked for within the last minute."""
+    first = POINTS[0]
+    world = observed(jobs=(job(first),), progress={first.key: progress(first, tokens)})
+    started = after(world, decide_sweep(world))
+    return replace(started, **{"page_seconds": 60.0, **changes})
+
+
+def page(world: ObservedSweep) -> FitRequest | None:
+    return decide_sweep(world).page
+
+
+def test_a_page_is_drawn_from_the_first_report_on_without_waiting_for_a_fit() -> None:
+    asked_for = page(on_the_way())
+    assert asked_for is not None
+    assert asked_for.draws_only
+    assert asked_for.laws is None
+    assert asked_for.watched is not None
+    assert [each.trained_tokens for each in asked_for.watched.progress.values()] == [500_000]
+    assert page(on_the_way(tokens=0)) is None, "nothing is reported"
+
+
+def test_a_page_is_drawn_once_a_minute_at_most_and_only_if_it_shows_something_new() -> None:
+    first = page(on_the_way())
+    assert first is not None
+    assert page(on_the_way(page_seconds=59.0)) is None
+    assert page(on_the_way(page_shows=first.inputs)) is None
+    assert page(on_the_way(tokens=600_000, page_shows=first.inputs)) is not None
+
+
+def test_fits_draw_the_page_themselves_and_a_finished_sweep_has_its_report() -> None:
+    """A page that is drawn beside a fit would be older than the fit's own."""
+    fits = done(4, page_seconds=3600.0)
+    assert asked(fits).watched is not None
+    assert page(fits) is None
+    over = done(len(POINTS), page_seconds=3600.0)
+    assert asked(over).watched is None
+    assert page(over) is None
+
+
+def test_pages_rest_as_provisional_fits_do() -> None:
+    assert page(on_the_way(fit_rests=True)) is None
+
+
+def test_the_report_uri_is_there_once_a_page_is_and_outlives_a_restart() -> None:
+    without = decide_sweep(on_the_way()).status
+    assert without.report_uri == ""
+    world = on_the_way(page_drawn=True)
+    drawn = decide_sweep(world)
+    assert drawn.status.report_uri.endswith("/report.html")
+    restarted = replace(after(world, drawn), page_drawn=False)
+    assert decide_sweep(restarted).status.report_uri == drawn.status.report_uri

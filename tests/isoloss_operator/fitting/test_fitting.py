@@ -10,15 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from isoloss.laws import FitOptions
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_contract.store import Store
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, Watched
 from isoloss_operator.fitting import fit_process
-from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted
+from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_result
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
+from tests.isoloss.progress.small_sweeps import ledger, record, report
 from tests.support.planted_laws import fitted_laws
 
 REQUEST = FitRequest(
@@ -472,3 +475,26 @@ def test_the_operator_itself_loads_nothing_that_only_a_fit_needs() -> None:
         "assert not {'scipy.optimize', 'matplotlib'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_page_on_the_way_shows_how_far_it_is_and_leaves_no_laws(tmp_path: Path) -> None:
+    """Also before there is a law or a finished point."""
+    trains = record(1)
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Training",
+        "message": "1 of 1 points trains.",
+        "observedGeneration": 1,
+    }
+    resource = {"metadata": {"generation": 1}, "status": {"conditions": [condition]}}
+    watched = Watched(ledger(trains), {trains.key: report(trains, 250_000)}, resource)
+    request = replace(REQUEST, draws_only=True, provisional=True, watched=watched)
+    uri = f"file://{tmp_path}"
+    end = fit_process.fit(FitJob(request, uri, None, "research/dense"))
+    assert end == FitOutcome(inputs="first", laws=None, report_written=True)
+    assert fit_result(end) == "drawn"
+    shown = Store(uri).read(REQUEST.report_path).decode()
+    assert "1 training" in shown
+    assert "Training: 1 of 1 points trains." in shown
+    assert not Store(uri).exists(REQUEST.laws_path)
