@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.progress.picture import cost_line
@@ -13,7 +12,7 @@ from isoloss.progress.stages import UNDER_WAY, Stage
 from isoloss.progress.sweep_state import PointView, SizeView, SweepState
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
-from isoloss.report.drawing import INK, SOFT, grid_axis, key, legend_below, style
+from isoloss.report.drawing import INK, SOFT, Figure, grid_axis, key, legend_below, style
 from isoloss.report.inline_svg import told
 from isoloss_contract.ledger import AddedPoint
 
