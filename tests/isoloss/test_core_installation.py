@@ -157,7 +157,7 @@ def test_what_needs_an_extra_names_it_in_one_sentence_with_the_command(
 ) -> None:
     refused = isoloss(*arguments, "--json")
     assert refused.code == 2
-    assert f"pip install 'isoloss[{extra}]'" in refused.document["error"]["message"]
+    assert f"pip install '.[{extra}]' in a checkout" in refused.document["error"]["message"]
     assert "Traceback" not in refused.err
     assert len(refused.err.strip().splitlines()) == 1
 
