@@ -248,7 +248,7 @@ def test_a_report_that_cannot_be_written_ends_the_demo_with_the_commands_message
 
 
 MESSAGE = (
-    "The probes do not tell whether the answer holds: it loses 0.0105 nats at the full budget (between 0.0015 and "
+    "The probes cannot show whether the answer holds: it loses 0.0105 nats at the full budget (between 0.0015 and "
     "0.0382), where 0.0100 are tolerated. Train more seeds (validation.seeds), or longer probes "
     "(validation.tokensShare)."
 )

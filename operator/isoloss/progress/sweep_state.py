@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from isoloss.formatting import counted
 from isoloss.progress.fit_summary import FitSummary
 from isoloss.progress.point_facts import is_training
 from isoloss.progress.stages import UNDER_WAY, Stage, stage_of
@@ -157,7 +158,7 @@ class SweepState:
             return "spec.budget is spent and leaves points untrained"
         failed = self.stages[Stage.FAILED]
         if failed and self.laws_status == "provisional" and not self._is_searching:
-            return f"{failed} points failed for good"
+            return f"{counted(failed, 'point')} failed for good"
         return ""
 
     @property

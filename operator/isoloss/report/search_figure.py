@@ -50,7 +50,9 @@ def search_sentence(state: SweepState) -> str:
     if under_way := sum(stages[stage] for stage in UNDER_WAY):
         # The ledger does not say which of them have a pod.
         told.append(f"{under_way} under way")
-    return f"{len(state.points)} points: {', '.join(told)}; {cost_line(state)}."
+    return (
+        f"{formatting.counted(len(state.points), 'point')}: {', '.join(told)}; {cost_line(state)}."
+    )
 
 
 def search_table(state: SweepState) -> Table:
