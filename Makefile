@@ -7,7 +7,7 @@ export PYTHONUNBUFFERED := 1
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts draw-dashboard images test-images check lint format types \
+.PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts draw-dashboard images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
@@ -78,7 +78,7 @@ images: setup ## Build both images with buildah, docker or podman (see python -m
 test-images: setup ## Run the images on a real kubelet with helm (root; Debian's containerd, buildah; 40 GB)
 	ISOLOSS_TEST_IMAGES=1 $(PY) -m pytest -x -v --durations=0 tests/images
 
-check: setup lint types contracts generate-check workflows-check ## Lint, types, import contracts, generated files in step, workflows
+check: setup lint types contracts generate-check workflows-check site ## Lint, types, import contracts, generated files in step, workflows
 
 lint:
 	$(PY) -m ruff check .
@@ -99,6 +99,9 @@ workflows-check:
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yaml
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+
+site: setup ## Build the documentation site into .site/html; dead links and missing pages are errors
+	@$(PY) scripts/site.py
 
 format: setup ## Format the code and apply safe lint fixes
 	$(PY) -m ruff format .
@@ -155,4 +158,4 @@ lock: setup ## Resolve the lock files again
 	./scripts/lock.sh
 
 clean: demo-down ## Remove what the commands made in this checkout
-	rm -rf .demo .bench .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .site .demo .bench .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -49,7 +49,7 @@ def last_screen(view: View, *, report: Path, log: Path, kubectl: str) -> list[st
     ]  # fmt: skip
     above = [*(INDENT + line for line in answer), *_told(_foundation(view))]
     room = MAX_LINES - len(above) - len(next_steps)
-    return [*above, *_told(_verdict(view))[: max(room, 1)], *next_steps]
+    return [*above, *_fitting(_verdict(view), max(room, 1)), *next_steps]
 
 
 def _told(text: str) -> list[str]:
@@ -60,16 +60,27 @@ def _told(text: str) -> list[str]:
     ]
 
 
+def _fitting(text: str, lines: int) -> list[str]:
+    """As many whole sentences as fit; of a first one that does not, its beginning."""
+    sentences = text.split(". ")
+    for count in range(len(sentences), 0, -1):
+        kept = ". ".join(sentences[:count])
+        folded = _told(kept if kept.endswith(".") else f"{kept}.")
+        if len(folded) <= lines:
+            return folded
+    return [*_told(text)[: lines - 1], INDENT + "..."]
+
+
 def _foundation(view: View) -> str:
     status = view.sweep.get("status", {})
     points = status.get("points", {}).get("succeeded", 0)
     sizes = len(view.sweep.get("spec", {}).get("proxies", ()))
     found: dict[str, Any] = (view.prediction or {}).get("status", {}).get("extrapolation") or {}
     factor = found.get("computeFactor")
-    beyond = f", {float(factor):.2g} times beyond their compute" if factor else ""
+    asked = f", asked for {float(factor):.2g} times their compute" if factor else ""
     return (
-        f"It rests on laws fitted to {formatting.counted(points, 'run')} of "
-        f"{formatting.counted(sizes, 'model size')}{beyond}."
+        f"From laws of {formatting.counted(points, 'run')} of "
+        f"{formatting.counted(sizes, 'model size')}{asked}."
     )
 
 

@@ -55,6 +55,7 @@ class Demo:
         """Run everything up to the validated prediction. Raises RuntimeError (DemoFailed) or OSError."""
         started = time.monotonic()
         with _alone():
+            self.told.start_anew()
             store = self._start_store()
             # Nothing needs both before the sweep: each takes ten seconds and more.
             with _beside(lambda: provide_corpus(store, self._scratch(), self.told.say)):
@@ -248,10 +249,13 @@ class Told:
     """Prints steps and lines, and keeps all of it, with the details, in a log."""
 
     def __init__(self, log: Path, verbose: bool) -> None:
-        """The log starts anew."""
+        """Nothing is written yet."""
         self._verbose = verbose
         self._log = log
-        log.write_text("")
+
+    def start_anew(self) -> None:
+        """Empty the log of the last run."""
+        self._log.write_text("")
 
     def step(self, title: str) -> None:
         """Print the title of a step."""

@@ -5,6 +5,7 @@ On a terminal as a live table, elsewhere as a line for each change.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -75,7 +76,8 @@ def _print_lines() -> Callable[[View], None]:
 
     def show(view: View) -> None:
         nonlocal due, last
-        line = headline(view)
+        # Without the probes' losses it fits into 80 columns.
+        line = re.sub(r" \([\d. ]+\)", "", headline(view))[:76]
         # A change of the time left alone is not printed.
         news = line.partition(", about")[0]
         if news != last and (time.monotonic() >= due or view.is_ready):

@@ -3,7 +3,7 @@
 cd "$(dirname "$0")/.."
 cat <<'END'
 This runs all of isoloss on this machine: 18 small models are trained on a local
-Kubernetes cluster, laws are fitted to them, a learning rate and a batch size are
+Kubernetes cluster, laws are fitted to them, learning rate and batch size are
 predicted for continuing a checkpoint, and five short runs check the answer.
 You will see the steps, the training, and the answer with its report at the end.
 END

@@ -21,7 +21,7 @@ if ! .venv/bin/python -c '' 2>/dev/null; then
     rm -rf .venv
     "$uv" venv --quiet --python "$python" .venv
 fi
-echo "==> Installing the locked environment into .venv (6 GB, mostly torch; half a minute once downloaded)"
+echo "==> Installing the locked environment into .venv (6 GB, mostly torch)"
 rm -f .venv/isoloss-stamp
 "$uv" pip sync --quiet --python .venv/bin/python --require-hashes locks/dev.txt
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .

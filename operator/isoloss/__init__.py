@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from isoloss.laws_files import read_laws, write_laws
     from isoloss.published import PUBLISHED, PublishedLaw, published_law, published_opinions
     from isoloss.report import draw_figures, render_report
+    from isoloss.report.plots import plot_contours, plot_laws, plot_surface, plot_trajectories
     from isoloss.run_sources import RunSet, read_runs
     from isoloss.savings import SearchCost, iso_loss_savings, search_cost
     from isoloss.validation import Probe, Validation, probe_cross, probes_of_runs, validate
@@ -45,6 +46,7 @@ _HOMES = {
     "laws_files": ("read_laws", "write_laws"),
     "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
     "report": ("draw_figures", "render_report"),
+    "report.plots": ("plot_contours", "plot_laws", "plot_surface", "plot_trajectories"),
     "run_sources": ("RunSet", "read_runs"),
     "savings": ("SearchCost", "iso_loss_savings", "search_cost"),
     "validation": ("Probe", "Validation", "probe_cross", "probes_of_runs", "validate"),
@@ -71,6 +73,10 @@ __all__ = [
     "draw_figures",
     "fit_laws",
     "iso_loss_savings",
+    "plot_contours",
+    "plot_laws",
+    "plot_surface",
+    "plot_trajectories",
     "predict",
     "probe_cross",
     "probes_of_runs",

@@ -202,7 +202,7 @@ _CPT_UNITS = (
 )
 _CPT_CAVEATS = (
     "the irreducible loss, alpha and gamma of L(C) are not published: an initial loss cannot be placed on the curve",
-    "B is linear in ln C here, whereas the paper's method section states a power law of the loss",
+    "B is linear in ln C here; the paper's method section gives a power law of the loss",
 )
 
 _LAWS: tuple[PublishedLaw, ...] = (

@@ -105,7 +105,7 @@ def _flops_per_token(
         return training_flops_per_token(parameters)
     if attention is None:
         raise BadTrajectory(
-            f"{name}: its result does not state the shape of its attention, which the trainer knows of the usual "
+            f"{name}: its result lacks the shape of its attention, which the trainer knows for the usual "
             "families only. Count FLOPs as SixND"
         )
     return training_flops_per_token(parameters, attention, config.sequence_length)

@@ -248,7 +248,7 @@ def test_a_report_that_cannot_be_written_ends_the_demo_with_the_commands_message
 
 
 MESSAGE = (
-    "The probes do not tell whether the answer holds: it loses 0.0105 nats at the full budget (between 0.0015 and "
+    "The probes cannot show whether the answer holds: it loses 0.0105 nats at the full budget (between 0.0015 and "
     "0.0382), where 0.0100 are tolerated. Train more seeds (validation.seeds), or longer probes "
     "(validation.tokensShare)."
 )
@@ -285,10 +285,11 @@ def test_the_last_screen_is_the_answer_in_15_lines_of_80_columns(
     for words in (
         "learning rate 1.49e-3 [8.94e-4, 2.52e-3]",
         "batch size (sequences) 4 [1.7, 9]",
-        "18 runs of 2 model sizes, 6.8 times beyond their compute",
+        "From laws of 18 runs of 2 model sizes, asked for 6.8 times their compute.",
         "Checked by 5 short continued runs: not decided (WithinNoise).",
         ".demo/report.html",
         "make demo-down",
     ):
         assert words in text
     assert ("kubectl" in text) is bool(kubectl)
+    assert not any(line.endswith(("more", "seeds,")) for line in lines[:9]), "no half sentence"

@@ -77,3 +77,28 @@ def test_a_refusal_is_shown_in_words_that_html_cannot_misread(laws: isoloss.Laws
     assert refused.summary().startswith("Refused: ExtrapolationTooFar: ")
     odd = isoloss.Refusal(isoloss.RefusalReason.LAW_REFUSED, "a < b & c", {})
     assert "a &lt; b &amp; c" in isoloss.Refused((odd,))._repr_html_()
+
+
+def test_a_fit_has_its_tables_as_arrow_and_as_data_frames(laws: isoloss.Laws) -> None:
+    optima = laws.to_pandas()
+    frontier = optima[optima["of"] == "frontier"]
+    assert len(frontier) == len(laws.frontier)
+    assert frontier["learning_rate"].tolist()[-1] == laws.frontier[-1].learning_rate
+    assert laws.to_arrow("laws").column("law").to_pylist()[0] == "learning rate"
+    assert laws.to_arrow("excluded").column_names == ["run", "reason"]
+    with pytest.raises(ValueError, match="must be one of optima, laws, excluded, not 'runs'"):
+        laws.to_arrow("runs")  # type: ignore[arg-type]
+
+
+def test_an_answer_has_a_row_for_each_quantity(laws: isoloss.Laws) -> None:
+    answer = isoloss.predict(laws, isoloss.PredictionQuery(total_flops=3e19, params=1e9))
+    assert isinstance(answer, isoloss.Prediction)
+    rows = {row["quantity"]: row for row in answer.to_arrow().to_pylist()}
+    assert rows["learning_rate"]["high"] == answer.learning_rate.high
+    assert "equivalent_flops" not in rows, "nothing was inverted"
+
+
+def test_a_figure_of_a_refused_surface_says_why(table: isoloss.RunSet) -> None:
+    one = isoloss.fit_laws([run for run in table.runs if run.params < 5e7], FEW)
+    with pytest.raises(ValueError, match="the joint surface was refused: "):
+        isoloss.plot_surface(one)

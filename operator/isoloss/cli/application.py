@@ -49,8 +49,8 @@ SUMMARIES = {
     "watch": "Show a running sweep or prediction until it is ready.",
     "explain": "Tell what became of one point of a sweep, and why.",
     "open": "Open the report page of a sweep or a prediction in a browser.",
-    "init": "Write manifests for a checkpoint, with their cost (isoloss[operator]).",
-    "plan": "Show what a sweep would train and cost (isoloss[operator]).",
+    "init": "Write manifests for a checkpoint, with their cost (extra operator).",
+    "plan": "Show what a sweep would train and cost (extra operator).",
 }
 """One line per command, so that listing the commands imports none of them."""
 
@@ -99,7 +99,7 @@ def _loaded(entry: EntryPoint) -> Any:
         extra = package.removeprefix("isoloss_")
         raise BadInput(
             f"isoloss {entry.name} needs {missing}, which is not installed: "
-            f"pip install 'isoloss[{extra}]'"
+            f"install isoloss with the extra {extra!r} (pip install '.[{extra}]' in a checkout)"
         ) from error
     alone = typer.Typer(**STYLE)
     alone.command(entry.name, cls=_Command)(body)

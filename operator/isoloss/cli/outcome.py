@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
@@ -27,7 +28,28 @@ def console() -> Console:
     # Here and below, not above: only tables need rich, which takes a tenth of a second to import.
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    class Folding(Console):
+        """Breaks sentences between words on a terminal; a pipe gets them whole, and nothing breaks a path."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            if self.is_terminal:
+                objects = tuple(
+                    folded(x, self.width) if isinstance(x, str) else x for x in objects
+                )
+            super().print(*objects, **options)
+
+    return Folding(markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def folded(text: str, width: int) -> str:
+    """Each line in lines of at most `width` characters; a longer word stays whole."""
+    lines = (
+        wrap(line, width, break_long_words=False, break_on_hyphens=False)
+        if len(line) > width
+        else [line]
+        for line in text.split("\n")
+    )
+    return "\n".join(part for line in lines for part in line or [""])
 
 
 def print_document(document: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ Composition = Annotated[
     typer.Option(
         case_sensitive=False,
         help="Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
-        "besides times the root of C_cpt / (C_pre + C_cpt), as continued runs of small checkpoints wanted.",
+        "is also multiplied by the root of C_cpt / (C_pre + C_cpt), as continued runs of small checkpoints wanted.",
     ),
 ]
 CompositionError = Annotated[

@@ -41,7 +41,7 @@ def quickstart(
         bool | None,
         typer.Option(
             "--open/--no-open",
-            help="Open the report in a browser. By default where there is a desktop.",
+            help="Open the report in a browser. By default if there is a desktop.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -164,8 +164,8 @@ def _introduction(folder: Path) -> str:
     return (
         f"A checkpoint of {params} parameters with a validation loss of {CHECKPOINT.initial_loss:g} is to be trained\n"
         f"on {tokens} more tokens: with which learning rate and batch size? {len(runs)} runs of\n"
-        f"smaller models tell ({sizes} parameters). They are made up, so that\n"
-        f"nothing has to be trained first: {folder / RUNS}"
+        f"smaller models answer that ({sizes} parameters). They are made up, so\n"
+        f"that nothing has to be trained first: {folder / RUNS}"
     )
 
 

@@ -59,12 +59,12 @@ def validate(
     composition_error: querying.CompositionError = None,
     round_to: querying.RoundTo = 1,
     factor: Annotated[
-        float, typer.Option(help="Of the plan: between the answer and its neighbours.")
+        float, typer.Option(help="Factor between the answer and its neighbours in the plan.")
     ] = FACTOR,
     share: Annotated[
-        float, typer.Option(help="Of the plan: a probe's share of the budget.")
+        float, typer.Option(help="A probe's share of the budget in the plan.")
     ] = SHARE,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Of the plan: runs per place.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs per place in the plan.")] = 1,
     tolerance: Annotated[
         float,
         typer.Option(help="Nats that an answer may lose at the full budget and still holds."),
@@ -221,7 +221,7 @@ def _print_validation(outcome: Validation) -> None:
     terminal.print(f"\n{outcome.reason.value}: {outcome.message}")
     refined = outcome.refined
     if refined is not None:
-        terminal.print("\nLaws and probes together, beside the laws' own answer:")
+        terminal.print("\nLaws and probes together, next to the laws' own answer:")
         both = grid("", "80% interval")
         both.add_row(
             "learning rate", formatting.interval(refined.learning_rate, formatting.learning_rate)

@@ -30,7 +30,7 @@ def watch(
         ),
     ],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Of the resource in a cluster.")
+        str, typer.Option("--namespace", "-n", help="Namespace of the resource in a cluster.")
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Show a single picture and end.")] = False,
     every: Annotated[
@@ -44,7 +44,7 @@ def watch(
         typer.Option("--serve", help="Serve a page of it to browsers of this machine, read-only."),
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of --serve; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Port of --serve; 0 takes a free one.")
     ] = 0,
 ) -> int:
     """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""

@@ -7,9 +7,11 @@ drawn in a report. A refused part has no coefficients (None) and carries its `re
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isoloss.frames import FitTable, as_pandas, laws_arrow
 from isoloss.laws.arrays import Array, Real
 from isoloss.laws.curves import (
     HyperparameterCurve,
@@ -30,6 +32,10 @@ from isoloss.laws.model import (
 )
 from isoloss.laws.run_noise import RunNoise
 from isoloss.summaries import laws_html, laws_text
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 TELLING = frozenset(
     {
@@ -317,6 +323,14 @@ class Laws:
     def summary(self) -> str:
         """The laws as a table, and why what is refused is."""
         return laws_text(self)
+
+    def to_arrow(self, table: FitTable = "optima") -> pyarrow.Table:
+        """The optima, the laws or the excluded runs as a pyarrow.Table."""
+        return laws_arrow(self, table)
+
+    def to_pandas(self, table: FitTable = "optima") -> pandas.DataFrame:
+        """The same as a data frame; needs pandas."""
+        return as_pandas(laws_arrow(self, table))
 
     def __repr__(self) -> str:
         return f"<Laws: {self.status}, of {len(self.data.sizes)} sizes; summary() shows them>"

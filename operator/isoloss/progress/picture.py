@@ -83,7 +83,11 @@ def headline(state: SweepState) -> str:
     """The number of points by stage, in one line."""
     stages = state.stages
     told = [f"{stages[stage]} {stage.word}" for stage in Stage if stages[stage]]
-    return f"{len(state.points)} points: {', '.join(told)}" if told else "no points yet"
+    return (
+        f"{formatting.counted(len(state.points), 'point')}: {', '.join(told)}"
+        if told
+        else "no points yet"
+    )
 
 
 def cost_line(state: SweepState) -> str:
@@ -157,7 +161,7 @@ def _share(point: PointView) -> str:
 def _legend(state: SweepState) -> str:
     marks = ", ".join(f"{s.mark} {s.word}" for s in Stage if state.stages[s])
     return (
-        f"loss in nats per token, share of the tokens where not all; {marks}; "
+        f"loss in nats per token, share of the tokens unless all; {marks}; "
         "* lowest of those that came furthest"
     )
 

@@ -16,7 +16,7 @@ Row = tuple[str, str]
 
 _STATES = {
     PointState.PENDING: "not finished",
-    PointState.SUCCEEDED: "came as far as was wanted",
+    PointState.SUCCEEDED: "reached the tokens that were wanted",
     PointState.DIVERGED: "diverged: its loss is no longer finite or has blown up; it is not trained again",
     PointState.OUT_OF_MEMORY: "failed for good: no micro-batch fits the memory that the pod template gives",
     PointState.FAILED: "failed for good: more failures than failurePolicy.retriesPerPoint allows",
@@ -246,7 +246,7 @@ def _laws_age(facts: PointFacts) -> str:
     fitted = sum(record.is_fitted for record in facts.ledger.points)
     if facts.fit is None or facts.fit.points >= fitted:
         return ""
-    return f"the laws are of {facts.fit.points} points, and {fitted} have results by now"
+    return f"the laws are from {formatting.counted(facts.fit.points, 'point')}, and {fitted} have results by now"
 
 
 def _why_not_fitted(facts: PointFacts) -> str:

@@ -14,7 +14,7 @@ BUDGET_SPENT: Final = "BudgetExhausted"
 REASONS: Final[Mapping[str, str]] = {
     NOT_CHOSEN: "the search has not asked for it",
     "SmallestSize": "the cheapest size runs on its whole grid",
-    "AimedByLaws": "the laws of the cheaper sizes put the optimum in or beside this cell",
+    "AimedByLaws": "the laws of the cheaper sizes put the optimum in this cell or next to it",
     "BesideLeader": "the best point must have neighbours on all sides",
     "BeyondEdge": "the best point must have neighbours on all sides, and this one is beyond the grid",
     "Leader": "it is expected to end lowest",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Contour, Laws, Optimum
@@ -18,6 +17,7 @@ from isoloss.report.drawing import (
     BAND,
     INK,
     SOFT,
+    Figure,
     grid_axis,
     key,
     legend_below,

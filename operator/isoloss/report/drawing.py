@@ -12,8 +12,8 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
@@ -47,6 +47,13 @@ _STYLE: Any = {
 }
 
 
+class Figure(mpl_figure.Figure):
+    """A figure that a notebook shows without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return as_png(self)
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The report's matplotlib settings, inside a with block."""
@@ -54,17 +61,17 @@ def style() -> Iterator[None]:
         yield
 
 
-def as_svg(figure: Figure) -> bytes:
+def as_svg(figure: mpl_figure.Figure) -> bytes:
     """The figure as SVG; equal figures give equal bytes."""
     return _saved(figure, "svg", metadata={"Date": None})
 
 
-def as_png(figure: Figure) -> bytes:
+def as_png(figure: mpl_figure.Figure) -> bytes:
     """The figure as PNG at 150 dots per inch."""
     return _saved(figure, "png", dpi=150, metadata={"Software": None})
 
 
-def _saved(figure: Figure, form: str, **options: Any) -> bytes:
+def _saved(figure: mpl_figure.Figure, form: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     with style():
         figure.savefig(buffer, format=form, **options)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isoloss.laws import (
     HyperparameterLaw,
@@ -34,7 +33,7 @@ from isoloss.report.curves import (
     x_range,
     y_ticks,
 )
-from isoloss.report.drawing import ACCENT, BAND, INK, key, legend_below, note, style
+from isoloss.report.drawing import ACCENT, BAND, INK, Figure, key, legend_below, note, style
 from isoloss.report.inline_svg import told
 
 CURVE_POINTS = 160

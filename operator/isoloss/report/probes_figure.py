@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Interval
 from isoloss.report.content import Table
-from isoloss.report.drawing import ACCENT, BAND, INK, grid_axis, key, legend_below, note, style
+from isoloss.report.drawing import (
+    ACCENT,
+    BAND,
+    INK,
+    Figure,
+    grid_axis,
+    key,
+    legend_below,
+    note,
+    style,
+)
 from isoloss.report.inline_svg import told
 from isoloss.report.probed import Probed, ProbedPlace
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.progress.picture import cost_line
@@ -13,7 +12,7 @@ from isoloss.progress.stages import UNDER_WAY, Stage
 from isoloss.progress.sweep_state import PointView, SizeView, SweepState
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
-from isoloss.report.drawing import INK, SOFT, grid_axis, key, legend_below, style
+from isoloss.report.drawing import INK, SOFT, Figure, grid_axis, key, legend_below, style
 from isoloss.report.inline_svg import told
 from isoloss_contract.ledger import AddedPoint
 
@@ -51,7 +50,9 @@ def search_sentence(state: SweepState) -> str:
     if under_way := sum(stages[stage] for stage in UNDER_WAY):
         # The ledger does not say which of them have a pod.
         told.append(f"{under_way} under way")
-    return f"{len(state.points)} points: {', '.join(told)}; {cost_line(state)}."
+    return (
+        f"{formatting.counted(len(state.points), 'point')}: {', '.join(told)}; {cost_line(state)}."
+    )
 
 
 def search_table(state: SweepState) -> Table:

@@ -12,13 +12,21 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Laws, Optimum, OptimumPlanes
 from isoloss.report.content import optimum_in_words
 from isoloss.report.curves import around_zero, y_ticks
-from isoloss.report.drawing import INK, LINE_STYLES, MARKERS, key, legend_below, log_ticks, style
+from isoloss.report.drawing import (
+    INK,
+    LINE_STYLES,
+    MARKERS,
+    Figure,
+    key,
+    legend_below,
+    log_ticks,
+    style,
+)
 from isoloss.report.inline_svg import told
 
 CURVE_POINTS = 60

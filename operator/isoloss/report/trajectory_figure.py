@@ -16,7 +16,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 
 from isoloss import formatting
 from isoloss.laws import Array, Laws, Run
@@ -25,6 +24,7 @@ from isoloss.report.drawing import (
     INK,
     LINE_STYLES,
     SOFT,
+    Figure,
     grid_axis,
     key,
     legend_below,

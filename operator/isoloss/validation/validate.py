@@ -280,7 +280,7 @@ def _verdict(
         message = f"The answer does not hold: {loses}. The better one lies at {side.in_words()}."
         return replace(told, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message)
     message = (
-        f"The probes do not tell whether the answer holds: {loses}, where {loss_text(tolerance)} are tolerated. "
+        f"The probes cannot show whether the answer holds: {loses}; {loss_text(tolerance)} are tolerated. "
         "Train more seeds, or longer probes."
     )
     return replace(told, reason=Reason.WITHIN_NOISE, message=message)

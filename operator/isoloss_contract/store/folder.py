@@ -90,8 +90,8 @@ class Store:
             self._retrying = _retrying(patience)
         except ImportError as error:
             raise StoreNotInstalled(
-                f"{uri}: object storage needs the extra 'store': pip install 'isoloss[store]' "
-                f"({error})"
+                f"{uri}: object storage needs isoloss with the extra 'store' "
+                f"(pip install '.[store]' in a checkout): {error}"
             ) from error
 
     def location(self, path: str) -> str:

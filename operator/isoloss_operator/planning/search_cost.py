@@ -36,7 +36,7 @@ MEASURED: Final = (
     MeasuredShare(lines=4, sweeps=112, mean=0.33, worst=0.94, at_work=(1.0, 1.6, 2.3, 2.5, 2.6)),
     MeasuredShare(lines=5, sweeps=85, mean=0.23, worst=0.47, at_work=(1.0, 1.6, 2.4, 2.8, 3.0)),
 )
-"""On 24 November 2026, by `make bench-search`, FLOPs as asked for: docs/concepts/search.md, by grid size."""
+"""On 24 November 2026, by `make bench-search`, FLOPs as asked for: docs/evidence/search.md, by grid size."""
 
 MEASURED_REPLICATES: Final = 2
 """That the searches asked for, which their shares include."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from isoloss import formatting
+from isoloss.cli.outcome import folded
 from isoloss.published import PUBLISHED
 from isoloss_operator.api.corpus import Validation
 from isoloss_operator.api.yaml_text import read_documents
@@ -443,3 +444,17 @@ def test_all_published_laws_are_listed_with_units_and_sources(isoloss: Isoloss) 
 @pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("bogus",), 2), ((), 2)])
 def test_the_top_level(isoloss: Isoloss, arguments: tuple[str, ...], code: int) -> None:
     assert isoloss(*arguments).code == code
+
+
+def test_sentences_fold_between_words_on_a_terminal_and_paths_stay_whole(
+    isoloss: Isoloss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/" + "x" * 90
+    assert (
+        folded(f"one two three {path}\n\n  as it is", 12)
+        == f"one two\nthree\n{path}\n\n  as it is"
+    )
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", isoloss("plan", EXAMPLE).out)
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80

@@ -67,7 +67,7 @@ def test_compute_is_counted_with_attention_where_results_state_it(
     write_sweep(store)
     ended = isoloss("fit", store.uri, "--flops", "WithAttention")
     assert ended.code == 2
-    assert "does not state the shape of its attention" in ended.err
+    assert "lacks the shape of its attention" in ended.err
     for path in (Path(store.uri.removeprefix("file://")) / "points").glob("*/result.json"):
         result = PointResult.model_validate_json(path.read_text())
         shape = AttentionShape(layers=4, query_width=256, value_width=256)

@@ -77,7 +77,7 @@ def test_the_verdict_in_words_shows_losses_regret_and_the_refined_answer_beside_
     ended = isoloss("validate", planted_laws, runs, *QUESTION)
     assert "BetterAnswerNearby: The answer does not hold: it loses 0." in ended.out
     assert "at a higher learning rate" in ended.out
-    assert "beside the laws' own answer" in ended.out
+    assert "next to the laws' own answer" in ended.out
 
 
 def test_probes_that_tell_nothing_end_with_the_code_of_a_refusal(

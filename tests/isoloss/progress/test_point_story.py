@@ -130,7 +130,7 @@ def test_without_laws_a_result_is_to_be_used() -> None:
 
 def test_laws_of_fewer_points_than_have_results_are_called_so(laws: Laws) -> None:
     found = facts(done(1), ledger(done(1), done(2)), laws=laws, fit=FitSummary(points=1))
-    assert fit_use(found) == ("used", "the laws are of 1 points, and 2 have results by now")
+    assert fit_use(found) == ("used", "the laws are from 1 point, and 2 have results by now")
 
 
 @pytest.mark.parametrize("state", [PointState.FAILED, PointState.OUT_OF_MEMORY])

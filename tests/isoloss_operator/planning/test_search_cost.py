@@ -21,7 +21,7 @@ from isoloss_operator.planning.search_cost import (
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import sweep_spec
 
-PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "search.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "search.md"
 
 
 def estimate(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from isoloss.frames import answer_arrow, as_pandas
 from isoloss.laws.model import Interval, Refusal, Route
 from isoloss.summaries import answer_html, answer_text, refused_html, refused_text
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 Composition = Literal["Measured", "Paper"]
 """How the laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of
@@ -141,6 +146,14 @@ class Prediction:
     def summary(self) -> str:
         """The answer as a table, and its warnings."""
         return answer_text(self)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """A row for each quantity, with its interval."""
+        return answer_arrow(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same as a data frame; needs pandas."""
+        return as_pandas(answer_arrow(self))
 
     def _repr_html_(self) -> str:
         return answer_html(self)

@@ -1,0 +1,129 @@
+"""Numbers and pictures of the pages that no walk types: each is compared with where it is from."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+import isoloss
+from isoloss import datasets
+from tests.docs.samples import sample_question
+from tests.support.pages import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+README = (CHECKOUT / "README.md").read_text()
+EVIDENCE = (DOCS / "evidence" / "README.md").read_text()
+ROWS = {
+    "dense models, one size": "dense leave one size out",
+    "dense models, larger sizes": "dense smallest to larger",
+    "dense models, 3 x 3 grids": "dense 3 x 3 windows",
+    "mixtures of experts, one size": "mixtures leave one size out",
+    "mixtures of experts, larger sizes": "mixtures smallest to larger",
+}
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """The cells of every table row by the first one; of equal names the first row."""
+    found: dict[str, list[str]] = {}
+    for line in page.splitlines():
+        if line.startswith("| "):
+            name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            found.setdefault(name.strip("*"), cells)
+    return found
+
+
+@pytest.fixture(scope="module")
+def laws() -> isoloss.Laws:
+    return isoloss.fit_laws(datasets.load_sample_runs())
+
+
+@pytest.fixture(scope="module")
+def answer(laws: isoloss.Laws) -> isoloss.Prediction:
+    found = isoloss.predict(laws, sample_question())
+    assert isinstance(found, isoloss.Prediction)
+    return found
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_readmes_evidence_is_that_of_the_evidence_page(name: str) -> None:
+    assert rows(README)[name] == rows(EVIDENCE)[ROWS[name]][:4]
+
+
+def test_the_readmes_last_row_is_all_questions_and_counts_them() -> None:
+    first = EVIDENCE.partition("Two more rivals")[0]
+    kinds = [name for name in rows(first) if name.startswith(("dense", "mixtures", "planted"))]
+    told = rows(README)[f"all {len(kinds)} kinds of question"]
+    assert told == [cell.partition(" ")[0] for cell in rows(first)["all"][:4]]
+
+
+def test_what_a_search_saves_is_that_of_its_measurements() -> None:
+    """Both columns: what was asked for, and what the replay trained."""
+    found = rows((DOCS / "evidence" / "search.md").read_text())
+    spans = {
+        size: (cells[0].partition(" ")[0], cells[1])
+        for name, cells in found.items()
+        if (size := name.partition(" grids")[0].partition(" (")[0]) in ("3 x 3", "4 x 4", "5 x 5")
+        and len(cells) == 2
+    }
+    sentence = " ".join(README.split())
+    for size, (asked, trained) in spans.items():
+        assert re.search(rf"{asked} and {trained} of (the FLOPs of )?{size}", sentence), size
+    concept = (DOCS / "concepts" / "search.md").read_text()
+    assert all(f"{float(asked):.0%}".replace("%", " %") in concept for asked, _ in spans.values())
+
+
+def test_the_guide_to_a_fit_shows_the_answer_of_the_sample_runs(
+    answer: isoloss.Prediction,
+) -> None:
+    page = (DOCS / "guides" / "reading-a-fit.md").read_text()
+    for name, found in (
+        ("Learning Rate", answer.learning_rate),
+        ("Batch Size", answer.batch_size),
+    ):
+        line = next(each for each in page.splitlines() if each.startswith(f"{name}:"))
+        numbers = [float(text) for text in re.findall(r"[\d.]+(?:e-?\d+)?", line)]
+        assert numbers == pytest.approx([found.value, found.low, found.high], rel=0.02), name
+    factor = float(page.partition("Compute Factor ")[2].split()[0])
+    assert factor == pytest.approx(answer.extrapolation.compute_factor, rel=0.02)
+
+
+def test_the_picture_of_the_laws_is_what_is_drawn_today(
+    laws: isoloss.Laws, answer: isoloss.Prediction
+) -> None:
+    """python -m tests.docs.pictures draws it again; other fonts and libraries move single pixels."""
+    figure = isoloss.plot_laws(laws, answer, initial_loss=datasets.CHECKPOINT.initial_loss)
+    drawn, kept = (
+        np.asarray(imread(source))[..., :3]
+        for source in (io.BytesIO(figure._repr_png_()), DOCS / "concepts" / "laws.png")
+    )
+    assert drawn.shape == kept.shape
+    assert float(np.abs(drawn - kept).mean()) < 0.01
+
+
+def test_the_demos_answer_is_the_same_on_every_page() -> None:
+    shown = re.compile(
+        r"    learning rate +\S+ +\[.*\]\n    batch size .*\n(?:    .*\n)+?(?=\n|```|    Report)"
+    )
+    pages: list[str] = []
+    for page in (CHECKOUT / "README.md", DOCS / "guides" / "demo.md"):
+        match = shown.search(page.read_text())
+        assert match, page
+        pages.append(match[0])
+    assert pages[0] == pages[1]
+
+
+def test_no_page_tells_to_install_from_an_index_before_there_is_a_release() -> None:
+    pages = [
+        *CHECKOUT.glob("*.md"),
+        *DOCS.glob("**/*.md"),
+        *CHECKOUT.glob("operator/isoloss/**/*.py"),
+    ]
+    told = [
+        str(page) for page in pages if re.search(r"pip install '?isoloss", Path(page).read_text())
+    ]
+    assert told == []

@@ -1,0 +1,57 @@
+"""The documentation site is built strictly: what leads nowhere, or nowhere from, is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import site
+
+CONFIGURATION = """
+[project]
+site_name = "x"
+docs_dir = ".site/pages"
+site_dir = ".site/html"
+nav = [{"Home" = "README.md"}, {"Pages" = [{"One" = "docs/one.md"}]}]
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "zensical.toml").write_text(CONFIGURATION)
+    (tmp_path / "README.md").write_text("# Home\n\n[one](docs/one.md#a-heading), [code](docs)\n")
+    (tmp_path / "docs" / "one.md").write_text("# One\n\n## A heading\n\n[a file](two.yaml)\n")
+    (tmp_path / "docs" / "two.yaml").write_text("a: 1\n")
+    monkeypatch.setattr(site, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(site, "CONFIGURATION", tmp_path / "zensical.toml")
+    monkeypatch.setattr(site, "SITE", tmp_path / ".site")
+    monkeypatch.setattr(site, "PAGES", tmp_path / ".site" / "pages")
+    monkeypatch.setattr(site, "START", tmp_path / "README.md")
+    return tmp_path
+
+
+def test_pages_and_the_files_they_link_to_are_on_the_site(checkout: Path) -> None:
+    assert site.main() == 0
+    built = checkout / ".site" / "html"
+    assert (built / "docs" / "one" / "index.html").exists()
+    assert (built / "docs" / "two.yaml").exists()
+    assert 'href="docs/one/#a-heading"' in (built / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "says"),
+    [
+        ("README.md", "[gone](docs/gone.md)", "page does not exist"),
+        ("README.md", "[one](docs/one.md#gone)", "anchor does not exist"),
+        ("docs/more.md", "# More", "docs/more.md: not in the navigation"),
+    ],
+)
+def test_dead_links_and_pages_without_a_place_are_errors(
+    checkout: Path, capsys: pytest.CaptureFixture[str], page: str, text: str, says: str
+) -> None:
+    with (checkout / page).open("a") as file:
+        file.write(f"\n{text}\n")
+    assert site.main() == 1
+    assert says in capsys.readouterr().err
