@@ -75,10 +75,20 @@ def test_from_apply_to_prediction_and_then_silence(
     assert low <= rate <= high
     assert predicted["status"]["ledgerSha256"] == ledger.digest
     target = place.folder / "predictions" / f"target-{predicted['metadata']['uid']}"
-    for copy, shown_by in ((folder, user.sweep("dense")), (target, user.prediction("target"))):
-        copied = json.loads((copy / "status.json").read_text())
-        assert copied["status"] == shown_by["status"], "the store says what kubectl says"
-        assert copied["metadata"].items() <= shown_by["metadata"].items()
+    wait_until(lambda: "reportUri" in user.prediction("target")["status"], "the answer's page")
+    assert (target / "report.html").stat().st_size > 10_000
+    for copied, shown in (
+        (folder, lambda: user.sweep("dense")),
+        (target, lambda: user.prediction("target")),
+    ):
+        path = copied / "status.json"
+        wait_until(
+            lambda path=path, shown=shown: (
+                json.loads(path.read_text())["status"] == shown()["status"]
+            ),
+            "the store to say what kubectl says",
+        )
+        assert json.loads(path.read_text())["metadata"].items() <= shown()["metadata"].items()
     core = client.CoreV1Api(user.api_client)
     answer = core.read_namespaced_config_map("answer", user.namespace)
     assert float(answer.data["learningRate"]) == rate

@@ -245,7 +245,8 @@ class ScalingSweepStatus(StatusType):
     laws_sha256: StatusText = ""
     """SHA-256 of laws.json."""
     report_uri: StatusText = ""
-    """URI of the report page. It is drawn after the laws are ready; until then Reconciling is True."""
+    """URI of the report page. While the sweep runs it shows how far it is, at most a minute old. The last one is drawn
+    after the laws are ready; until then Reconciling is True."""
 
 
 class SearchCostStatus(StatusType):
@@ -410,6 +411,8 @@ class HyperparamPredictionStatus(StatusType):
     """SHA-256 of the ledger that the laws were fitted to."""
     evaluation_uri: StatusText = ""
     """URI of the measured initial loss."""
+    report_uri: StatusText = ""
+    """URI of the page with the answer, where it lies on the laws, and its probes. It is drawn after the answer."""
     validation: ValidationStatus | None = None
     """The probes of the answer, where spec.validation asks for them."""
     refined: RefinedStatus | None = None

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # it brings numpy along
 
 FEWEST_FOR_PROVISIONAL = 4
 """Below this many points no law is worth fitting."""
-PAGE_SECONDS = 60.0
-"""Between two pages of a sweep on the way."""
 WORTH_REFITTING = 0.05
 """A provisional fit is repeated when the points done grew by this share."""
 
@@ -88,34 +86,12 @@ def fit_request(
         return None
     if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):
         return None
-    request = _request(observed, spec, ledger, points, inputs=inputs)
-    watched = None if final else _watched(observed, ledger)
+    request = drawn_request(observed, spec, ledger, points, inputs=inputs)
+    watched = None if final else watched_now(observed, ledger)
     return replace(request, provisional=not final, search=search, watched=watched)
 
 
-def page_request(
-    observed: ObservedSweep,
-    spec: ScalingSweepSpec,
-    ledger: Ledger,
-    points: Mapping[str, PlannedPoint],
-) -> FitRequest | None:
-    """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
-    only where it would show something new. The fits draw the others."""
-    reported = {key: each.trained_tokens for key, each in observed.progress.items()}
-    if not any(reported.values()) and not any(record.tokens for record in ledger.points):
-        return None
-    if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
-        return None
-    shows = content_key([ledger.digest, reported])
-    if shows == observed.page_shows:
-        return None
-    request = _request(observed, spec, ledger, points, inputs=shows)
-    laws = observed.fit.laws if observed.fit is not None else None
-    watched = _watched(observed, ledger)
-    return replace(request, provisional=True, watched=watched, draws_only=True, laws=laws)
-
-
-def _request(
+def drawn_request(
     observed: ObservedSweep,
     spec: ScalingSweepSpec,
     ledger: Ledger,
@@ -140,7 +116,8 @@ def _request(
     )
 
 
-def _watched(observed: ObservedSweep, ledger: Ledger) -> Watched:
+def watched_now(observed: ObservedSweep, ledger: Ledger) -> Watched:
+    """The sweep as the page is to show it."""
     resource = {"metadata": {"generation": observed.generation}, "status": observed.status}
     return Watched(ledger, observed.progress, resource)
 

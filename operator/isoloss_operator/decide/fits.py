@@ -11,7 +11,7 @@ from isoloss_contract.records import PointConfig, PointProgress
 from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
 
 if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
-    from isoloss.laws import FitOptions, FlopsConvention, Laws
+    from isoloss.laws import FitOptions, FlopsConvention, Laws, Prediction
     from isoloss.runs import Weights
 
 
@@ -53,6 +53,19 @@ class Watched:
 
 
 @dataclass(frozen=True)
+class AnswerPage:
+    """What the page of a prediction shows beside the laws."""
+
+    prediction: Prediction
+    """In sequences of the sweep's length, as the laws."""
+    initial_loss: float
+    parameters: float | None
+    """Active ones of the target; None: unknown."""
+    resource: Mapping[str, Any]
+    """Its kind and status as the API server shows them."""
+
+
+@dataclass(frozen=True)
 class FitRequest:
     """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
 
@@ -75,6 +88,8 @@ class FitRequest:
     """Of a sweep on the way: how far it is, for its page."""
     draws_only: bool = False
     """Fit nothing: draw the page with `laws`."""
+    answer: AnswerPage | None = None
+    """Draw the page of a prediction."""
     laws: Laws | None = None
     """Of the newest fit, for a request that draws only; None: there was none."""
 

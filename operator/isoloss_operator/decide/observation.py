@@ -214,6 +214,12 @@ class ObservedResource(ObservedTasks):
     """Why this namespace may not use what the spec names; empty: it may."""
     store_error: str = ""
     """Why the store could not be listed or written to; what is read of it is then unset."""
+    page_seconds: float = 0.0
+    """Since this process asked for a page last, or first saw the resource."""
+    page_shows: str = ""
+    """FitRequest.inputs of the page that is drawn, or asked for."""
+    page_drawn: bool = False
+    """Whether this process has drawn one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,12 +260,6 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """What is being fitted now; a fit that waits for its turn may be another."""
     report_missing: bool = False
     """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
-    page_seconds: float = 0.0
-    """Since this process asked for a page last, or first saw the sweep."""
-    page_shows: str = ""
-    """FitRequest.inputs of that page."""
-    page_drawn: bool = False
-    """Whether this process has drawn one."""
     fit_rests: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
 

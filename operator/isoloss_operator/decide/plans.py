@@ -104,7 +104,7 @@ class SweepPlan(PointWrites):
     status: ScalingSweepStatus
     fit: FitRequest | None = None
     page: FitRequest | None = None
-    """The page to draw meanwhile; None where a fit draws one."""
+    """The page to draw meanwhile; None: none, or a fit draws it."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
     """Seconds until the next pass unless an event comes first; infinite: nothing is under way."""
@@ -138,6 +138,8 @@ class PredictionPlan(PointWrites):
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""
+    page: FitRequest | None = None
+    """The page of the answer to draw."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
     """As a sweep's."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
-from isoloss_operator.api import Condition
+from isoloss_contract import layout
+from isoloss_operator.api import Condition, HyperparamPredictionStatus
 from isoloss_operator.decide.answers import predicted_in_words
 from isoloss_operator.decide.conditions import (
     ACCEPTED,
@@ -33,7 +34,9 @@ from isoloss_operator.decide.conditions import (
 from isoloss_operator.decide.evaluation import EvaluationStep
 from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.finished_sweeps import sweep_not_ready
+from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.pages import answer_page
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
     Answer,
@@ -92,7 +95,7 @@ def decide_prediction(observed: ObservedPrediction) -> PredictionPlan:
     """What is to be done about a prediction now, and what its status says."""
     view = prediction_view(observed)
     state = _without_view(observed) if view is None else _decided(view)
-    return _plan(observed, state, validation_step(observed, view))
+    return _plan(observed, view, state, validation_step(observed, view))
 
 
 def _decided(view: PredictionView) -> State:
@@ -274,7 +277,10 @@ STATES: Final[Sequence[Check]] = (
 
 
 def _plan(
-    observed: ObservedPrediction, state: State, validation: ValidationStep
+    observed: ObservedPrediction,
+    view: PredictionView | None,
+    state: State,
+    validation: ValidationStep,
 ) -> PredictionPlan:
     refused = storage_not_writable(observed) or request_refused(observed)
     if refused and state.accepted.holds:
@@ -292,8 +298,17 @@ def _plan(
         state.answer or Answer.of(before),
         conditions,
         observed.generation,
-    ).model_copy(update={"validation": validation.status, "refined": validation.refined})
+    ).model_copy(
+        update={
+            "validation": validation.status,
+            "refined": validation.refined,
+            "report_uri": _report_uri(observed, view, before),
+        }
+    )
     step = state.step or EvaluationStep(state.evaluated)
+    page, page_seconds = None, math.inf
+    if view is not None and state.ready.holds:
+        page, page_seconds = answer_page(view, status)
     news = _news(conditions, previous)
     return PredictionPlan(
         status=status,
@@ -305,12 +320,26 @@ def _plan(
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
         probes=validation.writes,
+        page=page,
         events=(
             *condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
             *validation.events,
         ),
-        requeue_after=min(state.requeue_after or step.requeue_after, validation.requeue_after),
+        requeue_after=min(
+            state.requeue_after or step.requeue_after, validation.requeue_after, page_seconds
+        ),
     )
+
+
+def _report_uri(
+    observed: ObservedPrediction, view: PredictionView | None, before: HyperparamPredictionStatus
+) -> str:
+    """Once a page was drawn, by this process or, as the status has it, by an earlier one."""
+    if view is None:
+        return before.report_uri
+    folder = layout.prediction_folder(observed.name, observed.uid)
+    uri = f"{store_uri(view.sweep)}/{layout.report_in(folder)}"
+    return uri if observed.page_drawn or before.report_uri == uri else ""
 
 
 def _news(

@@ -18,10 +18,11 @@ from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.fit_requests import fit_request, page_request
+from isoloss_operator.decide.fit_requests import fit_request
 from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.pages import sweep_page
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.policies import task_writes
 from isoloss_operator.decide.preparation import decide_preparation
@@ -207,7 +208,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         status=status,
         **vars(replace(writes, ledger=None if ledger == observed.ledger else ledger)),
         fit=fit,
-        page=None if has_page else page_request(observed, spec, tasks.written, tasks.points),
+        page=None if has_page else sweep_page(observed, spec, tasks.written, tasks.points),
         events=(
             *attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
             *search_events(ledger, step, _search_ended(observed)),

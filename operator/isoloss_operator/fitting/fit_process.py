@@ -14,7 +14,9 @@ from isoloss.laws import Laws, Run, fit_laws
 from isoloss.progress.moment import Moment
 from isoloss.progress.resources import View
 from isoloss.progress.sweep_state import sweep_state
+from isoloss.published import published_opinions
 from isoloss.report import PointRow, point_rows, render_report
+from isoloss.report.probed import read_probed
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.records import AttentionShape, PointResult
@@ -35,7 +37,7 @@ from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.parameters import attention_shape
-from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document
+from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document, shown_first
 from isoloss_operator.store.storage import PATIENCE
 
 READERS = 16
@@ -66,7 +68,7 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
     store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
     request = job.request
     if request.draws_only:
-        return _page(store, job)
+        return _page(store, job) if request.answer is None else _answer_page(store, job)
     try:
         read = read_runs(store, job)
         unreadable = tuple(
@@ -103,6 +105,33 @@ def _page(store: Store, job: FitJob) -> FitEnd:
     laws = job.request.laws or fit_laws((), provisional=True)
     written = _write_report(store, job, runs, laws)
     return FitOutcome(inputs=job.request.inputs, laws=None, report_written=written)
+
+
+def _answer_page(store: Store, job: FitJob) -> FitEnd:
+    """The page of a prediction: the answer on the laws, and its probes."""
+    request = job.request
+    assert request.answer is not None
+    assert request.laws is not None
+    answer, resource = request.answer.prediction, request.answer.resource
+    total = answer.as_six_nd(answer.total_flops.value)
+    has_probes = bool((resource["status"].get("validation") or {}).get("places"))
+    try:
+        page = render_report(
+            request.laws,
+            (),
+            title=job.title,
+            facts={"Laws": _laws_uri(job), "Ledger": f"SHA-256 {request.ledger_sha256}"},
+            prediction=answer,
+            initial_loss=request.answer.initial_loss,
+            opinions=published_opinions(total_flops=total, params=request.answer.parameters)[0],
+            probed=read_probed(resource) if has_probes else None,
+        )
+    except Exception:
+        logger.exception("page of %s failed", job.title)
+        return FitOutcome(inputs=request.inputs, laws=None)
+    content = shown_first(request.inputs, page)
+    written = _write_at_last(store, request.report_path, content)
+    return FitOutcome(inputs=request.inputs, laws=None, report_written=written)
 
 
 def read_runs(
@@ -202,15 +231,18 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
     """Whether the report page was written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *_missing_rows(job))
-        searched = job.request.searched
+        watched, searched = _moment(job.request.watched), job.request.searched
+        state = sweep_state(searched, {}) if searched is not None else None
+        if state is not None and watched is not None:
+            state = watched.state
         page = render_report(
             laws,
             runs,
             title=job.title,
             facts=_facts(job, runs),
             points=rows,
-            search=sweep_state(searched, {}) if searched is not None else None,
-            watched=_moment(job.request.watched),
+            search=state,
+            watched=watched,
         )
     except Exception:
         logger.exception("report of %s failed", job.title)

@@ -49,6 +49,8 @@ class Memory:
     """When a page of the sweep on the way was asked for last; at first, when the sweep was first seen."""
     page_shows: str = ""
     """FitRequest.inputs of that page."""
+    page_looked_for: bool = False
+    """The page of an answer that an earlier process drew was read, or there is none."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
     failed_read_at: float = field(default_factory=time.monotonic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT
@@ -34,8 +35,10 @@ from isoloss_operator.decide.prediction_reads import (
     probe_reads,
 )
 from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
+from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, tolerated
+from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
@@ -112,6 +115,7 @@ class PredictionSteps:
         checkpoint = checkpoint_of_evaluation(observed)
         observed = replace(
             observed,
+            **self._page(resource, uri),
             manifest=storage.manifest(uri, reads.manifest),
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
@@ -129,6 +133,16 @@ class PredictionSteps:
             ledger = self._services.ledgers.read(uri, folder)
             observed = replace(observed, probes=ObservedProbes(ledger=ledger))
         return self._read_probes(resource, observed, uri) if needs_probes(observed) else observed
+
+    def _page(self, resource: Resource, uri: str) -> dict[str, Any]:
+        """Of the answer; that of an earlier process says itself what it shows."""
+        services, memory = self._services, resource.memory
+        is_known = (resource.body.get("status") or {}).get("reportUri")
+        if is_known and not memory.page_looked_for:
+            folder = layout.prediction_folder(resource.owner.name, resource.owner.uid)
+            memory.page_shows = services.storage.page_shows(uri, layout.report_in(folder))
+        memory.page_looked_for = True
+        return observed_page(services, resource)
 
     def _read_probes(
         self, resource: Resource, observed: ObservedPrediction, uri: str
@@ -163,6 +177,9 @@ class PredictionSteps:
         if plan.publish is None or self._publish(resource, plan.publish, observed.config_map):
             # Only now: the former name keeps the answer until the new one has it.
             tolerated(resource.memory, lambda: self._withdraw(resource.owner, plan.withdraw))
+        if folder is not None and plan.page is not None:
+            title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
+            draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
         if folder is not None and plan.probes is not None:
             before = plan.ledger or ledger
             store_points(services, resource, folder.store_uri, folder.path, before, plan.probes)
@@ -198,5 +215,6 @@ class PredictionSteps:
         self._services.metrics.statuses.show_prediction(name, plan.status, time.time())
 
     def forget(self, key: ResourceKey, uid: str) -> None:
-        """Its metrics."""
+        """Its metrics and page."""
+        self._services.fitter.forget(page_of(uid))
         self._services.metrics.statuses.drop_prediction((key.namespace, key.name))

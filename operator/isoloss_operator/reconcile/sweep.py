@@ -26,6 +26,7 @@ from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.memory import STORE_SECONDS
+from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
 from isoloss_operator.reconcile.references import read_prior
 from isoloss_operator.reconcile.resource import Resource, first_look
@@ -72,9 +73,7 @@ class SweepSteps:
             # Read before its outcome: one that ends in between is not taken for one without a report.
             fit_running=fitter.running(owner.uid),
             fit_rests=fitter.rests(owner.uid),
-            page_seconds=time.monotonic() - resource.memory.page_at,
-            page_shows=resource.memory.page_shows,
-            page_drawn=_is_drawn(fitter.outcome(page_of(owner.uid))),
+            **observed_page(services, resource),
         )
         likes = likenesses_to_read(observed)
         observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
@@ -150,9 +149,7 @@ class SweepSteps:
             fitter.start(uid, resource.key, self._job(resource, observed, first, plan.fit))
             memory.report_missing = False
         if plan.page is not None:
-            job = self._job(resource, observed, first, plan.page)
-            fitter.start(page_of(uid), resource.key, job)
-            memory.page_at, memory.page_shows = time.monotonic(), plan.page.inputs
+            draw(services, resource, self._job(resource, observed, first, plan.page))
 
     def _job(
         self, resource: Resource, observed: ObservedSweep, first: FirstReads, request: FitRequest
@@ -184,12 +181,3 @@ class SweepSteps:
         self._services.metrics.statuses.drop_sweep((key.namespace, key.name))
         self._services.fitter.forget(uid)
         self._services.fitter.forget(page_of(uid))
-
-
-def page_of(uid: str) -> str:
-    """Under which the fitter keeps the page of a sweep, beside its fit."""
-    return f"{uid}/page"
-
-
-def _is_drawn(page: FitOutcome | None) -> bool:
-    return page is not None and page.report_written

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
+from typing import Final
 
 from pydantic import Field
 
@@ -18,6 +20,7 @@ from isoloss_contract.store import BadRecord, limits, parse_record
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.search_steps import SearchStep
 
+SHOWN_BYTES: Final = 80
 Read = Callable[[str, int], bytes | None]
 """The bytes at a path of the store, at most so many; None where nothing is there."""
 
@@ -95,3 +98,14 @@ def _read_laws(read: Read, path: str, sha256: str) -> Laws:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BadRecord(f"{path}: is not what fit.json names (SHA-256 differs)")
     return parse_record(content, LawsFile, path, limit=limits.LAWS).laws
+
+
+def shown_first(inputs: str, page: str) -> bytes:
+    """A page that begins with FitRequest.inputs, so that the next process need not draw it again."""
+    return f"<!-- {inputs:<{SHOWN_BYTES - 10}} -->\n{page}".encode()
+
+
+def shown_in(first: bytes) -> str:
+    """The inputs of a page by its first SHOWN_BYTES; empty where it has none."""
+    found = re.match(rb"<!-- ([0-9a-f]{1,64}) *-->", first)
+    return found[1].decode() if found else ""

@@ -28,6 +28,7 @@ from isoloss_contract.store import (
     NotFound,
     Patience,
     Store,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
     WriteConflict,
@@ -39,7 +40,13 @@ from isoloss_contract.store.limits import Limit
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
-from isoloss_operator.store.fit_files import FitRecord, fit_path, read_outcome
+from isoloss_operator.store.fit_files import (
+    SHOWN_BYTES,
+    FitRecord,
+    fit_path,
+    read_outcome,
+    shown_in,
+)
 from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
@@ -267,6 +274,15 @@ class Storage:
     def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
         store = self.store(uri)
         return read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
+
+    def page_shows(self, uri: str, path: str) -> str:
+        """What a page says of itself in its first line, see fit_files.shown_first; empty where it is not there."""
+        store = self.store(uri)
+        try:
+            first = self.timed("page", lambda: store.read_range(path, 0, SHOWN_BYTES))
+        except StoreError:
+            return ""
+        return shown_in(first)
 
     # --------------------------------------------------------------------------------- writing
 

@@ -684,6 +684,35 @@ def test_jobs_of_a_former_checkpoint_are_deleted() -> None:
     assert [d.name for d in decide_prediction(given).delete] == ["former"]
 
 
+def test_the_page_of_an_answer_is_drawn_at_once_and_once_for_each_change() -> None:
+    """Another one follows a minute later at the earliest, and is then not forgotten."""
+    world = observed()
+    plan = decide_prediction(world)
+    page = plan.page
+    assert page is not None
+    assert page.answer is not None
+    assert page.report_path == "predictions/dense-8b-uid-p/report.html"
+    assert plan.status.report_uri == ""
+    drawn = after(world, plan, page_shows=page.inputs, page_drawn=True, page_seconds=5.0)
+    settled = decide_prediction(drawn)
+    assert settled.page is None
+    assert settled.status.report_uri == f"{STORE}/{page.report_path}"
+    asked = parsed_prediction(prediction_spec(budget={"flops": "2e19"}))
+    changed = decide_prediction(replace(drawn, spec=asked, generation=2))
+    assert (changed.page, changed.requeue_after) == (None, 55.0)
+    due = decide_prediction(replace(drawn, spec=asked, generation=2, page_seconds=60.0))
+    assert due.page is not None
+    assert due.page.inputs != page.inputs
+    restarted = decide_prediction(after(drawn, settled, page_drawn=False))
+    assert restarted.page is None
+    assert restarted.status.report_uri == settled.status.report_uri
+
+
+def test_without_an_answer_there_is_no_page() -> None:
+    for world in (observed(evaluation=ABSENT), observed(fit=fit(refused()))):
+        assert decide_prediction(world).page is None
+
+
 def test_a_second_pass_repeats_the_answer_to_the_letter_and_sends_no_event() -> None:
     """Bootstrap draws are seeded: a status that changed by itself would be written for ever."""
     world = observed()

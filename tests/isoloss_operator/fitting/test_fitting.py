@@ -15,12 +15,14 @@ from unittest import mock
 
 import pytest
 
-from isoloss.laws import FitOptions
+from isoloss.formatting import learning_rate
+from isoloss.laws import FitOptions, Prediction, PredictionQuery, predict
 from isoloss_contract.store import Store
-from isoloss_operator.decide.fits import FitOutcome, FitRequest, Watched
+from isoloss_operator.decide.fits import AnswerPage, FitOutcome, FitRequest, Watched
 from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_result
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
+from isoloss_operator.store.storage import Storage
 from tests.isoloss.progress.small_sweeps import ledger, record, report
 from tests.support.planted_laws import fitted_laws
 
@@ -498,3 +500,24 @@ def test_a_page_on_the_way_shows_how_far_it_is_and_leaves_no_laws(tmp_path: Path
     assert "1 training" in shown
     assert "Training: 1 of 1 points trains." in shown
     assert not Store(uri).exists(REQUEST.laws_path)
+
+
+def test_the_page_of_an_answer_shows_it_and_says_first_what_it_shows(tmp_path: Path) -> None:
+    """So that the next process of the operator need not draw it again."""
+    laws = fitted_laws()
+    answer = predict(laws, PredictionQuery(initial_loss=3.2, cpt_flops=1e19))
+    assert isinstance(answer, Prediction)
+    resource = {"kind": "HyperparamPrediction", "status": {}}
+    shown = AnswerPage(answer, 3.2, 1e9, resource)
+    path, inputs = "predictions/x-1/report.html", "0123abcd" * 4
+    request = replace(
+        REQUEST, inputs=inputs, draws_only=True, laws=laws, answer=shown, report_path=path
+    )
+    uri = f"file://{tmp_path}"
+    end = fit_process.fit(FitJob(request, uri, None, "HyperparamPrediction research/target"))
+    assert fit_result(end) == "drawn"
+    page = Store(uri).read(path).decode()
+    assert learning_rate(answer.learning_rate.value) in page
+    assert "HyperparamPrediction research/target" in page
+    assert Storage().page_shows(uri, path) == inputs
+    assert Storage().page_shows(uri, "predictions/x-1/none.html") == ""
