@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -16,12 +17,21 @@ from prometheus_client.registry import Collector
 from isoloss_operator.api.statuses import (
     Condition,
     HyperparamPredictionStatus,
+    IntervalStatus,
     ScalingSweepStatus,
 )
 from isoloss_operator.process.sweep_load import SweepLoad
 
 OBJECT = ("namespace", "name")
 POINT_STATES = ("pending", "active", "succeeded", "diverged", "failed")
+
+_ANSWERS: Final = {
+    "initial_loss": "Loss of the checkpoint, in nats per token",
+    "target_loss": "Loss expected at the end of the planned run, in nats per token",
+    "learning_rate": "Predicted learning rate",
+    "batch_size": "Predicted batch size, in sequences",
+}
+"""Fields of a prediction's status that are metrics, and what they are."""
 
 Name = tuple[str, str]
 Sample = tuple[tuple[str, ...], float | None]
@@ -194,6 +204,16 @@ def _load_gauges(loads: dict[Name, SweepLoad]) -> Iterator[GaugeMetricFamily]:
             for limit, used in load.budget_used.items()
         ),
     )
+    yield _gauge(
+        "isoloss_scalingsweep_lowest_loss",
+        "Lowest loss of the points of a size that succeeded, in nats per token; absent before the first.",
+        ("size",),
+        (
+            ((*name, size), loss)
+            for name, load in loads.items()
+            for size, loss in load.lowest_losses.items()
+        ),
+    )
 
 
 def _prediction_gauges(
@@ -205,9 +225,26 @@ def _prediction_gauges(
         (),
         ((name, _compute_factor(status)) for name, status in predictions.items()),
     )
+    for field, text in _ANSWERS.items():
+        yield _gauge(
+            f"isoloss_hyperparamprediction_{field}",
+            f"{text}, and the low and high end of its interval; absent without one.",
+            ("bound",),
+            (
+                ((*name, bound), number)
+                for name, status in predictions.items()
+                for bound, number in _bounds(getattr(status, field))
+            ),
+        )
     yield _conditions(
         "isoloss_hyperparamprediction", {n: s.conditions for n, s in predictions.items()}
     )
+
+
+def _bounds(found: IntervalStatus | None) -> Iterator[tuple[str, float | None]]:
+    if found is not None:
+        for bound in ("value", "low", "high"):
+            yield bound, _number(getattr(found, bound) or "")
 
 
 def _probe_gauges(

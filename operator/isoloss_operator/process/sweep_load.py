@@ -1,4 +1,5 @@
-"""What a sweep occupies and how its attempts end, beyond what its status says: for the metrics alone."""
+"""What a sweep occupies, how low its losses are and how its attempts end, beyond what its status says: for the
+metrics alone."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from isoloss_contract.ledger import DONE, Ledger
+from isoloss_contract.ledger import DONE, Ledger, PointState
+from isoloss_contract.reading import value_of
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.jobs.waiting import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
@@ -31,6 +33,8 @@ class SweepLoad:
     """When the training point that has been silent longest last advanced; None: nothing trains."""
     budget_used: Mapping[str, float] = field(default_factory=dict)
     """Spent over allowed, by what spec.budget limits."""
+    lowest_losses: Mapping[str, float] = field(default_factory=dict)
+    """By size, of its points that succeeded, nats per token."""
 
 
 def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad:
@@ -44,6 +48,7 @@ def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad
         accelerators=sum(job.accelerators for job in unfinished if job.working_since),
         oldest_progress=min(silent, default=None),
         budget_used=_budget_used(observed, status),
+        lowest_losses=_lowest_losses(value_of(observed.ledger)),
     )
 
 
@@ -73,6 +78,16 @@ def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
         if attempts.last_failure and attempts.ended > counted:
             ended[attempts.last_failure] += 1
     return ended
+
+
+def _lowest_losses(ledger: Ledger | None) -> dict[str, float]:
+    """As far as the stored ledger knows them: averaged weights where there are any, as the laws are fitted to."""
+    lowest: dict[str, float] = {}
+    for record in ledger.points if ledger is not None else ():
+        loss = record.averaged_loss if record.averaged_loss is not None else record.loss
+        if record.state is PointState.SUCCEEDED and loss is not None:
+            lowest[record.proxy] = min(loss, lowest.get(record.proxy, loss))
+    return lowest
 
 
 def _budget_used(observed: ObservedSweep, status: ScalingSweepStatus) -> dict[str, float]:

@@ -14,6 +14,7 @@ from isoloss_operator.api.statuses import (
     Condition,
     ExtrapolationStatus,
     HyperparamPredictionStatus,
+    IntervalStatus,
     PointCounts,
     ScalingSweepStatus,
     ValidationStatus,
@@ -21,9 +22,10 @@ from isoloss_operator.api.statuses import (
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.logs import JsonFormatter
 from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.sweep_load import SweepLoad
 from isoloss_operator.process.watchdog import WatchDog
 
-ORDER = ("namespace", "name", "state", "kind", "condition", "reason")
+ORDER = ("namespace", "name", "state", "kind", "condition", "reason", "size", "bound")
 
 
 class Clock:
@@ -189,6 +191,32 @@ def test_a_predictions_extrapolation_is_a_number() -> None:
     assert shown["isoloss_hyperparamprediction_extrapolation_ratio"]["ns", "answer"] == 4.27134
     metrics.statuses.show_prediction(("ns", "answer"), HyperparamPredictionStatus(), now=100.0)
     assert "isoloss_hyperparamprediction_extrapolation_ratio" not in page(metrics)
+
+
+def test_an_answer_and_its_interval_are_numbers() -> None:
+    metrics = Metrics()
+    rate = IntervalStatus(value="3e-4", low="2e-4", high="5e-4")
+    answered = HyperparamPredictionStatus(
+        learning_rate=rate, initial_loss=IntervalStatus(value="2.1")
+    )
+    metrics.statuses.show_prediction(("ns", "answer"), answered, now=100.0)
+    shown = page(metrics)
+    rates = shown["isoloss_hyperparamprediction_learning_rate"]
+    assert {bound: rates["ns", "answer", bound] for bound in ("value", "low", "high")} == {
+        "value": 3e-4,
+        "low": 2e-4,
+        "high": 5e-4,
+    }
+    assert shown["isoloss_hyperparamprediction_initial_loss"] == {("ns", "answer", "value"): 2.1}
+    assert "isoloss_hyperparamprediction_batch_size" not in shown
+
+
+def test_the_lowest_loss_of_each_size_is_a_number() -> None:
+    metrics = Metrics()
+    load = SweepLoad(lowest_losses={"tiny": 4.1, "small": 3.7})
+    metrics.statuses.show_load(("ns", "dense"), load)
+    shown = page(metrics)["isoloss_scalingsweep_lowest_loss"]
+    assert shown == {("ns", "dense", "tiny"): 4.1, ("ns", "dense", "small"): 3.7}
 
 
 def prediction_status() -> HyperparamPredictionStatus:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.records import ExitCode
+from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.observation import ObservedPod
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
@@ -16,6 +17,7 @@ from isoloss_operator.process.sweep_load import (
     job_state,
     sweep_load,
 )
+from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.builders import (
     NOW,
     after,
@@ -117,3 +119,15 @@ def test_a_sweep_that_is_gone_takes_its_gauges_with_it() -> None:
     assert served in metrics.page().decode()
     metrics.statuses.drop_sweep(("research", "dense"))
     assert "dense" not in metrics.page().decode()
+
+
+def test_the_lowest_losses_are_those_of_points_that_succeeded() -> None:
+    """A diverged point's loss says nothing, and averaged weights count where there are any."""
+    stored = ledger(
+        done(1, 4.2),
+        replace(done(2, 4.3), averaged_loss=4.1),
+        replace(done(3, 0.1), state=PointState.DIVERGED),
+        record(4, "small"),
+    )
+    world = observed(ledger=stored)
+    assert sweep_load(world, ScalingSweepStatus()).lowest_losses == {"tiny": 4.1}
