@@ -22,6 +22,8 @@ from isoloss.progress.resources import View, active_points, headline
 
 POLL_SECONDS = 2.0
 LINE_SECONDS = 10.0
+WIDTH = 76
+"""Of a line without its indent."""
 STILL_SECONDS = 600.0
 """Without any change for this long, something is wrong that no condition reports."""
 
@@ -77,7 +79,8 @@ def _print_lines() -> Callable[[View], None]:
     def show(view: View) -> None:
         nonlocal due, last
         # Without the probes' losses it fits into 80 columns.
-        line = re.sub(r" \([\d. ]+\)", "", headline(view))[:76]
+        line = re.sub(r" \([\d. ]+\)", "", headline(view))
+        line = line if len(line) <= WIDTH else line.rpartition(", ")[0]
         # A change of the time left alone is not printed.
         news = line.partition(", about")[0]
         if news != last and (time.monotonic() >= due or view.is_ready):

@@ -257,7 +257,7 @@ MESSAGE = (
 @pytest.mark.parametrize(
     "kubectl", ["", "KUBECONFIG=.demo/cluster/kubeconfigs/admin.json kubectl get isoloss"]
 )
-@pytest.mark.parametrize("message", [MESSAGE, 4 * MESSAGE])
+@pytest.mark.parametrize("message", [MESSAGE, 4 * MESSAGE], ids=["short", "long"])
 def test_the_last_screen_is_the_answer_in_15_lines_of_80_columns(
     kubectl: str, message: str
 ) -> None:
@@ -292,4 +292,7 @@ def test_the_last_screen_is_the_answer_in_15_lines_of_80_columns(
     ):
         assert words in text
     assert ("kubectl" in text) is bool(kubectl)
-    assert not any(line.endswith(("more", "seeds,")) for line in lines[:9]), "no half sentence"
+    report = next(number for number, line in enumerate(lines) if "Report with" in line)
+    assert lines[report - 1].endswith("."), (
+        "no sentence is cut, but for one that is too long alone"
+    )

@@ -47,10 +47,10 @@ SUMMARIES = {
     "report": "Write laws, evidence and a prediction to one HTML page.",
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",
-    "explain": "Tell what became of one point of a sweep, and why.",
+    "explain": "Explain what happened to one point of a sweep, and why.",
     "open": "Open the report page of a sweep or a prediction in a browser.",
-    "init": "Write manifests for a checkpoint, with their cost (extra operator).",
-    "plan": "Show what a sweep would train and cost (extra operator).",
+    "init": "Write manifests for a checkpoint, and what they cost.",
+    "plan": "Show what a sweep would train and cost.",
 }
 """One line per command, so that listing the commands imports none of them."""
 

@@ -22,7 +22,7 @@ def explain(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Tell what became of one point: attempts, reasons, cost, files, and whether the fit uses it."""
+    """Explain what happened to one point: attempts, reasons, cost, files, and whether the fit uses it."""
     # Not above: the help needs none of the store's records.
     from isoloss.progress.point_facts import find_point, read_point
     from isoloss.progress.point_story import document, story, story_text

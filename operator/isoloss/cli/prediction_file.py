@@ -11,6 +11,7 @@ from typing import Any
 from isoloss.cli.querying import Asked, Composing
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction
+from isoloss.report.probed import Probed, read_probed
 
 Json = Mapping[str, Any]
 KIND = "HyperparamPrediction"
@@ -60,17 +61,24 @@ def _yaml_documents(path: Path, text: str) -> list[Any]:
         raise BadInput(f"--prediction {path}: {error}") from error
 
 
-def asked_by(prediction: Json, laws: Laws, path: Path) -> Asked:
+def asked_by(prediction: Json, laws: Laws, name: str) -> Asked:
     """The question of a prediction, of its spec and of what its status measured.
 
-    The answer is in sequences of the laws' length, as the operator's. Raises BadInput, naming the field.
+    The answer is in sequences of the laws' length, as the operator's. Raises BadInput, which begins with `name` and names the field.
     """
     try:
         return _asked(prediction.get("spec") or {}, prediction.get("status") or {}, laws)
     except BadInput as error:
-        raise BadInput(f"--prediction {path}: {error}") from error
+        raise BadInput(f"{name}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"--prediction {path}: spec or status cannot be read: {error!r}") from error
+        raise BadInput(f"{name}: spec or status cannot be read: {error!r}") from error
+
+
+def probed_by(prediction: Json) -> Probed | None:
+    """The probes in a prediction's status; None if it has none yet. Raises BadInput, naming the field."""
+    if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
+        return None
+    return read_probed(prediction)
 
 
 def _asked(spec: Json, status: Json, laws: Laws) -> Asked:

@@ -19,7 +19,7 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.cli.prediction_file import asked_by, changed_since, read_prediction
+from isoloss.cli.prediction_file import asked_by, changed_since, probed_by, read_prediction
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
@@ -28,7 +28,7 @@ from isoloss.laws_files import read_laws, write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import draw_figures, png_files, render_report
-from isoloss.report.probed import Probed, read_probed
+from isoloss.report.probed import Probed
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
 from isoloss.savings import SearchCost
@@ -102,7 +102,7 @@ def report(
     search = _search(laws)
     stated = read_prediction(prediction) if prediction is not None else None
     if stated is not None and asked.is_empty:
-        asked = asked_by(stated, fitted, prediction or Path())
+        asked = asked_by(stated, fitted, f"--prediction {prediction}")
     probed = _probed(stated, prediction) if stated is not None else None
     answer, refused = _prediction(fitted, asked)
     changed = changed_since(stated, answer) if stated is not None else ()
@@ -200,10 +200,8 @@ def _search(laws: str) -> SweepState | None:
 
 def _probed(prediction: Mapping[str, Any], path: Path | None) -> Probed | None:
     """The probes of a prediction, None if it has none yet. Raises BadInput, naming the file and the field."""
-    if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
-        return None
     try:
-        return read_probed(prediction)
+        return probed_by(prediction)
     except BadInput as error:
         raise BadInput(f"--prediction {path}: {error}") from error
 

@@ -67,13 +67,13 @@ def validate(
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs per place in the plan.")] = 1,
     tolerance: Annotated[
         float,
-        typer.Option(help="Nats that an answer may lose at the full budget and still holds."),
+        typer.Option(help="Nats that an answer may lose at the full budget and still hold."),
     ] = TOLERANCE,
     noise: Annotated[
         float | None,
         typer.Option(
             help="Standard deviation between seeds, nats. Default: as the seeds of the sweep and of the probes "
-            "show it, else what the probes tell, at most the residuals of the laws' surface."
+            "show it, otherwise what the probes show, at most the residuals of the laws' surface."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -101,6 +101,27 @@ def test_the_page_is_read_again_after_its_seconds_and_drawn_again_after_a_change
     assert page() is last
 
 
+def test_a_prediction_is_on_the_page_of_its_sweep_and_drawn_again_when_it_changes(
+    store: Store,
+) -> None:
+    over = ledger(done(1), done(2))
+    write_ledger(store, over)
+    write_fit(store, over)
+    stated: dict[str, object] = {
+        "kind": "HyperparamPrediction",
+        "metadata": {"name": "next"},
+        "spec": {"checkpoint": {}, "budget": {"flops": "3e19"}, "targetParameters": 10**9},
+    }
+    now = [0.0]
+    page = SweepPage(store.uri, 5.0, lambda: now[0], lambda: dict(stated))
+    assert (
+        "prediction next: status.initialLoss: the checkpoint&#39;s loss is not measured" in page()
+    )
+    stated["status"] = {"initialLoss": {"value": "2.75", "low": "2.74", "high": "2.76"}}
+    now[0] = 6.0
+    assert '<div class="answer">' in page()
+
+
 def test_a_taken_port_is_named(server: PageServer) -> None:
     with pytest.raises(BadInput, match=f"--port {server.port}: "):
         PageServer(lambda: "", server.port)
