@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import threading
@@ -12,12 +13,16 @@ import pytest
 
 from isoloss.cli.serving import PageServer, SweepPage
 from isoloss.errors import BadInput
+from isoloss.laws import FitOptions, fit_laws, laws_to_json
 from isoloss.report import PAGE_POLICY
+from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.store import Store
 from tests.isoloss.cli.test_watch_and_explain import put_kubectl, resource, write_status
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
+from tests.support.planted_runs import planted_runs
 
 
 @pytest.fixture
@@ -99,6 +104,24 @@ def test_the_page_is_read_again_after_its_seconds_and_drawn_again_after_a_change
     assert 'http-equiv="refresh"' not in last
     now[0] = 20.0
     assert page() is last
+
+
+def write_fit(store: Store, of: Ledger) -> None:
+    """Final laws of all points, as the operator leaves them."""
+    laws = fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
+    content = json.dumps(laws_to_json(laws)).encode()
+    fit = {
+        "version": 1,
+        "inputs": "x",
+        "ledger_sha256": of.digest,
+        "points": len(of.points),
+        "laws_sha256": hashlib.sha256(content).hexdigest(),
+        "report_written": True,
+        "error": "",
+    }
+    folder = layout.sweep_folder(of.sweep, of.uid)
+    store.write(layout.laws_in(folder), content)
+    store.write(layout.fit_in(folder), json.dumps(fit).encode())
 
 
 def test_a_prediction_is_on_the_page_of_its_sweep_and_drawn_again_when_it_changes(
