@@ -22,13 +22,13 @@ from isoloss_trainer.checkpoint import OtherLayout
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import Fit
-from isoloss_trainer.micro_batch import after_refusals, is_out_of_memory
+from isoloss_trainer.micro_batch import after_refusals
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import second_moment_decay, time_constants
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.sharding import local
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import MemoryRefused, OutOfMemory
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
@@ -333,6 +333,22 @@ def test_memory_refused_to_weights_that_are_spread_asks_for_another_start(
     )
     with pytest.raises(MemoryRefused, match="4 sequences at once do not fit"):
         call()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_memory_refused_while_weights_change_asks_for_another_start(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Some weights have taken the step and some not, also in a process that is alone."""
+    run = point_run(prepared, precision=precision)
+    (batch,) = batches(run, 1)
+
+    def refuse(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", refuse)
+    with pytest.raises(MemoryRefused, match="4 sequences at once do not fit"):
+        run.learner.step(batch, 128)
 
 
 def test_each_refusal_halves_what_is_tried_and_recomputes_at_last() -> None:

@@ -18,7 +18,7 @@ from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, load_model_class
-from isoloss_trainer.termination import BadData, OutOfMemory
+from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
 FIELD = "checkpoint.uri"
@@ -131,9 +131,9 @@ def _named(uri: str) -> Iterator[None]:
     """Any error of transformers or safetensors is about the checkpoint."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
     except Exception as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
         message = f"{uri}: {type(error).__name__}: {str(error)[:400]}"
         raise BadData("NotACheckpoint", message, FIELD) from error
 

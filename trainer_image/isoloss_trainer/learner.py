@@ -17,7 +17,7 @@ from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.memory import Fit
-from isoloss_trainer.micro_batch import after_refusals, first_guess, is_out_of_memory
+from isoloss_trainer.micro_batch import after_refusals, first_guess
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.optimizer import (
     adamw,
@@ -27,7 +27,7 @@ from isoloss_trainer.optimizer import (
     take_into_average,
 )
 from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, shard
-from isoloss_trainer.termination import MemoryRefused, OutOfMemory
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
 WEIGHTS, AVERAGED = "weights", "averaged_weights"
@@ -77,11 +77,17 @@ class Learner:
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
         micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single
-        sequence does not fit, and MemoryRefused where several processes have to start over.
+        sequence does not fit, and MemoryRefused where there is no way back.
         """
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
         means = self._gradients(batch, 1.0 / batch_tokens)
+        with self._ending_together(changing=True):
+            return self._take_gradients(means, tokens, batch_tokens, rate_factor)
+
+    def _take_gradients(
+        self, means: torch.Tensor, tokens: int, batch_tokens: int, rate_factor: float
+    ) -> StepFacts:
         for summed in (means, *self.balance.counts):
             self.world.sum(summed)
         norm = clip(self._weights, self._point.optimizer.gradient_clip)
@@ -123,13 +129,13 @@ class Learner:
                 torch.cuda.empty_cache()
 
     @contextmanager
-    def _ending_together(self) -> Iterator[None]:
-        """Raises MemoryRefused where memory is refused in the middle of what all processes do together: there is
-        no way back for the others, which wait for this one's part."""
+    def _ending_together(self, *, changing: bool = False) -> Iterator[None]:
+        """Raises MemoryRefused where memory is refused and there is no way back: in the middle of what all processes
+        do together, for the others wait for this one's part, or while weights are `changing`."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
-            if not self._sharded or not is_out_of_memory(error):
+            if not (self._sharded or changing) or not is_out_of_memory(error):
                 raise
             message = f"{self.micro_batch} sequences at once do not fit: {error}"
             raise MemoryRefused(message[:600]) from error

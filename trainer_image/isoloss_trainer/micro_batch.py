@@ -61,15 +61,3 @@ def _fitting(network: Any, point: PointConfig, world: World) -> Fit:
     gradients = needed.state * GRADIENT_BYTES // (GRADIENT_BYTES + STATE_BYTES)
     found = fit_beside_state(needed, point.sequence_length, int(MEMORY_SHARE * free) - gradients)
     return found or Fit(1, recompute=True)
-
-
-REFUSALS = ("out of memory", "_status_alloc_failed", "can't allocate memory", "not enough memory")
-"""What the CUDA runtime and Triton, cuBLAS and cuDNN, and the host's allocators say, in lower case."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an accelerator or the host refused memory. Not every library raises a type of its own."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)

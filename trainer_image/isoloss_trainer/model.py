@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
-from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
 
 FIELD = "model"
 
@@ -119,6 +119,8 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     try:
         return model_class.from_config(parsed, dtype=torch.float32)
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         # Every model class validates its config in its own way.
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
 
