@@ -103,7 +103,7 @@ def measure(
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
     # Text in other tokens may take more of them; one place is for a token before the first.
     longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
-    model = ForeignModel(network, longest)
+    model = ForeignModel(network, longest, config.checkpoint)
     if same:
         _check_vocabulary(model, data, config.sequence_length)
     reading = _Reading(config, data, model, None if same else tokenizer, world, check)
@@ -124,7 +124,7 @@ def measure(
         nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
         evaluated_tokens=text.validation.tokens,
         parameters=count_parameters(network),
-        attention=attention_shape(network.config),
+        attention=attention_shape(model.config),
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,

@@ -24,14 +24,17 @@ class LanguageModel(nn.Module):
     def __init__(self, network: Any, sequence_length: int) -> None:
         super().__init__()
         self.network = network
-        self.config = network.config
-        plain = attention.is_plainly_causal(self.config, sequence_length)
-        network.set_attn_implementation(attention.NAME if plain else "sdpa")
+        self.config = network.config.get_text_config()
+        # Others keep their own: soft caps and sinks are in no other, and some layers attend to nothing.
+        if attention.is_plainly_causal(self.config, sequence_length):
+            network.set_attn_implementation(attention.NAME)
 
     @property
     def body(self) -> Any:
         """From tokens to hidden states."""
-        return self.network.base_model
+        network = self.network
+        # Llama 4 calls its body by another name than it says.
+        return network.model if network.base_model is network else network.base_model
 
     @property
     def layers(self) -> list[nn.Module]:
@@ -181,8 +184,9 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
             f"max_position_embeddings {longest} is below the sequence length {sequence_length}",
             f"{FIELD}.max_position_embeddings",
         )
-    heads, groups = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
-    if groups and heads % groups:
+    heads = getattr(config, "num_attention_heads", None)
+    groups = getattr(config, "num_key_value_heads", None)
+    if heads and isinstance(groups, int) and groups and heads % groups:
         message = f"{heads} attention heads do not divide into {groups} key/value heads"
         raise BadConfiguration("BadModel", message, f"{FIELD}.num_key_value_heads")
 
@@ -199,7 +203,7 @@ def count_parameters(network: Any) -> ParameterCounts:
     """Count by part. Experts are recognised by their stacked, three-dimensional matrices."""
     head = network.get_output_embeddings().weight
     embedding = network.get_input_embeddings().weight
-    config = network.config
+    config = network.config.get_text_config()
     total = active = other = 0
     for name, parameter in network.named_parameters():
         if parameter is head or parameter is embedding:
