@@ -45,6 +45,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import torch
 
+from benchmarks.checkpoint_pauses import print_pauses
 from benchmarks.offloading import Offloaded, offload, resident
 from benchmarks.trainer_rivals import (
     OURS,
@@ -366,6 +367,7 @@ def main(arguments: list[str] | None = None) -> None:
             options.json.write_text(json.dumps(found, indent=2) + "\n")
     if not options.shape:
         real_run(200_000)
+        print_pauses()
 
 
 if __name__ == "__main__":

@@ -142,11 +142,15 @@ def cross_entropy(setting: Setting) -> Found:
 
 
 def stalls(setting: Setting) -> Found:
-    """How long training stands still for a checkpoint, and what an evaluation takes."""
+    """How long training stands still for a checkpoint, how much slower it is until that is written, and what an
+    evaluation takes."""
     from benchmarks.gpu_check.steps import stalls_of
 
     presets = ["dense-tiny"] if setting.toy else ["dense-500m", "moe-100m"]
-    return {preset: stalls_of(preset, setting.device, toy=setting.toy) for preset in presets}
+    return {
+        preset: stalls_of(preset, setting.device, setting.folder, toy=setting.toy)
+        for preset in presets
+    }
 
 
 def interruption(setting: Setting) -> Found:

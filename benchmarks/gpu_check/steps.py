@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import re
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.trainer_rivals import Precision, chosen_attention, point_of
+from isoloss_contract.store import Store
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import head_shape, preferred_kernels
 from isoloss_trainer.attention_choice import measure, measurement
 from isoloss_trainer.attention_kernels import candidates, fastest
+from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.evaluation import run_losses
 from isoloss_trainer.kernels import describe_kernels, deterministic_kernels
 from isoloss_trainer.learner import Learner
+from isoloss_trainer.log import Log
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.sharding import local
+from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
 
 TOY_LENGTH, LENGTH = 128, 8192
@@ -198,9 +206,9 @@ def _matching(pattern: re.Pattern[str], names: list[str]) -> list[str]:
     return sorted(found) or ["none"]
 
 
-def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Seconds of the first copy of the training state, which pins memory, of later ones, of a step, and of
-    an evaluation of raw weights per million tokens."""
+def stalls_of(preset: str, device: str, folder: Path, *, toy: bool) -> dict[str, Any]:
+    """Seconds of the first copy of the training state, which pins memory, of later ones, of a step, also while a
+    checkpoint is written to `folder`, and of an evaluation of raw weights per million tokens."""
     length = TOY_LENGTH if toy else LENGTH
     config = preset_config(preset)
     learner, batch = learner_of(config, device, "bf16", batch=4 if toy else 8, length=length)
@@ -222,10 +230,33 @@ def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
             "evaluation of a million tokens, s": _seconds(device, evaluate) * 1e6 / tokens,
             "first copy, s": _seconds(device, learner.copied),
             "later copy, s": min(_seconds(device, learner.copied) for _ in range(3)),
+            **_under_training(
+                learner, folder, lambda: _seconds(device, partial(learner.step, batch, 10**6))
+            ),
         }
     tensors = learner.tensors().values()
     found["state, GiB"] = sum(t.numel() * t.element_size() for t in tensors) / 2**30
     return found
+
+
+def _under_training(learner: Learner, folder: Path, step: Callable[[], float]) -> dict[str, float]:
+    """Seconds of steps while a whole checkpoint is written, and of that."""
+    store, log = Store(f"file://{folder}"), Log(io.StringIO())
+    checkpoints = Checkpoints(store, "0" * 32, 1, lambda: None, log, learner.world)
+    started = time.monotonic()
+    checkpoints.save(TrainingState(step=1), 1, learner.copied(), {})
+    steps = [step()]
+    while checkpoints.is_writing:
+        steps.append(step())
+    checkpoints.wait()
+    written = time.monotonic() - started
+    checkpoints.remove_all()
+    checkpoints.close()
+    return {
+        "step while a checkpoint is written, s": statistics.median(steps),
+        "longest such step, s": max(steps),
+        "checkpoint until it is written, s": written,
+    }
 
 
 def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:

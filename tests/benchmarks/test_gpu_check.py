@@ -114,6 +114,7 @@ def test_a_random_checkpoint_knows_nothing(found) -> None:
     assert row["loss, nats"] == pytest.approx(row["log of the vocabulary"], abs=0.5)
     (stalls,) = found["stalls"].values()
     assert stalls["state, GiB"] > 0
+    assert 0 < stalls["longest such step, s"] <= stalls["checkpoint until it is written, s"]
 
 
 def test_a_package_that_fails_leaves_the_others_their_figures(monkeypatch) -> None:
