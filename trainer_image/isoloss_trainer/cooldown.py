@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from isoloss_contract.records import CooldownConfig, PointConfig, TrajectoryRow
 from isoloss_trainer.batches import TrainingSequences
@@ -40,48 +38,34 @@ class Cooldowns:
     def extend(
         self, row: TrajectoryRow, state: TrainingState, reporter: Reporter, check: Check
     ) -> TrajectoryRow:
-        """The row with the losses of a copy that cools down from here, where one is due."""
+        """The row with the losses of a copy that cools down from here, where one is due.
+
+        A copy that has to stop is saved as it is, and goes on in the next attempt. One that is killed begins again:
+        where it began is in the store before that. A copy that diverges has no finite loss at its end.
+        """
         steps = self._timetable.cooldowns.get(state.step)
         if self._config is None or steps is None:
             return row
-        with self._fork(state):
-            with self._stopwatch.timing("cooldown"):
-                self._cool_down(rate_factors(self._config, steps), state, reporter, check)
-            losses = self._evaluator.losses(check)
-        return with_cooled(row, (state.step + steps) * self._timetable.batch_tokens, losses)
-
-    @contextmanager
-    def _fork(self, state: TrainingState) -> Iterator[None]:
-        """What the block does to the learner is undone.
-
-        What it had is in the store, too, before the block begins to change it, so that an attempt that is
-        killed in a long cooldown leaves nothing to train again but that. In none but the ways below does a
-        run go on or save anything afterwards.
-        """
-        self._saving.save(state)
+        self._saving.save_what_is_new(state)
+        step_tokens = self._timetable.batch_tokens
+        fork = state.step * step_tokens
+        taken = ((self._saving.restore_cooling(state) or fork) - fork) // step_tokens
         try:
-            yield
+            with self._stopwatch.timing("cooldown"):
+                for factor in rate_factors(self._config, steps)[taken:]:
+                    check()
+                    step = state.step + taken
+                    batch = self._sequences.read(step * self._size, self._size)
+                    self._learner.step(batch, (step + 1) * step_tokens, factor)
+                    taken += 1
+                    reporter.note(fork, state.cooldown_tokens + taken * step_tokens)
+            losses = self._evaluator.losses(check)
         except StopRequested:
-            self._undo()
+            self._saving.save_cooling(state, fork + taken * step_tokens)
             raise
-        self._undo()
-
-    def _undo(self) -> None:
         self._learner.restore()
         self._learner.balance.take_load()
-
-    def _cool_down(
-        self, factors: list[float], state: TrainingState, reporter: Reporter, check: Check
-    ) -> None:
-        """Take a step from here on for each of the `factors`, the state's counters left as they are. A copy
-        that diverges has no finite loss at its end."""
-        step_tokens, before = self._timetable.batch_tokens, state.cooldown_tokens
-        for number, factor in enumerate(factors):
-            check()
-            step = state.step + number
-            batch = self._sequences.read(step * self._size, self._size)
-            self._learner.step(batch, (step + 1) * step_tokens, factor)
-            reporter.note(state.step * step_tokens, before + (number + 1) * step_tokens)
+        return with_cooled(row, fork + steps * step_tokens, losses)
 
 
 def rate_factors(config: CooldownConfig, steps: int) -> list[float]:

@@ -5,9 +5,9 @@ Knows nothing of the store, of schedules or of tokens beyond those it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -30,6 +30,7 @@ from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, sh
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
+Found = TypeVar("Found")
 WEIGHTS, AVERAGED = "weights", "averaged_weights"
 MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 """And what torch's optimizer calls them. These four, with a value for each weight, come before its name."""
@@ -49,9 +50,20 @@ class StepFacts(NamedTuple):
 class Learner:
     """Weights, optimizer state and expert balance of one run: this process's part of them, on its device."""
 
-    def __init__(self, network: Any, point: PointConfig, world: World, halvings: int = 0) -> None:
-        """`network` has its weights in rank 0's host memory; that of other processes may be on the meta device."""
-        self._point, self.world = point, world
+    def __init__(
+        self,
+        network: Any,
+        point: PointConfig,
+        world: World,
+        halvings: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`network` has its weights in rank 0's host memory; that of other processes may be on the meta device.
+
+        `check` raises where a step should be abandoned, before anything is changed: it is called between
+        micro-batches, equally often in every process.
+        """
+        self._point, self.world, self._check = point, world, check
         self.model = LanguageModel(network, point.sequence_length)
         self._sharded = is_sharded(point.precision, world)
         if self._sharded:
@@ -124,7 +136,6 @@ class Learner:
             if self.micro_batch == 1:
                 self.start_recomputing()
             self.micro_batch = max(1, self.micro_batch // 2)
-            self.balance.discard_step()
             if not self.world.on_cpu:
                 torch.cuda.empty_cache()
 
@@ -144,10 +155,13 @@ class Learner:
         """The gradients of `scale` times the batch's summed loss, summed over all processes; returns that loss and
         the offsets of this process's part of the batch, scaled and summed alike."""
         self._optimizer.zero_grad()
+        self.balance.discard_step()
         total = torch.zeros(2, dtype=torch.float32, device=self.world.device)
         mine, z_loss = batch[self.world.share(len(batch))], self._point.optimizer.z_loss
         # As often in every process: each needs the others' weights and gradients.
         for number in range(self.world.rounds(len(batch), self.micro_batch)):
+            if number:
+                self._check()
             part = mine[number * self.micro_batch : (number + 1) * self.micro_batch]
             if not len(part):
                 self._take_part(batch[:1], z_loss)
@@ -247,12 +261,22 @@ class Learner:
     @torch.no_grad()
     def restore(self) -> None:
         """Continue from what is `on_host`."""
+
+        def copy(tensors: Tensors) -> None:
+            for name, tensor in tensors.items():
+                local(tensor).copy_(local(copies[name]))
+
         copies = self.on_host()
-        for name, tensor in self.tensors().items():
-            local(tensor).copy_(local(copies[name]))
+        self.filled(copy)
+
+    @torch.no_grad()
+    def filled(self, fill: Callable[[Tensors], Found]) -> Found:
+        """Continue from what `fill` puts into the tensors of the training state; returns what it returns."""
+        found = fill(self.tensors())
         for steps in self._steps[1:]:
             steps.copy_(self._steps[0])
         forget_whole_weights(self.model)
+        return found
 
     def start_recomputing(self) -> None:
         """From now on keep each layer's input alone for the backward pass, and compute the layer again

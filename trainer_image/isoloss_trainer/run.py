@@ -73,7 +73,8 @@ class PointRun:
         self.parameters = count_parameters(network)
         flops = flops_per_token(network.config, self.parameters, point.sequence_length)
         meter = Meter(flops, peak_flops(world, point.precision), world)
-        self.learner = Learner(network, point, world, attempt.task.micro_batch_halvings)
+        halvings = attempt.task.micro_batch_halvings
+        self.learner = Learner(network, point, world, halvings, self._check)
         self.sequences = TrainingSequences(data, point.mixture, point.seed, world)
 
         learner, timetable, stopwatch = self.learner, self.timetable, self.stopwatch
@@ -238,6 +239,7 @@ class PointRun:
         self._read_steps()
         if self._lasts():
             self.saving.save_what_is_new(self.state)
+            self.saving.wait()
             raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
     def _compiled_for(self) -> dict[str, Any]:
