@@ -43,6 +43,7 @@ from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import (
+    BadDocuments,
     Preparation,
     PreparedUnit,
     Unit,
@@ -157,6 +158,7 @@ def _summary(manifest: DataManifest) -> str:
     parts = [
         f"{d.name}: {d.training_tokens} tokens in {d.training_documents} documents, "
         f"{d.validation_tokens} held out in {d.validation_documents}"
+        + (f", {d.bad_documents} documents that cannot be read skipped" if d.bad_documents else "")
         for d in manifest.domains
     ]
     return "; ".join(parts)
@@ -166,6 +168,9 @@ def _finish_domain(run: Preparation, corpus: DomainCorpus) -> DomainData:
     """Put the units of a domain together."""
     units = list(corpus.units)
     prepared = [prepare_unit(run, corpus.filesystem, unit) for unit in units]
+    bad = sum((part.bad for part in prepared), BadDocuments())
+    read = sum(part.documents + part.empty_documents + part.held_out for part in prepared)
+    bad.refuse_above_share(corpus.source, read)
     domain = _domain_data(run, corpus.source, units, prepared)
     _require_enough(run.config, domain)
     facts = domain.model_dump(exclude={"training", "validation", "validation_lengths"})
@@ -195,6 +200,7 @@ def _domain_data(
         validation_tokens=validation.tokens,
         validation_bytes=sum(len(text.encode()) for text in held_out),
         validation_lengths=lengths,
+        bad_documents=sum(part.bad.count for part in prepared),
         near_duplicates=_near_duplicates(run, units, [part.tokens[:-1] for part in encoded]),
     )
 
