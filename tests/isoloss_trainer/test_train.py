@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import itertools
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from safetensors.torch import load_file
 
 import isoloss_trainer.checkpoint as checkpoint_module
 import isoloss_trainer.evaluator as evaluator_module
+import isoloss_trainer.reporter as reporter_module
 from isoloss.runs import training_flops_per_token
 from isoloss_contract import layout
 from isoloss_contract.records import (
@@ -36,6 +39,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
+from isoloss_contract.store.files import FileBackend
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.probes import probe_model
@@ -375,6 +379,58 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     stop_at(task, 1)
     assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
     assert run(task).attempts == 3
+
+
+@pytest.mark.parametrize("read", ["data", "checkpoint", "result"])
+def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """For four and a half minutes, by a clock of the test's."""
+    task = train_task(prepared.manifest, prepared.uri)
+    stop_at(task, 2)
+    slept = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds
+
+    original = FileBackend.read
+
+    def unavailable(self: FileBackend, path: str, max_bytes: int) -> tuple[bytes, str]:
+        at_fault = {"data": path == "manifest.json", "checkpoint": "checkpoints/" in path}
+        if at_fault.get(read, "result" in path) and slept < 270:
+            raise OSError(errno.EIO, "the volume does not answer")
+        return original(self, path, max_bytes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileBackend, "read", unavailable)
+        patch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))
+        run(task)
+    assert slept >= 270
+    result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+    assert result.attempts == 2
+
+
+def test_the_claim_is_renewed_while_a_run_is_being_built(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or another sweep would take over a point whose weights take a minute to load."""
+    task = train_task(prepared.manifest, prepared.uri)
+    monkeypatch.setattr(reporter_module, "ROUND_SECONDS", 0.01)
+    monkeypatch.setattr(reporter_module, "HEARTBEAT_SECONDS", 0.01)
+    beaten, beat, build = threading.Event(), Fence.beat, Learner.__init__
+
+    def noted(self: Fence) -> None:
+        beat(self)
+        beaten.set()
+
+    def slow(self: Learner, *arguments: Any) -> None:
+        assert beaten.wait(20), "no heartbeat"
+        build(self, *arguments)
+
+    monkeypatch.setattr(Fence, "beat", noted)
+    monkeypatch.setattr(Learner, "__init__", slow)
+    run(task)
 
 
 def test_a_slow_store_holds_up_no_step(

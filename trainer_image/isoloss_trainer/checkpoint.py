@@ -35,6 +35,7 @@ from isoloss_trainer.checkpoint_files import (
     write_tensors,
 )
 from isoloss_trainer.log import Log
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
@@ -104,14 +105,15 @@ class Checkpoints:
 
         A part of the state that none of them belongs to is not read. Raises OtherLayout.
         """
+        patient = Store(self._store.uri, PATIENT)
         prefix = STEP if cooling_from is None else f"{COOLING}{cooling_from:010d}-"
-        names = self._world.of_first(lambda: self._store.names(self._folder)[::-1])
+        names = self._world.of_first(lambda: patient.names(self._folder)[::-1])
         for name in (name for name in names if name.startswith(prefix)):
             try:
-                manifest, index = self._world.of_first(partial(self._described, name))
+                manifest, index = self._world.of_first(partial(self._described, name, patient))
                 check_layout(tensors, index)
                 folder = f"{self._folder}/{name}"
-                read_tensors(self._store, folder, index, tensors, self._world)
+                read_tensors(patient, folder, index, tensors, self._world)
             except StoreUnavailable:
                 raise
             except (StoreError, ValueError, KeyError) as error:
@@ -120,15 +122,15 @@ class Checkpoints:
                 return manifest
         return None
 
-    def _described(self, name: str) -> tuple[CheckpointManifest, Index]:
+    def _described(self, name: str, store: Store) -> tuple[CheckpointManifest, Index]:
         path = self._manifest(name)
-        text = self._store.read(path)
+        text = store.read(path)
         _check_version(json.loads(text), path)
         manifest = parse_record(text, CheckpointManifest, path)
         if manifest.key != self._key:
             raise ValueError("belongs to another point")
         path = f"{self._folder}/{name}/{INDEX}"
-        content = self._store.read(path, max_bytes=manifest.index_bytes)
+        content = store.read(path, max_bytes=manifest.index_bytes)
         if hashlib.sha256(content).hexdigest() != manifest.index_sha256:
             raise ValueError("index: SHA-256 differs from the manifest's")
         index = Index.model_validate_json(content)

@@ -40,7 +40,7 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.result import versions
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import BadData, Interrupted
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
@@ -55,7 +55,7 @@ PATIENCE = timedelta(hours=6)
 
 def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log: Log) -> str:
     """Measure the checkpoint unless that is done; returns a sentence for the termination message."""
-    store = Store(task.store_uri)
+    store = Store(task.store_uri, PATIENT)
     path = layout.evaluation_result(task.config.key)
     try:
         return f"already evaluated: {_summary(store.read_record(path, EvaluationResult))}"

@@ -18,6 +18,7 @@ from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, load_model_class
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
@@ -55,7 +56,7 @@ def fetch_directory(uri: str, scratch: Path) -> Path:
         folder = hub_snapshot(uri, FILES)
         _check_names([path.name for path in folder.iterdir()], uri)
         return folder
-    store = Store(uri)
+    store = Store(uri, PATIENT)
     names = [name for name in store.names("") if name.endswith((".json", ".safetensors"))]
     _check_names(names, uri)
     if uri.startswith(LOCAL):

@@ -40,6 +40,7 @@ from isoloss_trainer.held_out import (
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import (
@@ -65,7 +66,7 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     Of several pods each prepares its own units; the first one waits for the others, writes what is
     held out, and the manifest.
     """
-    store = Store(task.store_uri)
+    store = Store(task.store_uri, PATIENT)
     path = layout.data_manifest(task.config.key)
     try:
         return f"already prepared: {_summary(store.read_record(path, DataManifest))}"

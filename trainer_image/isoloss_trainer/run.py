@@ -44,23 +44,25 @@ from isoloss_trainer.utilisation import flops_per_token, peak_flops
 
 def run_point(attempt: Attempt) -> PointResult:
     """Train the point to its wanted tokens and write its result (rank 0 does the writing)."""
-    run = PointRun(attempt)
-    try:
-        run.resume()
-        run.train()
-        return run.finish()
-    except OutOfMemory as error:  # in every process
-        run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
-        return run.finish()
-    finally:
-        run.close()
+    # From now on: building and restoring may take longer than a claim is fresh.
+    with Reporter(attempt) as reporter:
+        run = PointRun(attempt, reporter)
+        try:
+            run.resume()
+            run.train()
+            return run.finish()
+        except OutOfMemory as error:  # in every process
+            run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
+            return run.finish()
+        finally:
+            run.close()
 
 
 class PointRun:
     """A run: `state` and the learner's tensors are what it has become, all else follows from the task."""
 
-    def __init__(self, attempt: Attempt) -> None:
-        """Build model, learner and data. Raises BadConfiguration and BadData where they do not fit together."""
+    def __init__(self, attempt: Attempt, reporter: Reporter | None = None) -> None:
+        """Build model, learner and data. Nothing is reported without `reporter`. Raises BadConfiguration and BadData where they do not fit together."""
         self.attempt, self.point = attempt, attempt.task.point
         point, data, world = self.point, attempt.data, attempt.world
         self.stopwatch = Stopwatch()
@@ -79,7 +81,7 @@ class PointRun:
 
         learner, timetable, stopwatch = self.learner, self.timetable, self.stopwatch
         self.saving = Saving(attempt, learner, timetable, stopwatch)
-        self._reporter = Reporter(attempt.store, attempt.task, attempt.fence, attempt.log)
+        self._reporter = reporter or Reporter(attempt)
         self._log = RunLog(attempt, learner, meter, stopwatch, self.parameters.active)
         self._steps = Steps(attempt, learner, self.sequences, timetable, meter, stopwatch)
         self._evaluator = Evaluator(attempt, learner, stopwatch)
@@ -109,7 +111,7 @@ class PointRun:
         self.learner.on_host()
         self._log.start(self.tokens, resumed=restored is not None, written_by=versions)
         if self.attempt.world.is_first:
-            self._reporter.start(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
+            self._reporter.begin(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
 
     def train(self) -> None:
         """Step until the wanted tokens are seen and evaluated, or the run diverges.
