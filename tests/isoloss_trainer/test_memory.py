@@ -11,6 +11,7 @@ import torch
 from benchmarks.trainer_memory import LIKES
 from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer import micro_batch
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import (
     PROCESS_BYTES,
@@ -36,6 +37,28 @@ from tests.support.warm_python import WarmPython
 
 GPU = DEVICES["80 GB"]
 LENGTH = 8192
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("preset", ["dense-100m", "dense-500m", "moe-100m", "moe-500m"])
+def test_a_run_begins_with_what_its_plan_says(
+    monkeypatch: pytest.MonkeyPatch, prepared: Prepared, preset: str, device: int
+) -> None:
+    """On a device that is its own: all but the gradients of the state is there already."""
+    with torch.device("meta"):
+        network = build_network(preset_config(preset))
+    given = {"batch_size": 256, "sequence_length": LENGTH, "precision": "bf16"}
+    point = train_task(prepared.manifest, prepared.uri, **given).point
+    needed = footprint(network, "bf16")
+    reserved = needed.state * 16 // 20
+    free = device - reserved - 600 * 2**20
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, device))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved)
+    planned = fit(needed, LENGTH, device) or Fit(1, recompute=True)
+    assert micro_batch._fitting(network, point, World(device="cuda:0")) == planned
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (20 * 2**30, device))
+    beside = micro_batch._fitting(network, point, World(device="cuda:0"))
+    assert (not beside.recompute, beside.sequences) < (not planned.recompute, planned.sequences)
 
 
 def shapes(preset: str) -> Any:
