@@ -6,22 +6,22 @@ import io
 import re
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.trainer_rivals import Precision, chosen_attention, point_of
+from benchmarks.trainer_rivals import Precision, point_of
 from isoloss_contract.store import Store
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import head_shape, preferred_kernels
-from isoloss_trainer.attention_choice import measure, measurement
-from isoloss_trainer.attention_kernels import candidates, fastest
+from isoloss_trainer.attention import ORDER, causal_attention, preferred_kernels
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.evaluation import run_losses
@@ -104,8 +104,7 @@ class Gradients:
 def gradients_of(config: dict[str, Any], device: str, precision: Precision) -> Gradients:
     """By the trainer's own step: its first moment after one step is a tenth of the clipped gradient."""
     learner, batch = learner_of(config, device, precision)
-    chosen = chosen_attention(learner, TOY_LENGTH, precision)
-    with preferred_kernels(learner.world, chosen=chosen):
+    with preferred_kernels(learner.world):
         facts = learner.step(batch, batch[:, 1:].numel())
     norm = float(facts.gradient_norm)
     factor = 10 * max(1.0, norm)
@@ -155,9 +154,8 @@ def compiled_steps(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     learner.limit_micro_batch(2)
     if device == "cpu":
         learner.model.prepare_layers(recompute=False, compiled=True, backend="aot_eager")
-    chosen = chosen_attention(learner, length, "bf16")
     started = time.monotonic()
-    with preferred_kernels(learner.world, chosen=chosen):
+    with preferred_kernels(learner.world):
         float(learner.step(batch, 10**6).loss)
         first = time.monotonic() - started
         learner.model.eval()
@@ -218,8 +216,7 @@ def stalls_of(preset: str, device: str, folder: Path, *, toy: bool) -> dict[str,
         rows = batch.numpy().astype(np.uint32)
         run_losses(learner.model.token_losses, rows, learner.world, learner.micro_batch)
 
-    chosen = chosen_attention(learner, length, "bf16")
-    with preferred_kernels(learner.world, chosen=chosen):
+    with preferred_kernels(learner.world):
         learner.step(batch, 10**6)
         evaluate()
         step = _seconds(device, lambda: learner.step(batch, 10**6))
@@ -260,16 +257,36 @@ def _under_training(learner: Learner, folder: Path, step: Callable[[], float]) -
 
 
 def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Milliseconds of one layer's attention, forward and backward, with each kernel, and which one a run takes."""
+    """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     config = model_config(preset_config(preset))
-    shape = head_shape(config, TOY_LENGTH if toy else LENGTH, "bf16")
-    assert shape is not None
-    measured = measure(candidates(shape), measurement(shape, device))
-    times = {
-        f"{kernel}, ms": found if isinstance(found, str) else 1e3 * found
-        for kernel, found in measured.items()
-    }
-    return {**times, "chosen": str(fastest(measured) or "none can run")}
+    length, kind = TOY_LENGTH if toy else LENGTH, torch.bfloat16
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    size = getattr(config, "qk_head_dim", None) or config.head_dim
+    value = config.v_head_dim if config.model_type == "deepseek_v3" else size
+    query, key, values = (
+        torch.randn(1, count, length, width, dtype=kind, device=device, requires_grad=True)
+        for count, width in ((heads, size), (groups, size), (groups, value))
+    )
+    layer: Any = SimpleNamespace(num_key_value_groups=heads // groups)
+
+    def run() -> None:
+        output, _ = causal_attention(layer, query, key, values, None)
+        torch.autograd.grad(output.sum(), (query, key, values))
+
+    found: dict[str, Any] = {}
+    for name in ORDER[:-1]:  # the last keeps all scores
+        with sdpa_kernel([getattr(SDPBackend, name)]), warnings.catch_warnings():
+            # torch warns of each reason for which a kernel does not run.
+            warnings.simplefilter("ignore")
+            try:
+                run()  # cuDNN plans
+                found[f"{name}, ms"] = 1e3 * min(_seconds(device, run) for _ in range(10))
+            except RuntimeError as error:
+                found[f"{name}, ms"] = str(error).splitlines()[0][:200]
+    return found
 
 
 def _seconds(device: str, action: Callable[[], Any]) -> float:

@@ -19,10 +19,10 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store, parse_record_lines
-from isoloss_trainer.cooldown import rate_factors
 from isoloss_trainer.evaluation import Loss, ValidationSet
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner, StepFacts
+from isoloss_trainer.optimizer import cooldown_factors
 from isoloss_trainer.reporter import Reporter
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
@@ -381,7 +381,7 @@ def test_the_rate_summed_over_a_cooldown_hardly_depends_on_the_batch_size(
     shape: Any, share_of_the_rate: float, steps: int
 ) -> None:
     """The integrals of 1 - x and 1 - sqrt(x)."""
-    factors = rate_factors(CooldownConfig(shape=shape), steps)
+    factors = cooldown_factors(CooldownConfig(shape=shape), steps)
     assert len(factors) == steps
     assert factors == sorted(factors, reverse=True)
     assert 0 < factors[-1] <= factors[0] < 1

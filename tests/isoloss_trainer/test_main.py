@@ -58,6 +58,18 @@ def test_success_is_zero_with_a_summary(
         assert json.loads(line)["event"]
 
 
+@pytest.mark.parametrize("given", [None, "max_split_size_mb:128"])
+def test_allocations_grow_in_place_unless_the_pod_says_otherwise(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    """As where speed and memory are measured (benchmarks/bench_trainer.py)."""
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", given or "")
+    if given is None:
+        monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
+    assert call(prepare_task(uri(corpus), uri(tmp_path)), "prepare", tmp_path) == 0
+    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == (given or "expandable_segments:True")
+
+
 @pytest.mark.parametrize(
     ("task", "code", "words"),
     [

@@ -53,7 +53,7 @@ INDEX_BYTES = 2**26
 
 STEP, COOLING = "step-", "cooling-"
 """What folders are called: of the run, and of a copy that was stopped while it cooled down."""
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 """Of what a checkpoint is made of. Another one is refused, newer or older."""
 
 
@@ -64,7 +64,7 @@ class OtherLayout(BadConfiguration):
 class CheckpointManifest(Record):
     """Written last. Everything of the training state that is not a tensor."""
 
-    checkpoint_version: Literal[2] = VERSION
+    checkpoint_version: Literal[3] = VERSION
     key: Digest
     tokens: Tokens
     state: TrainingState

@@ -13,7 +13,6 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.memory import Fit
@@ -291,11 +290,6 @@ class Learner:
         compiled = not self.world.on_cpu
         if compiled or self.recompute:
             self.model.prepare_layers(recompute=self.recompute, compiled=compiled, whole=whole)
-
-    def use_attention(self, kernel: AttentionKernel) -> None:
-        """From now on hand attention what `kernel` takes; before the first step."""
-        if kernel.narrow:
-            self.model.keep_values_narrow()
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""

@@ -41,10 +41,6 @@ class LanguageModel(nn.Module):
         """The blocks of the body that are alike, in order."""
         return layers_of(self.network)
 
-    def keep_values_narrow(self) -> None:
-        """Attend to values of a size of their own, for kernels that take them; before anything is compiled."""
-        self.network.set_attn_implementation(attention.NARROW_NAME)
-
     def prepare_layers(
         self, *, recompute: bool, compiled: bool, whole: bool = True, **options: Any
     ) -> None:
