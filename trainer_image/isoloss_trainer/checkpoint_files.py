@@ -41,6 +41,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from isoloss_contract.memory import FILE_BYTES
 from isoloss_contract.records import Digest, Record
 from isoloss_contract.store import Store
 from isoloss_trainer.world import World
@@ -51,8 +52,6 @@ Tensors = dict[str, torch.Tensor]
 Kind = Literal["F32", "BF16"]
 KINDS: dict[Kind, torch.dtype] = {"F32": torch.float32, "BF16": torch.bfloat16}
 NAMES = {dtype: kind for kind, dtype in KINDS.items()}
-FILE_BYTES = 2**28
-"""A file ends with the part that makes it this large: a write that fails repeats no more."""
 MAPPED_BYTES = 2**24
 """A file's content from this size on is in memory of its own, and given back in pieces of this size."""
 READERS = 8

@@ -11,6 +11,7 @@ from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.savings import SearchCost
 from isoloss_contract.ledger import Placement
+from isoloss_contract.memory import StateMemory, state_memory
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
@@ -45,6 +46,11 @@ class SizePlan:
     """Of a run's compute, beside what training takes; not in the hours."""
     accelerators: int
     """Of each Job, as far as the manifest says; the operator's own pod template may ask for more."""
+
+    @property
+    def memory(self) -> StateMemory:
+        """What the training state takes on these."""
+        return state_memory(self.total_params, max(1, self.accelerators))
 
 
 def sizes_of(spec: ScalingSweepSpec) -> list[SizePlan]:
