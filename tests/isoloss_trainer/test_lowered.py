@@ -81,6 +81,7 @@ def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
     found = operations(graphs)
     assert not [name for name in found if any(word in name for word in TO_THE_HOST)]
     assert found["aten._grouped_mm.default"] == (0 if model is LLAMA else 2)
+    assert found["aten.topk.default"] == (0 if model is LLAMA else 1)
 
 
 def test_the_loss_reads_logits_as_an_online_softmax(graphs: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ class LanguageModel(nn.Module):
         # Others keep their own: soft caps and sinks are in no other, and some layers attend to nothing.
         if attention.is_plainly_causal(self.config, sequence_length):
             network.set_attn_implementation(attention.NAME)
+        for module in network.modules():
+            if type(module).__name__ == "DeepseekV3TopkRouter" and module.num_group == 1:
+                module.forward = functools.partial(_route_within_one_group, module)
 
     @property
     def body(self) -> Any:
@@ -84,6 +88,18 @@ class LanguageModel(nn.Module):
         states = self.hidden(inputs).to(head.device)
         losses = token_losses(states, head, targets.flatten().to(head.device), chunk)
         return losses.view(targets.shape)
+
+
+def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logits, and the chosen experts' weights and numbers, of DeepSeek-V3's routing (2412.19437, eq. 12-16) where there is
+    nothing to choose among groups: transformers' own sorts experts three times for it."""
+    logits = nn.functional.linear(states.flatten(0, -2).float(), router.weight.float())
+    scores = logits.sigmoid()
+    best = torch.topk(scores + router.e_score_correction_bias, router.top_k, sorted=False)
+    weights = scores.gather(1, best.indices)
+    if router.norm_topk_prob:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return logits, weights * router.routed_scaling_factor, best.indices
 
 
 def layers_of(network: Any) -> list[nn.Module]:
