@@ -167,6 +167,13 @@ def initial_loss(setting: Setting) -> Found:
     return random_checkpoint_loss(setting.folder / "initial-loss", toy=setting.toy)
 
 
+def several_gpus(setting: Setting) -> Found:
+    """How far the losses of a run on all GPUs are from those of one GPU."""
+    from benchmarks.gpu_check.whole_runs import run_on_several
+
+    return run_on_several(setting.folder / "several-gpus", toy=setting.toy)
+
+
 CHECKS: dict[str, Check] = {
     "environment": environment,
     "agreement": agreement,
@@ -175,6 +182,7 @@ CHECKS: dict[str, Check] = {
     "cross-entropy": cross_entropy,
     **{f"compilation-{preset}": _compilation(preset) for preset in GPU_PRESETS},
     "interruption": interruption,
+    "several-gpus": several_gpus,
     **{f"speed-{preset}": _speed(preset) for preset in GPU_PRESETS},
     "stalls": stalls,
     "initial-loss": initial_loss,

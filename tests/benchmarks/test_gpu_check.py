@@ -115,6 +115,14 @@ def test_a_random_checkpoint_knows_nothing(found) -> None:
     assert 0 < stalls["longest such step, s"] <= stalls["checkpoint until it is written, s"]
 
 
+@pytest.mark.slow
+def test_several_processes_learn_what_one_does(found) -> None:
+    row = found["several-gpus"]
+    assert row["processes"] == 2
+    assert row["dense-tiny, losses apart by at most, nats"] < 0.05
+    assert row["moe-tiny, losses apart by at most, nats"] < 0.1
+
+
 def test_a_package_that_fails_leaves_the_others_their_figures(monkeypatch) -> None:
     def broken():
         raise RuntimeError("no kernel\nfor this device")
