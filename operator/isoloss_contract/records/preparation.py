@@ -86,6 +86,10 @@ class DomainData(Report):
     """Validation documents with a near-identical twin among the training documents."""
 
 
+TWINS_SHARE = 0.03
+"""Of the held-out documents: where more have twins, losses are too low to compare."""
+
+
 class DataManifest(Report):
     """Written last by prepare: the tokenised corpus is complete exactly when this exists."""
 
@@ -98,3 +102,20 @@ class DataManifest(Report):
     end_token: int = Field(ge=0)
     sequence_length: int = Field(ge=8)
     domains: tuple[DomainData, ...] = Field(min_length=1)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on what people should know of the corpus; none of most."""
+        found = []
+        for domain in self.domains:
+            share = domain.near_duplicates / max(1, domain.validation_documents)
+            if share > TWINS_SHARE:
+                found.append(
+                    f"Of the held-out documents of {domain.name} {share:.0%} have a near-identical one among the "
+                    "training documents: losses there are too low."
+                )
+            if domain.bad_documents:
+                found.append(
+                    f"{domain.bad_documents} documents of {domain.name} cannot be read and were skipped."
+                )
+        return found
