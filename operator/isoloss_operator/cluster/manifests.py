@@ -14,10 +14,11 @@ from isoloss_contract.records import (
     ExitCode,
     PrepareTask,
 )
+from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
-from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 
@@ -35,6 +36,7 @@ INDEXED = "Indexed"
 MAX_TASK_BYTES = 100 * 1024
 """Linux takes at most 128 KiB for one environment variable."""
 SCRATCH = "/scratch"
+SHARED_MEMORY = "/dev/shm"
 TERMINATION_LOG = "/dev/termination-log"
 FINAL_EXIT_CODES = (
     ExitCode.DIVERGED,
@@ -177,12 +179,26 @@ def _template(
     template: Json = _default_template(request, defaults)
     for change in (defaults.pod_template, *request.pod_templates):
         template = merge(template, change)
-    template = merge(template, _fixed_template(request, owner, labels))
+    template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
     if defaults.enforce_restricted and (found := violations(template)):
         raise BadPodTemplate(
             f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
         )
     return template
+
+
+def _with_shared_memory(template: Json) -> Json:
+    """NCCL passes data between the processes of several accelerators through /dev/shm, of which a container has 64 MiB."""
+    containers = Fields.of(template, "podTemplate").fields("spec").objects("containers")
+    mounts = [mount for each in containers for mount in each.objects("volumeMounts")]
+    is_mounted = any(mount.value("mountPath") == SHARED_MEMORY for mount in mounts)
+    if is_mounted or accelerators_of(template) < 2:
+        return template
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+    mount = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
+    trainer = {"name": CONTAINER, "volumeMounts": [mount]}
+    merged: Json = merge(template, {"spec": {"volumes": [volume], "containers": [trainer]}})
+    return merged
 
 
 def _misnamed(request: JobRequest) -> str:

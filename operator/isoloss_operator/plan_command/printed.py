@@ -73,7 +73,7 @@ def print_sizes(
     terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
     terminal.print(_warmup_sentence(sizes))
     for size in sizes:
-        if size.accelerators:
+        if size.memory.device >= 2**30:
             terminal.print(_memory_sentence(size))
     if spec.grid is not None and spec.has_one_batch_size:
         (batch_size,) = spec.grid.batch_sizes

@@ -224,14 +224,39 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
     job = job_manifest(request(pod_templates=(sweep, proxy)), OWNER, DEFAULTS)
     assert pod_spec(job)["nodeSelector"] == {"pool": "a100"}
     assert pod_spec(job)["tolerations"] == []
-    assert {v["name"] for v in pod_spec(job)["volumes"]} == {"tmp", "scratch", "cache"}
+    shared = "shared-memory"  # of eight GPUs
+    assert {v["name"] for v in pod_spec(job)["volumes"]} == {"tmp", "scratch", "cache", shared}
     trainer = container(job)
     assert trainer["image"] == "own:1"
     assert trainer["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     values = {v["name"]: v["value"] for v in trainer["env"]}
     assert (values["A"], values["B"]) == ("1", "2")
-    assert {m["mountPath"] for m in trainer["volumeMounts"]} == {"/tmp", "/scratch", "/cache"}
+    assert {m["mountPath"] for m in trainer["volumeMounts"]} == {
+        "/tmp", "/scratch", "/cache", "/dev/shm",
+    }  # fmt: skip
     assert job["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+
+
+def on_gpus(count: str, **more: Any) -> dict[str, Any]:
+    template = trainer_template(resources={"limits": {"nvidia.com/gpu": count}}, **more)
+    return job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+
+
+def test_pods_with_several_gpus_get_shared_memory_of_their_own() -> None:
+    """A container has 64 MiB of it, in which NCCL cannot start on eight GPUs."""
+    job = on_gpus("8")
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+    assert volume in pod_spec(job)["volumes"]
+    mount = {"name": "shared-memory", "mountPath": "/dev/shm"}
+    assert mount in container(job)["volumeMounts"]
+    assert volume not in pod_spec(on_gpus("1"))["volumes"]
+
+
+def test_shared_memory_that_a_template_mounts_stays() -> None:
+    own = {"name": "tmp", "mountPath": "/dev/shm"}
+    job = on_gpus("8", volumeMounts=[own])
+    assert "shared-memory" not in {volume["name"] for volume in pod_spec(job)["volumes"]}
+    assert own in container(job)["volumeMounts"]
 
 
 def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
