@@ -71,7 +71,7 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         name=proxy.name,
         points=len(points),
         params=counts.active,
-        total_params=counts.body_total + counts.head + counts.embedding + counts.other,
+        total_params=counts.total,
         warmup_tokens=proxy.warmup_tokens,
         tokens=tokens,
         cooldown_tokens=cooldown_tokens,

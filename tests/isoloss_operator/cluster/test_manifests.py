@@ -39,6 +39,7 @@ from isoloss_operator.decide.labels import (
     LABEL_OWNER_UID,
 )
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
+from isoloss_operator.planning.presets import preset_config
 
 GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
@@ -240,6 +241,19 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
 def on_gpus(count: str, **more: Any) -> dict[str, Any]:
     template = trainer_template(resources={"limits": {"nvidia.com/gpu": count}}, **more)
     return job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("preset", "seconds"), [("dense-100m", 120), ("dense-500m", 120), ("moe-500m", 273)]
+)
+def test_the_grace_period_is_long_enough_for_a_checkpoint(preset: str, seconds: int) -> None:
+    """Of 16 bytes a parameter, at 200 MB a second, beside half a minute for a micro-batch."""
+    task = train_task(**preset_config(preset))
+    job = job_manifest(request(task=task), OWNER, DEFAULTS)
+    assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
+    own = {"spec": {"terminationGracePeriodSeconds": 30}}
+    job = job_manifest(request(task=task, pod_templates=(own,)), OWNER, DEFAULTS)
+    assert pod_spec(job)["terminationGracePeriodSeconds"] == 30
 
 
 def test_pods_with_several_gpus_get_shared_memory_of_their_own() -> None:
