@@ -30,7 +30,11 @@ class LanguageModel(nn.Module):
         if attention.is_plainly_causal(self.config, sequence_length):
             network.set_attn_implementation(attention.NAME)
         for module in network.modules():
-            if type(module).__name__ == "DeepseekV3TopkRouter" and module.num_group == 1:
+            # Not where accelerate has put its own forward, which fetches weights, around it.
+            plain = type(module).__name__ == "DeepseekV3TopkRouter" and "forward" not in vars(
+                module
+            )
+            if plain and module.num_group == 1:
                 module.forward = functools.partial(_route_within_one_group, module)
 
     @property
