@@ -45,6 +45,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import torch
 
+from benchmarks.checkpoint_pauses import print_pauses
 from benchmarks.offloading import Offloaded, offload, resident
 from benchmarks.trainer_rivals import (
     OURS,
@@ -61,8 +62,7 @@ from benchmarks.trainer_rivals import (
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.micro_batch import is_out_of_memory
-from isoloss_trainer.termination import MemoryRefused, OutOfMemory
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 
 REFUSED = (OutOfMemory, MemoryRefused)
 
@@ -367,6 +367,7 @@ def main(arguments: list[str] | None = None) -> None:
             options.json.write_text(json.dumps(found, indent=2) + "\n")
     if not options.shape:
         real_run(200_000)
+        print_pauses()
 
 
 if __name__ == "__main__":

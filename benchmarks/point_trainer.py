@@ -33,11 +33,11 @@ from isoloss_contract.store import Store
 from isoloss_contract.trajectories import read_finished
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import Checkpoints
-from isoloss_trainer.cooldown import rate_factors
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network
+from isoloss_trainer.optimizer import cooldown_factors
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Diverged
@@ -123,7 +123,7 @@ class PointTrainer:
         data = PreparedData(self._data_uri, self._scratch)
         sequences = TrainingSequences(data, point.mixture, point.seed)
         first, size = found.state.step, point.batch_size
-        for step, factor in enumerate(rate_factors(CooldownConfig(), steps), first):
+        for step, factor in enumerate(cooldown_factors(CooldownConfig(), steps), first):
             self._interruption.check()
             batch = sequences.read(step * size, size)
             learner.step(batch, (step + 1) * size * point.sequence_length, factor)

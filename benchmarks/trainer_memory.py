@@ -26,20 +26,17 @@ from torch.utils._pytree import tree_leaves
 
 import isoloss_trainer.attention as attention
 from benchmarks.trainer_rivals import point_of
+from isoloss_contract.memory import DEVICES, GRADIENT_BYTES, STATE_BYTES, USABLE_SHARE
 from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.loss import chunk_tokens, fused_chunk_step
 from isoloss_trainer.memory import (
-    GRADIENT_BYTES,
-    STATE_BYTES,
-    USABLE_SHARE,
     Footprint,
     footprint,
     host_footprint,
     sequences_beside_state,
 )
 from isoloss_trainer.model import LanguageModel, build_network
-from isoloss_trainer.plan import DEVICES
 from isoloss_trainer.world import World
 
 PAGE = Path(__file__).parents[1] / "docs/reference/memory.md"

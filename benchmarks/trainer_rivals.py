@@ -14,9 +14,7 @@ import torch
 from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import head_shape, preferred_kernels
-from isoloss_trainer.attention_choice import measure, measurement
-from isoloss_trainer.attention_kernels import AttentionKernel, candidates, fastest
+from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import build_network
 from isoloss_trainer.world import World
@@ -123,30 +121,15 @@ def ours(setting: Setting, most: int) -> Entrant:
     network = build_network(setting.config, seed=0)
     learner = Learner(network, setting.point, setting.world)
     learner.limit_micro_batch(most)
-    point = setting.point
-    chosen = chosen_attention(learner, point.sequence_length, point.precision)
 
     def run() -> float:
         start = setting.now()
-        with preferred_kernels(setting.world, chosen=chosen):
+        with preferred_kernels(setting.world):
             losses = [learner.step(batch, 10**6).loss for batch in setting.tokens]
         float(losses[-1])
         return setting.now() - start
 
     return Entrant(run, lambda: learner.micro_batch)
-
-
-def chosen_attention(
-    learner: Learner, length: int, precision: Precision
-) -> AttentionKernel | None:
-    """The kernel that a run would choose, which the learner then computes with; None on a CPU."""
-    shape = head_shape(learner.model.config, length, precision)
-    if learner.world.on_cpu or shape is None:
-        return None
-    kernel = fastest(measure(candidates(shape), measurement(shape, learner.world.device)))
-    if kernel is not None:
-        learner.use_attention(kernel)
-    return kernel
 
 
 Loss = Callable[[torch.Tensor], torch.Tensor]

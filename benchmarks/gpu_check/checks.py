@@ -68,7 +68,7 @@ def agreement(setting: Setting) -> Found:
 
 
 def attention(setting: Setting) -> Found:
-    """What attention takes with each kernel, and which one a run chooses by that."""
+    """What attention takes with each kernel: runs take the first of attention.ORDER that can run."""
     from benchmarks.gpu_check.steps import attention_times
 
     presets = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_PRESETS
@@ -142,11 +142,15 @@ def cross_entropy(setting: Setting) -> Found:
 
 
 def stalls(setting: Setting) -> Found:
-    """How long training stands still for a checkpoint, and what an evaluation takes."""
+    """How long training stands still for a checkpoint, how much slower it is until that is written, and what an
+    evaluation takes."""
     from benchmarks.gpu_check.steps import stalls_of
 
     presets = ["dense-tiny"] if setting.toy else ["dense-500m", "moe-100m"]
-    return {preset: stalls_of(preset, setting.device, toy=setting.toy) for preset in presets}
+    return {
+        preset: stalls_of(preset, setting.device, setting.folder, toy=setting.toy)
+        for preset in presets
+    }
 
 
 def interruption(setting: Setting) -> Found:
@@ -163,6 +167,13 @@ def initial_loss(setting: Setting) -> Found:
     return random_checkpoint_loss(setting.folder / "initial-loss", toy=setting.toy)
 
 
+def several_gpus(setting: Setting) -> Found:
+    """How far the losses of a run on all GPUs are from those of one GPU."""
+    from benchmarks.gpu_check.whole_runs import run_on_several
+
+    return run_on_several(setting.folder / "several-gpus", toy=setting.toy)
+
+
 CHECKS: dict[str, Check] = {
     "environment": environment,
     "agreement": agreement,
@@ -171,6 +182,7 @@ CHECKS: dict[str, Check] = {
     "cross-entropy": cross_entropy,
     **{f"compilation-{preset}": _compilation(preset) for preset in GPU_PRESETS},
     "interruption": interruption,
+    "several-gpus": several_gpus,
     **{f"speed-{preset}": _speed(preset) for preset in GPU_PRESETS},
     "stalls": stalls,
     "initial-loss": initial_loss,

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import re
+import statistics
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.trainer_rivals import Precision, chosen_attention, point_of
+from benchmarks.trainer_rivals import Precision, point_of
+from isoloss_contract.store import Store
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import head_shape, preferred_kernels
-from isoloss_trainer.attention_choice import measure, measurement
-from isoloss_trainer.attention_kernels import candidates, fastest
+from isoloss_trainer.attention import ORDER, causal_attention, preferred_kernels
+from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.evaluation import run_losses
 from isoloss_trainer.kernels import describe_kernels, deterministic_kernels
 from isoloss_trainer.learner import Learner
+from isoloss_trainer.log import Log
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.sharding import local
+from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
 
 TOY_LENGTH, LENGTH = 128, 8192
@@ -96,8 +104,7 @@ class Gradients:
 def gradients_of(config: dict[str, Any], device: str, precision: Precision) -> Gradients:
     """By the trainer's own step: its first moment after one step is a tenth of the clipped gradient."""
     learner, batch = learner_of(config, device, precision)
-    chosen = chosen_attention(learner, TOY_LENGTH, precision)
-    with preferred_kernels(learner.world, chosen=chosen):
+    with preferred_kernels(learner.world):
         facts = learner.step(batch, batch[:, 1:].numel())
     norm = float(facts.gradient_norm)
     factor = 10 * max(1.0, norm)
@@ -147,9 +154,8 @@ def compiled_steps(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     learner.limit_micro_batch(2)
     if device == "cpu":
         learner.model.prepare_layers(recompute=False, compiled=True, backend="aot_eager")
-    chosen = chosen_attention(learner, length, "bf16")
     started = time.monotonic()
-    with preferred_kernels(learner.world, chosen=chosen):
+    with preferred_kernels(learner.world):
         float(learner.step(batch, 10**6).loss)
         first = time.monotonic() - started
         learner.model.eval()
@@ -198,9 +204,9 @@ def _matching(pattern: re.Pattern[str], names: list[str]) -> list[str]:
     return sorted(found) or ["none"]
 
 
-def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Seconds of the first copy of the training state, which pins memory, of later ones, of a step, and of
-    an evaluation of raw weights per million tokens."""
+def stalls_of(preset: str, device: str, folder: Path, *, toy: bool) -> dict[str, Any]:
+    """Seconds of the first copy of the training state, which pins memory, of later ones, of a step, also while a
+    checkpoint is written to `folder`, and of an evaluation of raw weights per million tokens."""
     length = TOY_LENGTH if toy else LENGTH
     config = preset_config(preset)
     learner, batch = learner_of(config, device, "bf16", batch=4 if toy else 8, length=length)
@@ -210,8 +216,7 @@ def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
         rows = batch.numpy().astype(np.uint32)
         run_losses(learner.model.token_losses, rows, learner.world, learner.micro_batch)
 
-    chosen = chosen_attention(learner, length, "bf16")
-    with preferred_kernels(learner.world, chosen=chosen):
+    with preferred_kernels(learner.world):
         learner.step(batch, 10**6)
         evaluate()
         step = _seconds(device, lambda: learner.step(batch, 10**6))
@@ -222,23 +227,66 @@ def stalls_of(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
             "evaluation of a million tokens, s": _seconds(device, evaluate) * 1e6 / tokens,
             "first copy, s": _seconds(device, learner.copied),
             "later copy, s": min(_seconds(device, learner.copied) for _ in range(3)),
+            **_under_training(
+                learner, folder, lambda: _seconds(device, partial(learner.step, batch, 10**6))
+            ),
         }
     tensors = learner.tensors().values()
     found["state, GiB"] = sum(t.numel() * t.element_size() for t in tensors) / 2**30
     return found
 
 
-def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Milliseconds of one layer's attention, forward and backward, with each kernel, and which one a run takes."""
-    config = model_config(preset_config(preset))
-    shape = head_shape(config, TOY_LENGTH if toy else LENGTH, "bf16")
-    assert shape is not None
-    measured = measure(candidates(shape), measurement(shape, device))
-    times = {
-        f"{kernel}, ms": found if isinstance(found, str) else 1e3 * found
-        for kernel, found in measured.items()
+def _under_training(learner: Learner, folder: Path, step: Callable[[], float]) -> dict[str, float]:
+    """Seconds of steps while a whole checkpoint is written, and of that."""
+    store, log = Store(f"file://{folder}"), Log(io.StringIO())
+    checkpoints = Checkpoints(store, "0" * 32, 1, lambda: None, log, learner.world)
+    started = time.monotonic()
+    checkpoints.save(TrainingState(step=1), 1, learner.copied(), {})
+    steps = [step()]
+    while checkpoints.is_writing:
+        steps.append(step())
+    checkpoints.wait()
+    written = time.monotonic() - started
+    checkpoints.remove_all()
+    checkpoints.close()
+    return {
+        "step while a checkpoint is written, s": statistics.median(steps),
+        "longest such step, s": max(steps),
+        "checkpoint until it is written, s": written,
     }
-    return {**times, "chosen": str(fastest(measured) or "none can run")}
+
+
+def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
+    """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    config = model_config(preset_config(preset))
+    length, kind = TOY_LENGTH if toy else LENGTH, torch.bfloat16
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    size = getattr(config, "qk_head_dim", None) or config.head_dim
+    value = config.v_head_dim if config.model_type == "deepseek_v3" else size
+    query, key, values = (
+        torch.randn(1, count, length, width, dtype=kind, device=device, requires_grad=True)
+        for count, width in ((heads, size), (groups, size), (groups, value))
+    )
+    layer: Any = SimpleNamespace(num_key_value_groups=heads // groups)
+
+    def run() -> None:
+        output, _ = causal_attention(layer, query, key, values, None)
+        torch.autograd.grad(output.sum(), (query, key, values))
+
+    found: dict[str, Any] = {}
+    for name in ORDER[:-1]:  # the last keeps all scores
+        with sdpa_kernel([getattr(SDPBackend, name)]), warnings.catch_warnings():
+            # torch warns of each reason for which a kernel does not run.
+            warnings.simplefilter("ignore")
+            try:
+                run()  # cuDNN plans
+                found[f"{name}, ms"] = 1e3 * min(_seconds(device, run) for _ in range(10))
+            except RuntimeError as error:
+                found[f"{name}, ms"] = str(error).splitlines()[0][:200]
+    return found
 
 
 def _seconds(device: str, action: Callable[[], Any]) -> float:

@@ -23,8 +23,9 @@ from isoloss_contract.records import (
     EvaluationResult,
     ExitCode,
     TrainTask,
+    TrajectoryRow,
 )
-from isoloss_contract.store import Store
+from isoloss_contract.store import Store, parse_record_lines
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import build_network
@@ -91,8 +92,46 @@ def interrupted_run(folder: Path, *, toy: bool) -> dict[str, Any]:
     }
 
 
-def _start(task: TrainTask, log: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "ISOLOSS_TASK": task.model_dump_json(), "ISOLOSS_PROCESSES": "1"}
+def run_on_several(folder: Path, *, toy: bool) -> dict[str, Any]:
+    """The same run on one GPU and on all of them; at toy size in one process and in two, without a GPU."""
+    processes = 2 if toy else torch.cuda.device_count()
+    if processes < 2:
+        return {"GPUs": processes, "compared": "nothing: it takes two"}
+    manifest, store = prepared(folder, LENGTH)
+    found: dict[str, Any] = {"processes": processes}
+    for model in ("dense-tiny", "moe-tiny"):
+        task = builders.train_task(
+            manifest,
+            store,
+            tokens=TOY_TOKENS // 4 if toy else TOKENS,
+            model=preset_config(model, builders.VOCABULARY),
+            sequence_length=LENGTH,
+            batch_size=2 * processes,
+            evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+            precision="bf16",
+        )
+        losses = []
+        for number in (1, processes):
+            log = folder / f"{model}-{number}.log"
+            code = _start(task, log, number).wait()
+            if code != ExitCode.SUCCEEDED:
+                raise RuntimeError(f"exit code {code}: {log.read_text()[-800:]}")
+            rows = parse_record_lines(
+                Store(store).read(layout.point_trajectory(task.point.key)), TrajectoryRow, model
+            )
+            losses.append([row.loss or math.nan for row in rows])
+            Store(store).remove(layout.point_folder(task.point.key))
+        apart = [abs(one - other) for one, other in zip(*losses, strict=True)]
+        found[f"{model}, losses apart by at most, nats"] = max(apart)
+    return found
+
+
+def _start(task: TrainTask, log: Path, processes: int = 1) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": task.model_dump_json(),
+        "ISOLOSS_PROCESSES": str(processes),
+    }
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "isoloss_trainer", "train"],

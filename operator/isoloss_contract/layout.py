@@ -70,11 +70,6 @@ def compile_cache(key: str) -> str:
     return f"compile-cache/{key}"
 
 
-def attention_choice(key: str) -> str:
-    """The attention kernel that was the fastest for a shape on a device; may be deleted at any time."""
-    return f"compile-cache/attention-{key}.json"
-
-
 def evaluation_result(key: str) -> str:
     """records.EvaluationResult of one checkpoint."""
     return f"evaluations/{key}/result.json"

@@ -22,8 +22,9 @@ from benchmarks.trainer_memory import (
     model_of,
     plain_peak,
 )
+from isoloss_contract.memory import GRADIENT_BYTES, STATE_BYTES
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.memory import GRADIENT_BYTES, STATE_BYTES, footprint
+from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network
 from tests.support.compilers import needs_cxx_compiler
 

@@ -27,6 +27,7 @@ COMPLETE = sweep(
         "suspend": False,
         "storage.secretName": "s3",
         "data.domains.0.textField": "text",
+        "data.badDocuments": "Skip",
         "data.validation": {"documentsPerThousand": 5, "sequencesPerDomain": 64},
         "data.podTemplate": TEMPLATE,
         "proxies": [
@@ -55,6 +56,7 @@ IMMUTABLE: dict[str, Any] = {
     "data.domains.0.uri": "s3://bucket/other/*.parquet",
     "data.domains.0.textField": "content",
     "data.domains.0.weight": 7,
+    "data.badDocuments": "Refuse",
     "data.validation.documentsPerThousand": 6,
     "data.validation.sequencesPerDomain": 65,
     "proxies.0.model.preset": "dense-small",

@@ -8,6 +8,7 @@ import pytest
 
 from isoloss_contract.records import (
     Claimant,
+    DataManifest,
     DomainSource,
     OptimizerConfig,
     PointResult,
@@ -212,3 +213,37 @@ def test_without_the_extra_the_store_names_it_and_the_command(
         StoreNotInstalled, match=r"s3://bucket/a: .*pip install 'isoloss\[store\]'"
     ):
         Store("s3://bucket/a")
+
+
+def test_a_corpus_with_twins_across_the_split_or_bad_documents_says_so() -> None:
+    shard = {"path": "a", "tokens": 9, "sha256": "0" * 64}
+    domain = {
+        "name": "prose",
+        "training": [],
+        "training_documents": 900,
+        "training_tokens": 9,
+        "training_bytes": 9,
+        "validation": shard,
+        "validation_documents": 100,
+        "validation_tokens": 9,
+        "validation_bytes": 9,
+        "validation_lengths": shard,
+    }
+
+    def remarks(**changes: int) -> list[str]:
+        manifest = {
+            "prepare_key": "0" * 32,
+            "digest": "0" * 32,
+            "tokenizer_digest": "0" * 32,
+            "vocabulary_size": 2,
+            "end_token": 0,
+            "sequence_length": 8,
+            "domains": [{**domain, **changes}],
+        }
+        return DataManifest.model_validate_json(json.dumps(manifest)).remarks
+
+    assert remarks(near_duplicates=3) == []
+    (twins,) = remarks(near_duplicates=4)
+    assert "Of the held-out documents of prose 4% have a near-identical one" in twins
+    (bad,) = remarks(bad_documents=7)
+    assert bad == "7 documents of prose cannot be read and were skipped."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -238,16 +237,23 @@ def evaluate_task(
     )
 
 
+class CountedSteps(Interruption):
+    """Says how many steps were begun."""
+
+    steps = 0
+
+
 @contextmanager
-def stop_during_step(step: int) -> Iterator[Interruption]:
+def stop_during_step(step: int) -> Iterator[CountedSteps]:
     """A stop request that comes during the `step`-th training step of the block."""
-    interruption = Interruption()
-    original, steps = Learner.step, itertools.count(1)
+    interruption = CountedSteps()
+    original = Learner.step
 
     def counted(
         self: Learner, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0
     ) -> StepFacts:
-        interruption.requested = next(steps) >= step
+        interruption.steps += 1
+        interruption.requested = interruption.steps >= step
         return original(self, batch, tokens, rate_factor)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -109,7 +109,6 @@ def test_what_one_process_compiles_another_finds_in_the_store(
         ({}, {"recompute": True}),
         ({}, {"processes": 2}),
         ({}, {"deterministic": True}),
-        ({}, {"attention": "FLASH_ATTENTION"}),
     ],
 )
 def test_another_shape_has_another_key(point: dict[str, Any], run: dict[str, Any]) -> None:

@@ -19,10 +19,10 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store, parse_record_lines
-from isoloss_trainer.cooldown import rate_factors
 from isoloss_trainer.evaluation import Loss, ValidationSet
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner, StepFacts
+from isoloss_trainer.optimizer import cooldown_factors
 from isoloss_trainer.reporter import Reporter
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
@@ -200,14 +200,52 @@ def test_a_stop_around_a_cooldown_changes_nothing(prepared: Prepared, step: int)
     assert last_state(Store(task.store_uri), task.point.key) == state
 
 
-@pytest.mark.parametrize("step", [15, 16, 17])
-def test_a_stop_in_a_long_cooldown_starts_it_over(prepared: Prepared, step: int) -> None:
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda model: model["model_type"])
+@pytest.mark.parametrize("stops", [[15], [15, 2], [16, 1], [18]], ids=str)
+def test_a_stopped_cooldown_goes_on_where_it_was(
+    prepared: Prepared, stops: list[int], model: dict[str, Any]
+) -> None:
+    """Stopped during so many of an attempt's steps, of which the 15th to the 18th are the cooldown's."""
+    task = task_with(prepared, model=model)
+    run(task)
+    wanted, state = trajectory(task), last_state(Store(task.store_uri), task.point.key)
+    forget(task)
+    taken = 0
+    for step in stops:
+        with stop_during_step(step) as interruption, pytest.raises(Interrupted, match="1664"):
+            run(task, interruption)
+        taken += step
+    with stop_during_step(100) as interruption:
+        run(task, interruption)
+    assert interruption.steps == 16 + 1 + 4 - taken
+    assert trajectory(task) == wanted
+    assert last_state(Store(task.store_uri), task.point.key) == state
+
+
+def test_a_stopped_cooldown_leaves_nothing_behind_once_the_run_has_gone_on(
+    prepared: Prepared,
+) -> None:
+    task = task_with(prepared)
+    folder, store = layout.point_checkpoints(task.point.key), Store(task.store_uri)
+    with stop_during_step(15) as interruption, pytest.raises(Interrupted):
+        run(task, interruption)
+    assert store.names(folder)[0] == "cooling-0000000013-0000000000001792"
+    run(task)
+    assert all(name.startswith("step-") for name in store.names(folder))
+
+
+def test_a_broken_checkpoint_of_a_cooldown_starts_it_over(prepared: Prepared) -> None:
     task = task_with(prepared)
     run(task)
     wanted = trajectory(task)
     forget(task)
-    with stop_during_step(step) as interruption, pytest.raises(Interrupted, match="1664 tokens"):
+    with stop_during_step(15) as interruption, pytest.raises(Interrupted):
         run(task, interruption)
+    folder = prepared.folder / layout.point_checkpoints(task.point.key)
+    (file,) = folder.glob("cooling-*/*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
     run(task)
     assert trajectory(task) == wanted
 
@@ -343,7 +381,7 @@ def test_the_rate_summed_over_a_cooldown_hardly_depends_on_the_batch_size(
     shape: Any, share_of_the_rate: float, steps: int
 ) -> None:
     """The integrals of 1 - x and 1 - sqrt(x)."""
-    factors = rate_factors(CooldownConfig(shape=shape), steps)
+    factors = cooldown_factors(CooldownConfig(shape=shape), steps)
     assert len(factors) == steps
     assert factors == sorted(factors, reverse=True)
     assert 0 < factors[-1] <= factors[0] < 1

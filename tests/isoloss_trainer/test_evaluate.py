@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from tests.isoloss_trainer.builders import (
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.families import FAMILIES, REFUSED
 
 ALONE = World()
 
@@ -204,6 +206,12 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: _spoil_weights(f, lambda w: w["model.norm.weight"].fill_(float("nan"))),
         "NonFiniteWeights",
     ),
+    "codes without their meaning": (
+        lambda f: _spoil_weights(
+            f, lambda w: w.update({"lm_head.weight": w["lm_head.weight"].to(torch.int8)})
+        ),
+        "NotACheckpoint",
+    ),
     "positions too few": (lambda f: _edit_config(f, max_position_embeddings=8), "SequenceTooLong"),
 }
 
@@ -322,23 +330,78 @@ def test_too_few_documents_for_an_error_bar_are_refused(
         run(task, tmp_path)
 
 
-def test_logits_that_are_more_than_hidden_times_head_come_from_the_model(
-    prepared: Prepared, corpus: Path, tmp_path: Path
+def _sees_only_what_was_before(network: Any) -> bool:
+    tokens = torch.arange(SEQUENCE_LENGTH)[None]
+    changed = torch.cat([tokens[:, :16], tokens[:, 16:].flip(1)], 1)
+    with torch.no_grad():
+        before, after = (network(t, use_cache=False).logits[:, :16] for t in (tokens, changed))
+    return torch.allclose(before, after, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_loss_of_each_family_is_that_of_its_own_logits(
+    prepared: Prepared, corpus: Path, tmp_path: Path, kind: str
 ) -> None:
-    """Cohere scales its logits: hidden states times the head would be another loss."""
-    config = {
-        "model_type": "cohere", "vocab_size": VOCABULARY, "hidden_size": 32,
-        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "max_position_embeddings": 64, "logit_scale": 4.0, "initializer_range": 0.2,
-    }  # fmt: skip
-    folder = save(tmp_path / "model", config, corpus / "tokenizer")
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
-    data = PreparedData(prepared.data_uri, tmp_path)
+    """With whatever attention, states, scales and caps transformers computes it."""
+    from transformers import CONFIG_MAPPING
+
+    if kind not in CONFIG_MAPPING:
+        pytest.skip("not in this version of transformers")
+    config = {"model_type": kind, **FAMILIES[kind]}
     network = build_network(config, seed=0).eval()
+    folder = tmp_path / "model"
+    network.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(corpus / "tokenizer" / name, folder / name)
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=8)
+    result = run(task, tmp_path)
 
     def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         logits = network(inputs, use_cache=False).logits
         return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
 
-    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(losses, ALONE, 16)
+    data = PreparedData(prepared.data_uri, tmp_path)
+    wanted, _ = ValidationSet(data, MIXTURE, 8).evaluate(losses, ALONE, 8)
     assert result.loss == pytest.approx(wanted.value, abs=1e-5)
+    assert _sees_only_what_was_before(network)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_sees_the_tokens_that_it_is_to_predict_is_refused_by_name(
+    prepared: Prepared, corpus: Path, tmp_path: Path, kind: str
+) -> None:
+    folder = save(tmp_path / "model", {"model_type": kind, **REFUSED[kind]}, corpus / "tokenizer")
+    if kind != "xlnet":  # known before the weights are read
+        _edit_config(folder, is_decoder=False, is_encoder_decoder=kind == "bart")
+        (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(BadData, match=kind) as caught:
+        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert caught.value.code == "NotACheckpoint"
+
+
+def test_the_docs_list_the_families_that_are_evaluated_here() -> None:
+    """With what computes their attention."""
+    text = (Path(__file__).parents[2] / "docs/reference/checkpoints.md").read_text()
+    listed = {}
+    for names, attention in re.findall(r"^\| (`.*`) \| (.*) \|$", text, re.M):
+        listed |= dict.fromkeys(re.findall(r"`(\w+)`", names), attention)
+    assert listed.keys() == FAMILIES.keys()
+    from transformers import CONFIG_MAPPING
+
+    here = [kind for kind in FAMILIES if kind in CONFIG_MAPPING]
+    assert {kind: listed[kind] for kind in here} == {
+        kind: ATTENTION[_attention(kind)] for kind in here
+    }
+
+
+ATTENTION = {
+    "isoloss_causal": "as in training",
+    "sdpa": "torch's, with a mask where one is needed",
+    "eager": "transformers' own operations",
+}
+
+
+def _attention(kind: str) -> str:
+    network = build_network({"model_type": kind, **FAMILIES[kind]})
+    LanguageModel(network, SEQUENCE_LENGTH)
+    return str(network.config._attn_implementation)

@@ -27,7 +27,7 @@ from isoloss_trainer.model import build_network, count_parameters
 from isoloss_trainer.recorder import Recorder
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.train import train
-from isoloss_trainer.utilisation import flops_per_token, peak_flops, peak_of
+from isoloss_trainer.utilisation import TokenFlops, flops_per_token, peak_flops, peak_of
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
@@ -45,12 +45,14 @@ def _no_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_flops_of_a_token_are_the_planned_ones_in_the_palm_convention(preset: str) -> None:
+def test_flops_of_a_token_are_the_planned_ones_in_both_conventions(preset: str) -> None:
     config = preset_config(preset, 32_000)
     with torch.device("meta"):
         network = build_network(config)
     found = flops_per_token(network.config, count_parameters(network), 2048)
-    assert found == pytest.approx(token_flops(config, 2048).total(Convention.PALM))
+    planned = token_flops(config, 2048)
+    assert found.palm == pytest.approx(planned.total(Convention.PALM))
+    assert found.executed == pytest.approx(planned.total(Convention.EXACT))
 
 
 @pytest.mark.parametrize(
@@ -95,27 +97,27 @@ def test_a_peak_that_is_none_is_refused_by_name(
 
 
 def test_figures_are_of_the_steps_since_the_last_ones() -> None:
-    meter = Meter(flops_per_token=6.0, peak_flops=600.0, world=World())
+    meter = Meter(TokenFlops(palm=6.0, executed=4.5), peak_flops=600.0, world=World())
     meter.start(tokens=100, seconds=1.0)
     meter.take_step(4.0, 1.0)
     meter.take_step(2.0, 3.0)
     first = meter.figures(2, 200, 1000, 1e-3, seconds=3.0)
     assert (first.loss, first.gradient_norm) == (3.0, 2.0)
-    assert (first.tokens_per_second, first.mfu) == (50.0, 0.5)
+    assert (first.tokens_per_second, first.mfu, first.utilisation) == (50.0, 0.5, 0.375)
     again = meter.figures(3, 240, 1000, 1e-3, seconds=4.0)
     assert (again.loss, again.gradient_norm) == (3.0, 2.0), "no step was read meanwhile"
     assert again.tokens_per_second == 40.0
 
 
 def test_a_line_for_people_has_what_is_known_and_leaves_out_the_rest() -> None:
-    found = Figures(1234, 50, 100, 3.14159, 0.5, 3e-4, 123_456.7, 0.412, 3 * 2**30)
+    found = Figures(1234, 50, 100, 3.14159, 0.5, 3e-4, 123_456.7, 0.412, 0.31, 3 * 2**30)
     words = found.words()
     for part in (
         "step 1,234", "50.0% of 100 tokens", "loss 3.1416", "gradient norm 0.5",
-        "learning rate 0.0003", "123,457 tokens/s", "MFU 41.2%", "peak memory 3.00 GiB",
+        "learning rate 0.0003", "123,457 tokens/s", "MFU 41.2%", "executed 31.0%", "peak memory 3.00 GiB",
     ):  # fmt: skip
         assert part in words
-    unknown = Figures(1, 50, 100, None, None, 3e-4, 1.0, None, 2**30)
+    unknown = Figures(1, 50, 100, None, None, 3e-4, 1.0, None, None, 2**30)
     assert "MFU" not in unknown.words()
     assert "loss" not in unknown.words()
     assert "mfu" not in unknown.facts()

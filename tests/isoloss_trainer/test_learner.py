@@ -22,13 +22,13 @@ from isoloss_trainer.checkpoint import OtherLayout
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import Fit
-from isoloss_trainer.micro_batch import after_refusals, is_out_of_memory
+from isoloss_trainer.micro_batch import after_refusals
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import second_moment_decay, time_constants
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.sharding import local
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import MemoryRefused, OutOfMemory
+from isoloss_trainer.termination import Interrupted, MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
@@ -39,6 +39,7 @@ from tests.isoloss_trainer.builders import (
     SEQUENCE_LENGTH,
     VOCABULARY,
     attempt,
+    last_state,
     part_of,
     quiet,
     train_task,
@@ -335,6 +336,22 @@ def test_memory_refused_to_weights_that_are_spread_asks_for_another_start(
         call()
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_memory_refused_while_weights_change_asks_for_another_start(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Some weights have taken the step and some not, also in a process that is alone."""
+    run = point_run(prepared, precision=precision)
+    (batch,) = batches(run, 1)
+
+    def refuse(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", refuse)
+    with pytest.raises(MemoryRefused, match="4 sequences at once do not fit"):
+        run.learner.step(batch, 128)
+
+
 def test_each_refusal_halves_what_is_tried_and_recomputes_at_last() -> None:
     guess = Fit(6, recompute=False)
     tried = [after_refusals(guess, refusals) for refusals in range(5)]
@@ -395,6 +412,34 @@ def bigram_loss(run: PointRun, data: PreparedData, sequences: int) -> float:
         return torch.from_numpy(losses[inputs.numpy(), targets.numpy()]).float()
 
     return ValidationSet(data, MIXTURE, 64).evaluate(look_up, ALONE, 64)[0].value
+
+
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
+def test_a_stop_comes_through_between_micro_batches(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
+) -> None:
+    """What the step has computed by then is forgotten, and the run ends as if it had not been stopped."""
+    options = {"model": model, "task": {"micro_batch_halvings": 2}}
+    task = train_task(prepared.manifest, prepared.uri, **options)
+    store = Store(prepared.uri)
+    train(task, prepared.folder, Interruption(), quiet())
+    wanted = last_state(store, task.point.key), store.read(layout.point_trajectory(task.point.key))
+    store.remove(layout.point_folder(task.point.key))
+    interruption, original, computed = Interruption(), LanguageModel.summed_loss, []
+
+    def counted(self: LanguageModel, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        computed.append(1)
+        interruption.requested = len(computed) == 4 * 5 + 2
+        return original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModel, "summed_loss", counted)
+        with pytest.raises(Interrupted, match=f"saved at {5 * 128} tokens"):
+            train(task, prepared.folder, interruption, quiet())
+    assert len(computed) == 4 * 5 + 2
+    train(task, prepared.folder, Interruption(), quiet())
+    found = last_state(store, task.point.key), store.read(layout.point_trajectory(task.point.key))
+    assert found == wanted
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from isoloss_contract import layout
 from isoloss_contract.records import (
@@ -21,8 +22,10 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.store import Store
+from isoloss_trainer import run
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import write_message
 from isoloss_trainer.train import train
@@ -53,6 +56,18 @@ def test_success_is_zero_with_a_summary(
     assert "prose" in words.message
     for line in capsys.readouterr().out.splitlines():
         assert json.loads(line)["event"]
+
+
+@pytest.mark.parametrize("given", [None, "max_split_size_mb:128"])
+def test_allocations_grow_in_place_unless_the_pod_says_otherwise(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    """As where speed and memory are measured (benchmarks/bench_trainer.py)."""
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", given or "")
+    if given is None:
+        monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
+    assert call(prepare_task(uri(corpus), uri(tmp_path)), "prepare", tmp_path) == 0
+    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == (given or "expandable_segments:True")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +115,30 @@ def test_bad_data_names_the_field(corpus: Path, tmp_path: Path, termination_file
     assert call(task, "prepare", tmp_path) == ExitCode.BAD_DATA
     words = TerminationMessage.model_validate_json(termination_file.read_text())
     assert (words.code, words.field) == ("TokenizerNotLoadable", "tokenizer")
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [(Learner, "__init__"), (Learner, "on_host"), (Learner, "copied"), (run, "initialize")],
+)
+def test_memory_refused_outside_a_step_is_out_of_memory(
+    prepared: Prepared,
+    tmp_path: Path,
+    termination_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: tuple[object, str],
+) -> None:
+    """While a run is built, finds room for its state in the host's memory, and copies it there."""
+
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(*phase, refuse)
+    code = call(train_task(prepared.manifest, prepared.uri), "train", tmp_path)
+    assert code == ExitCode.OUT_OF_MEMORY
+    words = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert words.code == "OutOfMemory"
+    assert "2.00 GiB" in words.message
 
 
 def test_a_termination_message_of_any_length_fits(termination_file: Path) -> None:

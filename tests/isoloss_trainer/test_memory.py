@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from benchmarks.trainer_memory import LIKES
+from isoloss_contract.memory import DEVICES, PROCESS_BYTES, USABLE_SHARE, state_memory
 from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer import micro_batch
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import (
-    PROCESS_BYTES,
     Fit,
     Footprint,
     fit,
@@ -22,7 +23,7 @@ from isoloss_trainer.memory import (
     host_footprint,
 )
 from isoloss_trainer.model import build_network
-from isoloss_trainer.plan import DEVICES, plan
+from isoloss_trainer.plan import plan
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -36,6 +37,54 @@ from tests.support.warm_python import WarmPython
 
 GPU = DEVICES["80 GB"]
 LENGTH = 8192
+
+
+MODELS = {
+    **{name: preset_config(name) for name in ("dense-100m", "dense-500m", "moe-100m", "moe-500m")},
+    **LIKES,
+}
+
+
+@pytest.mark.parametrize("accelerators", [1, 8, 16])
+@pytest.mark.parametrize("name", MODELS)
+def test_isoloss_plan_states_what_the_trainer_counts(name: str, accelerators: int) -> None:
+    """Of the state exactly; of the host's memory the rounding of single tensors lies within its bounds."""
+    with torch.device("meta"):
+        network = build_network(MODELS[name])
+    number = sum(parameter.numel() for parameter in network.parameters())
+    counted, stated = (
+        footprint(network, "bf16", accelerators),
+        state_memory(number, accelerators),
+    )
+    host = host_footprint(network, accelerators)
+    assert stated.device == pytest.approx(counted.state, rel=1e-6)
+    assert stated.host_build == host.build
+    least, most = stated.host_train
+    assert least <= host.train <= most
+    too_small = [name for name, size in DEVICES.items() if counted.state > USABLE_SHARE * size]
+    assert stated.too_small == too_small
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("preset", ["dense-100m", "dense-500m", "moe-100m", "moe-500m"])
+def test_a_run_begins_with_what_its_plan_says(
+    monkeypatch: pytest.MonkeyPatch, prepared: Prepared, preset: str, device: int
+) -> None:
+    """On a device that is its own: all but the gradients of the state is there already."""
+    with torch.device("meta"):
+        network = build_network(preset_config(preset))
+    given = {"batch_size": 256, "sequence_length": LENGTH, "precision": "bf16"}
+    point = train_task(prepared.manifest, prepared.uri, **given).point
+    needed = footprint(network, "bf16")
+    reserved = needed.state * 16 // 20
+    free = device - reserved - 600 * 2**20
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, device))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved)
+    planned = fit(needed, LENGTH, device) or Fit(1, recompute=True)
+    assert micro_batch._fitting(network, point, World(device="cuda:0")) == planned
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (20 * 2**30, device))
+    beside = micro_batch._fitting(network, point, World(device="cuda:0"))
+    assert (not beside.recompute, beside.sequences) < (not planned.recompute, planned.sequences)
 
 
 def shapes(preset: str) -> Any:

@@ -170,3 +170,20 @@ def test_training_and_evaluating_import_nothing_of_the_operator_or_of_what_only_
     command = [sys.executable, "-c", FOREIGN]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("normed", [True, False])
+def test_experts_are_chosen_and_weighted_as_transformers_does(groups: int, normed: bool) -> None:
+    """Bit for bit, with biases that matter, where one group is left and where there are several."""
+    changes = {"n_group": groups, "topk_group": 1, "norm_topk_prob": normed}
+    network = build_network({**DEEPSEEK, **changes}, seed=0)
+    (router,) = (m for m in network.modules() if type(m).__name__ == "DeepseekV3TopkRouter")
+    generator = torch.Generator().manual_seed(0)
+    router.e_score_correction_bias.copy_(torch.randn(8, generator=generator) / 10)
+    states = torch.randn(2, 16, DEEPSEEK["hidden_size"], generator=generator)
+    wanted = router(states)
+    LanguageModel(network, 16)
+    assert ("forward" in vars(router)) == (groups == 1)
+    for found, expected in zip(router(states), wanted, strict=True):
+        assert torch.equal(found, expected)

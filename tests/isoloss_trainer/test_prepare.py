@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import itertools
@@ -9,6 +10,7 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -27,6 +29,7 @@ from isoloss_contract.records import (
     PrepareTask,
 )
 from isoloss_contract.store import Store
+from isoloss_trainer.corpus import CorpusFile
 from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.held_out import unpack_texts
 from isoloss_trainer.interruption import Interruption
@@ -36,6 +39,7 @@ from isoloss_trainer.sequence_hashes import HASH_BYTES
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadConfiguration, BadData, Interrupted
 from isoloss_trainer.tokenization import load_tokenizer
+from isoloss_trainer.units import find_units
 from tests.isoloss_trainer.builders import (
     END,
     StopAfter,
@@ -399,6 +403,152 @@ def test_a_sketch_does_not_depend_on_the_documents_beside_it() -> None:
     together = sketches(documents)
     for number, tokens in enumerate(documents):
         assert (sketches([tokens])[0] == together[number]).all()
+
+
+# ------------------------------------------------------------------------------ bad documents
+
+MANY = documents(600)
+BAD: dict[str, bytes] = {
+    "null": b'{"text": null}\n',
+    "a lone surrogate": b'{"text": "\\ud800"}\n',
+    "not UTF-8": b'{"text": "\xff"}\n',
+    "another field": b'{"body": "x"}\n',
+    "not JSON": b"{oops\n",
+    "no object": b"[1]\n",
+}
+
+
+def test_few_documents_that_cannot_be_read_are_skipped_and_counted(
+    corpus: Path, tmp_path: Path
+) -> None:
+    bad = list(BAD.values())
+    (tmp_path / "x.jsonl").write_bytes(lines(MANY[:300]) + b"".join(bad) + lines(MANY[300:]))
+    write_json_lines(tmp_path / "y.jsonl", MANY)
+    found, clean = (
+        run(domain_task(corpus, tmp_path / name, f"{uri(tmp_path)}/{name}.jsonl")).domains[0]
+        for name in "xy"
+    )
+    assert (found.bad_documents, clean.bad_documents) == (6, 0)
+    assert found.training[0].sha256 == clean.training[0].sha256
+    assert found.validation.sha256 == clean.validation.sha256
+
+
+def test_null_in_a_column_is_skipped(corpus: Path, tmp_path: Path) -> None:
+    table = pyarrow.table({"text": [*MANY, None]})
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
+    (found,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.parquet")).domains
+    assert (found.bad_documents, found.training_documents + found.validation_documents) == (1, 600)
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_where_nothing_is_skipped_one_document_refuses_the_corpus(
+    corpus: Path, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "x.jsonl").write_bytes(lines(MANY) + BAD[kind])
+    task = domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.jsonl", bad_documents="Refuse")
+    with pytest.raises(BadData, match="row 601"):
+        run(task)
+
+
+def test_more_than_one_in_a_hundred_refuses_the_corpus(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(lines(MANY) + 7 * BAD["null"])
+    with pytest.raises(BadData, match=r"row 601: .*; 7 of 607 documents of domain text") as caught:
+        run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.jsonl"))
+    assert caught.value.code == "TextFieldMissing"
+
+
+def test_a_wrong_field_is_found_before_the_corpus_is_read_to_its_end(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units_module, "BATCH_BYTES", 100)
+    (tmp_path / "x.jsonl").write_bytes(5000 * BAD["another field"] + lines(MANY))
+    with pytest.raises(BadData, match="1000 of 1000 documents"):
+        run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.jsonl"))
+
+
+MARKED: dict[str, Callable[[list[str]], bytes]] = {
+    "x.jsonl": lines,
+    "lines.json": lines,
+    "list.json": lambda texts: json.dumps([{"text": text} for text in texts]).encode(),
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_a_byte_order_mark_is_no_part_of_the_first_document(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    content = MARKED[name](GOOD)
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / name).write_bytes(content)
+    (tmp_path / name).write_bytes(codecs.BOM_UTF8 + content)
+    marked, plain = (
+        run(domain_task(corpus, folder / "s", f"{uri(folder)}/{name}")).domains[0]
+        for folder in (tmp_path, tmp_path / "plain")
+    )
+    assert marked.bad_documents == 0
+    assert marked.training[0].sha256 == plain.training[0].sha256
+    assert marked.validation.sha256 == plain.validation.sha256
+
+
+def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: Path) -> None:
+    write_json_lines(tmp_path / "x.jsonl", GOOD)
+    for name in ("_SUCCESS", "_committed_1", ".x.jsonl.crc"):
+        (tmp_path / name).write_bytes(b"")
+    (domain,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*")).domains
+    assert domain.training_documents + domain.validation_documents == len(GOOD)
+
+
+NESTED: dict[str, Callable[[Path, list[Any]], object]] = {
+    "json lines": lambda p, rows: (p / "x.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows)
+    ),
+    "parquet": lambda p, rows: pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist(rows), p / "x.parquet"
+    ),
+    "arrow": lambda p, rows: write_arrow(p / "x.arrow", pyarrow.Table.from_pylist(rows)),
+}
+
+
+def write_arrow(path: Path, table: Any) -> None:
+    with pyarrow.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("named", [False, True], ids=["a path", "the field's very name"])
+def test_text_may_lie_deeper(corpus: Path, tmp_path: Path, kind: str, named: bool) -> None:
+    rows = [{"meta.text": text} if named else {"meta": {"n": 1, "text": text}} for text in GOOD]
+    NESTED[kind](tmp_path, rows)
+    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.*", text_field="meta.text")
+    task = prepare_task(uri(corpus), uri(tmp_path / "s"), domains=(source,))
+    (domain,) = run(task).domains
+    write_json_lines(tmp_path / "plain.jsonl", GOOD)
+    (plain,) = run(domain_task(corpus, tmp_path / "p", f"{uri(tmp_path)}/plain.jsonl")).domains
+    assert domain.training[0].sha256 == plain.training[0].sha256
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_a_path_that_leads_nowhere_is_refused(corpus: Path, tmp_path: Path, kind: str) -> None:
+    NESTED[kind](tmp_path, [{"meta": {"n": text}} for text in GOOD])
+    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.*", text_field="meta.text")
+    with pytest.raises(BadData, match=r"row 1: no field 'meta.text'; fields: meta"):
+        run(prepare_task(uri(corpus), uri(tmp_path / "s"), domains=(source,)))
+
+
+def test_grouping_files_looks_at_each_once() -> None:
+    looks = 0
+
+    class Counted(CorpusFile):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looks
+            looks += name == "bytes"
+            return super().__getattribute__(name)
+
+    files = [Counted(f"{number}", 1000, f"{number}", ".txt", "") for number in range(500)]
+    source = DomainSource(name="text", uri="file:///x", text_field="text")
+    (unit,) = find_units(source, list(files))
+    assert len(unit.files) == 500
+    assert looks <= 2 * 500
 
 
 # ------------------------------------------------------------------------------ stop and go on

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 import s3fs
+import torch
 
 from devcluster.object_storage import ObjectStorage
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, PointResult
 from isoloss_contract.store import Store
+from isoloss_trainer.checkpoint_files import read_tensors, write_tensors
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.train import train
+from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     LLAMA,
     evaluate_task,
@@ -57,6 +60,18 @@ def test_a_point_on_s3_is_the_point_on_a_file_system(
     assert remote == local
     result = Store("s3://lab/sweep").read_record(layout.point_result(task.point.key), PointResult)
     assert result.attempts >= 2
+
+
+@pytest.mark.parametrize("size", [2**24 + 1, 2**25 + 1], ids=["whole", "in parts"])
+def test_a_large_file_of_a_checkpoint_is_stored_as_it_is(bucket: ObjectStorage, size: int) -> None:
+    """Its content is in memory that is mapped, which is no bytes object."""
+    store = Store("s3://lab/checkpoint")
+    tensor = torch.arange(size // 4, dtype=torch.float32)
+    index = write_tensors(store.write, {"weights.one": tensor}, World(), None)
+    assert index is not None
+    found = {"weights.one": torch.empty_like(tensor)}
+    read_tensors(store, "", index, found, World())
+    assert torch.equal(found["weights.one"], tensor)
 
 
 def test_a_checkpoint_on_s3_is_evaluated(

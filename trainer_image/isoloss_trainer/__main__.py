@@ -127,6 +127,8 @@ def _run(
     # More threads gain nothing on toy models and slow down neighbours on the machine, and sums over a
     # different number of threads round differently.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Without this, gaps between allocations of different sizes add up on an accelerator.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     with scratch_folder() as scratch:
         if isinstance(task, PrepareTask):
             from isoloss_trainer.prepare import prepare

@@ -2,23 +2,26 @@
 
 Under torch.compile, transformers builds a dense [1, 1, S, S] mask for `sdpa` even for plain causal
 attention, which rules out the fast kernels and doubles the work. An attention registered under its
-own name gets `is_causal=True` and no mask. There are two: MLA's values are narrower than its keys, and not
-every kernel takes them so.
+own name gets `is_causal=True` and no mask.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from isoloss_contract.records import AttentionShape
-from isoloss_trainer.attention_kernels import DETERMINISTIC, ORDER, AttentionKernel, HeadShape
 from isoloss_trainer.world import World
 
-NAME, NARROW_NAME = "isoloss_causal", "isoloss_causal_narrow"
+NAME = "isoloss_causal"
+ORDER = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+"""Of kernels, as torch.nn.attention.SDPBackend names them. torch prefers flash, which is about half as fast as cuDNN
+on Hopper; what a device says to that, `make gpu-check` measures."""
+DETERMINISTIC = ("FLASH_ATTENTION", "MATH")
+"""Those whose backward pass gives equal bits each time, in the same order."""
 FAMILIES = frozenset(
     {
         "llama",
@@ -36,28 +39,19 @@ FAMILIES = frozenset(
 
 
 def register() -> None:
-    """Register the attention with transformers under NAME, and under NARROW_NAME the one that widens no values.
-
-    transformers makes no mask for an attention that has no mask function of its name.
-    """
+    """Register the attention with transformers, which makes no mask for one that has no mask function of its name."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    for name, function in ((NAME, causal_attention), (NARROW_NAME, narrow_causal_attention)):
-        ALL_ATTENTION_FUNCTIONS.register(name, function)
+    ALL_ATTENTION_FUNCTIONS.register(NAME, causal_attention)
 
 
-def preferred_kernels(
-    world: World, *, deterministic: bool = False, chosen: AttentionKernel | None = None
-) -> AbstractContextManager[Any]:
-    """On an accelerator, prefer the `chosen` kernel to all others, and these in ORDER; where `deterministic`,
-    only kernels that give equal bits."""
+def preferred_kernels(world: World, *, deterministic: bool = False) -> AbstractContextManager[Any]:
+    """On an accelerator, prefer kernels in ORDER; where `deterministic`, only those that give equal bits."""
     if world.on_cpu:
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    first = () if chosen is None else (chosen.backend,)
-    allowed = DETERMINISTIC if deterministic else ORDER
-    names = dict.fromkeys(name for name in (*first, *allowed) if name in allowed)
+    names = DETERMINISTIC if deterministic else ORDER
     return sdpa_kernel([getattr(SDPBackend, name) for name in names], set_priority=True)
 
 
@@ -78,24 +72,6 @@ def attention_shape(config: Any) -> AttentionShape | None:
         query_width=heads * query,
         value_width=heads * value,
         window=getattr(config, "sliding_window", None) if windowed else None,
-    )
-
-
-def head_shape(
-    config: Any, sequence_length: int, precision: Literal["bf16", "float32"]
-) -> HeadShape | None:
-    """Of one layer's attention; None for a model that keeps its own attention."""
-    if not is_plainly_causal(config, sequence_length):
-        return None
-    query, value = _head_sizes(config)
-    heads = config.num_attention_heads
-    return HeadShape(
-        heads=heads,
-        key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
-        query_size=query,
-        value_size=value,
-        sequence_length=sequence_length,
-        precision=precision,
     )
 
 
@@ -138,21 +114,6 @@ def causal_attention(
     value = _padded(value, query.shape[-1])
     output = _attend(module, query, key, value, scaling)
     return output[..., :size].transpose(1, 2).contiguous(), None
-
-
-def narrow_causal_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    scaling: float | None = None,
-    **_options: Any,
-) -> tuple[torch.Tensor, None]:
-    """As `causal_attention`, for kernels that take values of a size of their own."""
-    output = _attend(module, query, key, value, scaling)
-    return output.transpose(1, 2).contiguous(), None
 
 
 def _attend(

@@ -98,7 +98,7 @@ class ExpertBalance:
         return total
 
     def discard_step(self) -> None:
-        """Forget the counts of a step that will be started over."""
+        """Forget the counts of a step that was begun and not finished."""
         self._penalties = []
         for count in self.counts:
             count.zero_()

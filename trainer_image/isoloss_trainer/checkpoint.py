@@ -35,6 +35,7 @@ from isoloss_trainer.checkpoint_files import (
     write_tensors,
 )
 from isoloss_trainer.log import Log
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
@@ -50,7 +51,9 @@ INDEX_BYTES = 2**26
 """An index takes 200 bytes for each tensor and process: of 70 billion parameters in 32 processes 20 MB."""
 
 
-VERSION: Literal[2] = 2
+STEP, COOLING = "step-", "cooling-"
+"""What folders are called: of the run, and of a copy that was stopped while it cooled down."""
+VERSION: Literal[3] = 3
 """Of what a checkpoint is made of. Another one is refused, newer or older."""
 
 
@@ -61,7 +64,7 @@ class OtherLayout(BadConfiguration):
 class CheckpointManifest(Record):
     """Written last. Everything of the training state that is not a tensor."""
 
-    checkpoint_version: Literal[2] = VERSION
+    checkpoint_version: Literal[3] = VERSION
     key: Digest
     tokens: Tokens
     state: TrainingState
@@ -94,17 +97,23 @@ class Checkpoints:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def restore(self, tensors: Tensors) -> CheckpointManifest | None:
-        """Fill `tensors` from the newest intact checkpoint; None where there is none: they mean nothing then.
+    def restore(
+        self, tensors: Tensors, cooling_from: int | None = None
+    ) -> CheckpointManifest | None:
+        """Fill `tensors` from the newest intact checkpoint, or from that of a copy that cools down from the step
+        `cooling_from`; None where there is none: they mean nothing then.
 
         A part of the state that none of them belongs to is not read. Raises OtherLayout.
         """
-        for name in self._world.of_first(lambda: self._store.names(self._folder)[::-1]):
+        patient = Store(self._store.uri, PATIENT)
+        prefix = STEP if cooling_from is None else f"{COOLING}{cooling_from:010d}-"
+        names = self._world.of_first(lambda: patient.names(self._folder)[::-1])
+        for name in (name for name in names if name.startswith(prefix)):
             try:
-                manifest, index = self._world.of_first(partial(self._described, name))
+                manifest, index = self._world.of_first(partial(self._described, name, patient))
                 check_layout(tensors, index)
                 folder = f"{self._folder}/{name}"
-                read_tensors(self._store, folder, index, tensors, self._world)
+                read_tensors(patient, folder, index, tensors, self._world)
             except StoreUnavailable:
                 raise
             except (StoreError, ValueError, KeyError) as error:
@@ -113,15 +122,15 @@ class Checkpoints:
                 return manifest
         return None
 
-    def _described(self, name: str) -> tuple[CheckpointManifest, Index]:
+    def _described(self, name: str, store: Store) -> tuple[CheckpointManifest, Index]:
         path = self._manifest(name)
-        text = self._store.read(path)
+        text = store.read(path)
         _check_version(json.loads(text), path)
         manifest = parse_record(text, CheckpointManifest, path)
         if manifest.key != self._key:
             raise ValueError("belongs to another point")
         path = f"{self._folder}/{name}/{INDEX}"
-        content = self._store.read(path, max_bytes=manifest.index_bytes)
+        content = store.read(path, max_bytes=manifest.index_bytes)
         if hashlib.sha256(content).hexdigest() != manifest.index_sha256:
             raise ValueError("index: SHA-256 differs from the manifest's")
         index = Index.model_validate_json(content)
@@ -129,15 +138,26 @@ class Checkpoints:
         return manifest, index
 
     def save(
-        self, state: TrainingState, tokens: int, tensors: Tensors, versions: dict[str, str]
+        self,
+        state: TrainingState,
+        tokens: int,
+        tensors: Tensors,
+        versions: dict[str, str],
+        *,
+        cooling: bool = False,
     ) -> None:
-        """Write the state in the background; `tensors` must not change until then (`wait`).
+        """Write the state in the background; `tensors` must not change until then (`wait`). Where they are `cooling`
+        down, they are of a copy of the run at `state` that has seen `tokens`; they are kept until the next
+        checkpoint of the run.
 
         Raises the error of the write before, if it failed.
         """
         self.wait()
         state = state.model_copy(deep=True)
-        self._pending = self._writer.submit(self._write, state, tokens, tensors, versions)
+        name = (
+            f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
+        )
+        self._pending = self._writer.submit(self._write, state, name, tokens, tensors, versions)
 
     @property
     def is_writing(self) -> bool:
@@ -160,9 +180,13 @@ class Checkpoints:
         self._store.remove(self._folder)
 
     def _write(
-        self, state: TrainingState, tokens: int, tensors: Tensors, versions: dict[str, str]
+        self,
+        state: TrainingState,
+        name: str,
+        tokens: int,
+        tensors: Tensors,
+        versions: dict[str, str],
     ) -> None:
-        name = f"step-{state.step:010d}"
         folder = f"{self._folder}/{name}"
 
         def write(file: str, content: bytes) -> None:
@@ -183,10 +207,11 @@ class Checkpoints:
         )
         self._check()
         persist(lambda: self._store.write_record(self._manifest(name), manifest))
-        self._remove_others(name)
+        if name.startswith(STEP):
+            self._remove_others(name)
 
     def _remove_others(self, newest: str) -> None:
-        """Keep the complete checkpoints up to `newest`, at most `keep` of them.
+        """Keep the complete checkpoints of the run up to `newest`, at most `keep` of them.
 
         What is incomplete was left by an attempt that was killed: the claim, checked a moment ago,
         rules out that it is still being written. What is of a later step was found unusable, or
@@ -194,7 +219,11 @@ class Checkpoints:
         """
         names = self._store.names(self._folder)
         complete = [
-            name for name in names if name <= newest and self._store.exists(self._manifest(name))
+            name
+            for name in names
+            if name.startswith(STEP)
+            and name <= newest
+            and self._store.exists(self._manifest(name))
         ]
         for name in names:
             if name not in complete[-self._keep :]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from isoloss_contract.memory import FILE_BYTES
 from isoloss_contract.records import Digest, Record
 from isoloss_contract.store import Store
 from isoloss_trainer.world import World
@@ -50,8 +52,8 @@ Tensors = dict[str, torch.Tensor]
 Kind = Literal["F32", "BF16"]
 KINDS: dict[Kind, torch.dtype] = {"F32": torch.float32, "BF16": torch.bfloat16}
 NAMES = {dtype: kind for kind, dtype in KINDS.items()}
-FILE_BYTES = 2**28
-"""A file ends with the part that makes it this large: a write that fails repeats no more."""
+MAPPED_BYTES = 2**24
+"""A file's content from this size on is in memory of its own, and given back in pieces of this size."""
 READERS = 8
 """Parts that a process reads at once."""
 
@@ -163,6 +165,7 @@ class _Writer(StorageWriter):
             parts = {item.index: _tensor(planner, item) for item in items}
             content, placed = _content(parts, name)
             self._write(name, cast("bytes", content))  # stores take any buffer
+            _give_back(content)
             results += [
                 WriteResult(index, part.bytes, (NAMES[parts[index].dtype], part))
                 for index, part in placed.items()
@@ -273,9 +276,9 @@ def _by_file(items: list[WriteItem]) -> Iterator[list[WriteItem]]:
 
 def _content(
     parts: dict[MetadataIndex, torch.Tensor], file: str
-) -> tuple[bytearray, dict[MetadataIndex, Part]]:
-    """A safetensors file. Put together here: the library holds the interpreter for half a second per 256 MB, in
-    which no step is started; torch's copies let others run."""
+) -> tuple[bytearray | mmap.mmap, dict[MetadataIndex, Part]]:
+    """A safetensors file. Put together here: the library holds the interpreter while it copies, in which no step is
+    started; torch's copies let others run, into pages that nobody has filled with zeros before."""
     header: dict[str, Any] = {}
     end = 0
     for index, tensor in parts.items():
@@ -288,7 +291,7 @@ def _content(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     first = 8 + len(text)
-    content = bytearray(first + end)
+    content = _room(first + end)
     content[:first] = len(text).to_bytes(8, "little") + text
     data, placed = torch.frombuffer(content, dtype=torch.uint8), {}
     view = memoryview(content)
@@ -305,6 +308,20 @@ def _content(
             sha256=hashlib.sha256(view[begin:end]).hexdigest(),
         )
     return content, placed
+
+
+def _room(size: int) -> bytearray | mmap.mmap:
+    """Of which slices are bytes, as object stores want them."""
+    if size < MAPPED_BYTES:
+        return bytearray(size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _give_back(content: bytearray | mmap.mmap) -> None:
+    """In pieces: the interpreter is held while the system takes pages back."""
+    if isinstance(content, mmap.mmap):
+        for start in range(0, len(content), MAPPED_BYTES):
+            content.madvise(mmap.MADV_DONTNEED, start, min(MAPPED_BYTES, len(content) - start))
 
 
 def _done(value: Any) -> Future[Any]:

@@ -71,7 +71,6 @@ def facts_of_run(
     recompute: bool,
     processes: int,
     deterministic: bool,
-    attention: str | None = None,
 ) -> dict[str, Any]:
     """All that compiled code may depend on: elsewhere it has another key and is never loaded."""
     return {
@@ -83,7 +82,6 @@ def facts_of_run(
         "recompute": recompute,
         "processes": processes,
         "deterministic": deterministic,
-        "attention": attention,
         **facts_of_machine(),
     }
 

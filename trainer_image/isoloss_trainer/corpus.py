@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -21,8 +21,17 @@ COMPRESSIONS = (".gz", ".zst")
 MAX_DOCUMENT_BYTES = 256 * 2**20
 """A larger document suggests that the file is not what it claims to be."""
 ROWS_AT_ONCE = 1024
+MARK = "\ufeff".encode()
+"""Of the byte order, which some editors and exports put before a text in UTF-8."""
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
 """Their OSErrors are storage errors even without an error number."""
+
+
+class BadDocument(BadData):
+    """A document that cannot be read, among others that can."""
+
+
+Document = str | BadDocument
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,8 @@ class CorpusFile:
 
 
 def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
-    """The files behind a domain's glob, by path. BadData where there are none or one has another format."""
+    """The files behind a domain's glob, by path, but for those that Spark and others put beside data, such as
+    _SUCCESS. BadData where there are none or one has another format."""
     field = f"domains.{source.name}.uri"
     try:
         filesystem, pattern = fsspec.core.url_to_fs(source.uri, use_listings_cache=False)
@@ -54,7 +64,7 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     files = [
         _describe(path, info, source)
         for path, info in sorted(found.items())
-        if info.get("type") != "directory"
+        if info.get("type") != "directory" and not path.rpartition("/")[2].startswith(("_", "."))
     ]
     if not files:
         raise BadData("NoFiles", f"domain {source.name}: nothing matches {source.uri}", field)
@@ -79,8 +89,12 @@ def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFi
 
 def read_documents(
     filesystem: fsspec.AbstractFileSystem, file: CorpusFile, text_field: str
-) -> Iterator[str]:
-    """The texts of a file in order; a text file is one document. BadData names file, row and field."""
+) -> Iterator[Document]:
+    """The texts of a file in order, or why one cannot be read; a text file is one document. Errors name file, row
+    and field. Raises BadData where the file itself cannot be read.
+
+    `text_field` may be a path, such as `meta.text`, unless a field has that very name.
+    """
     try:
         with filesystem.open(file.path, "rb") as raw, _decompress(raw, file) as stream:
             yield from _READERS[file.format](stream, file, text_field)
@@ -122,33 +136,40 @@ def _whole(stream: IO[bytes], file: CorpusFile) -> bytes:
 
 
 def _decode(content: bytes, where: str) -> str:
-    """Invalid UTF-8 is refused, not replaced: it means that the file is something else."""
+    """Invalid UTF-8 is not replaced: it means that the document is something else."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise BadData("NotUtf8", f"{where}: not UTF-8 at byte {error.start}") from error
+        raise BadDocument("NotUtf8", f"{where}: not UTF-8 at byte {error.start}") from error
 
 
-def _text_file(stream: IO[bytes], file: CorpusFile, _field: str) -> Iterator[str]:
-    yield _decode(_whole(stream, file), file.path)
+def _or_bad(read: Callable[..., str], *arguments: Any) -> Document:
+    try:
+        return read(*arguments)
+    except BadDocument as error:
+        return error
 
 
-def _json_file(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+def _text_file(stream: IO[bytes], file: CorpusFile, _field: str) -> Iterator[Document]:
+    yield _or_bad(_decode, _whole(stream, file).removeprefix(MARK), file.path)
+
+
+def _json_file(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
     """A list of objects, one object, or JSON lines under the name .json."""
     buffered = io.BufferedReader(stream)  # type: ignore[type-var]
-    if not buffered.peek(1)[:1].strip().startswith(b"["):
+    if not buffered.peek(4)[:4].removeprefix(MARK).strip().startswith(b"["):
         yield from _json_lines(buffered, file, field)
         return
-    content = _decode(_whole(buffered, file), file.path)
+    content = _decode(_whole(buffered, file).removeprefix(MARK), file.path)
     try:
         rows = json.loads(content)
     except ValueError as error:
         raise BadData("BadJson", f"{file.path}: {error}") from error
     for number, row in enumerate(rows, 1):
-        yield _text_of(row, field, f"{file.path}: row {number}")
+        yield _or_bad(_text_of, row, field, f"{file.path}: row {number}")
 
 
-def _json_lines(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+def _json_lines(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
     number = 0
     lines = io.BufferedReader(stream) if not hasattr(stream, "peek") else stream  # type: ignore[type-var]
     while line := lines.readline(MAX_DOCUMENT_BYTES + 1):
@@ -156,46 +177,54 @@ def _json_lines(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str
         where = f"{file.path}: row {number}"
         if len(line) > MAX_DOCUMENT_BYTES:
             raise BadData("DocumentTooLarge", f"{where}: larger than {MAX_DOCUMENT_BYTES} bytes")
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(_decode(line, where))
-        except ValueError as error:
-            raise BadData("BadJson", f"{where}: {error}") from error
-        yield _text_of(row, field, where)
+        if number == 1:
+            line = line.removeprefix(MARK)
+        if line.strip():
+            yield _or_bad(_text_of_line, line, field, where)
+
+
+def _text_of_line(line: bytes, field: str, where: str) -> str:
+    try:
+        row = json.loads(_decode(line, where))
+    except (ValueError, RecursionError) as error:
+        raise BadDocument("BadJson", f"{where}: {error}") from error
+    return _text_of(row, field, where)
 
 
 def _text_of(row: Any, field: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise BadData("BadRow", f"{where}: not an object")
-    if field not in row:
-        fields = ", ".join(sorted(row)[:10])
-        raise BadData("TextFieldMissing", f"{where}: no field {field!r}; fields: {fields}")
-    return _checked_text(row[field], field, where)
+        raise BadDocument("BadRow", f"{where}: not an object")
+    found = row
+    for name in [field] if field in row else field.split("."):
+        if not isinstance(found, dict) or name not in found:
+            fields = ", ".join(sorted(row)[:10])
+            raise BadDocument("TextFieldMissing", f"{where}: no field {field!r}; fields: {fields}")
+        found = found[name]
+    return _checked_text(found, field, where)
 
 
 def _checked_text(value: Any, field: str, where: str) -> str:
     if not isinstance(value, str):
         kind = type(value).__name__
-        raise BadData("TextFieldMissing", f"{where}: field {field!r} is {kind}, not text")
+        raise BadDocument("TextFieldMissing", f"{where}: field {field!r} is {kind}, not text")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise BadData("NotUtf8", f"{where}: lone surrogate at {error.start}") from error
+        raise BadDocument("NotUtf8", f"{where}: lone surrogate at {error.start}") from error
     return value
 
 
-def _parquet(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+def _parquet(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
     import pyarrow.parquet
 
     seekable = stream if not file.compression else io.BytesIO(_whole(stream, file))
     table = pyarrow.parquet.ParquetFile(seekable)
-    _require_column(table.schema_arrow.names, field, file)
+    path = _path(table.schema_arrow, field, file)
     batches = table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[field])
-    yield from _rows(batches, field, file)
+    yield from _rows(batches, path, field, file)
 
 
-def _arrow(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
+def _arrow(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
     """Both IPC forms: the file form, and the stream form that `datasets` writes."""
     import pyarrow.ipc
 
@@ -204,29 +233,39 @@ def _arrow(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[str]:
         seekable = stream if not file.compression else io.BytesIO(_whole(buffered, file))
         seekable.seek(0)
         reader = pyarrow.ipc.open_file(seekable)
-        _require_column(reader.schema.names, field, file)
+        path = _path(reader.schema, field, file)
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        yield from _rows(batches, field, file)
+        yield from _rows(batches, path, field, file)
         return
     reader = pyarrow.ipc.open_stream(buffered)
-    _require_column(reader.schema.names, field, file)
-    yield from _rows(reader, field, file)
+    yield from _rows(reader, _path(reader.schema, field, file), field, file)
 
 
-def _rows(batches: Any, field: str, file: CorpusFile) -> Iterator[str]:
+def _rows(batches: Any, path: Sequence[str], field: str, file: CorpusFile) -> Iterator[Document]:
     number = 0
     for batch in batches:
-        for value in batch.column(field).to_pylist():
+        for value in batch.column(path[0]).to_pylist():
             number += 1
-            yield _checked_text(value, field, f"{file.path}: row {number}")
+            for name in path[1:]:
+                value = None if value is None else value[name]
+            yield _or_bad(_checked_text, value, field, f"{file.path}: row {number}")
 
 
-def _require_column(names: list[str], field: str, file: CorpusFile) -> None:
-    if field not in names:
-        fields = ", ".join(sorted(names)[:10])
-        raise BadData(
-            "TextFieldMissing", f"{file.path}: row 1: no field {field!r}; fields: {fields}"
-        )
+def _path(schema: Any, field: str, file: CorpusFile) -> list[str]:
+    """From a pyarrow schema down to `field`; BadData where it leads nowhere."""
+    if field in schema.names:
+        return [field]
+    kind: Any = schema
+    for name in field.split("."):
+        # Schemas and structs have it; what has no fields does not.
+        index = kind.get_field_index(name) if hasattr(kind, "get_field_index") else -1
+        if index < 0:
+            fields = ", ".join(sorted(schema.names)[:10])
+            raise BadData(
+                "TextFieldMissing", f"{file.path}: row 1: no field {field!r}; fields: {fields}"
+            )
+        kind = kind.field(index).type
+    return field.split(".")
 
 
 _READERS = {

@@ -40,7 +40,7 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.result import versions
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import BadData, Interrupted
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
@@ -55,7 +55,7 @@ PATIENCE = timedelta(hours=6)
 
 def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log: Log) -> str:
     """Measure the checkpoint unless that is done; returns a sentence for the termination message."""
-    store = Store(task.store_uri)
+    store = Store(task.store_uri, PATIENT)
     path = layout.evaluation_result(task.config.key)
     try:
         return f"already evaluated: {_summary(store.read_record(path, EvaluationResult))}"
@@ -103,7 +103,7 @@ def measure(
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
     # Text in other tokens may take more of them; one place is for a token before the first.
     longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
-    model = ForeignModel(network, longest)
+    model = ForeignModel(network, longest, config.checkpoint)
     if same:
         _check_vocabulary(model, data, config.sequence_length)
     reading = _Reading(config, data, model, None if same else tokenizer, world, check)
@@ -124,7 +124,7 @@ def measure(
         nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
         evaluated_tokens=text.validation.tokens,
         parameters=count_parameters(network),
-        attention=attention_shape(network.config),
+        attention=attention_shape(model.config),
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,

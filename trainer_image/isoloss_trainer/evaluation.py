@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from isoloss_trainer.micro_batch import is_out_of_memory
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData, OutOfMemory
+from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

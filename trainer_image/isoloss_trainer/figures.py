@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from isoloss_trainer.utilisation import TokenFlops
 from isoloss_trainer.world import World
 
 
@@ -26,6 +27,8 @@ class Figures:
     """Of all processes together, evaluations left out."""
     mfu: float | None
     """Model FLOPs utilisation in the PaLM convention (utilisation.py)."""
+    utilisation: float | None
+    """By the FLOPs that are executed, without what the causal mask hides: as `isoloss plan --utilisation` takes it."""
     peak_memory_bytes: int
     """Most that this process has had allocated: on its accelerator, else in the host's memory."""
 
@@ -45,6 +48,7 @@ class Figures:
             f"learning rate {self.learning_rate:.3g}",
             f"{self.tokens_per_second:,.0f} tokens/s",
             _words("MFU", self.mfu, ".1%"),
+            _words("executed", self.utilisation, ".1%"),
             f"peak memory {self.peak_memory_bytes / 2**30:.2f} GiB",
         ]
         return "  ".join(part for part in parts if part)
@@ -53,8 +57,8 @@ class Figures:
 class Meter:
     """Gathers what steps found out until figures are asked for."""
 
-    def __init__(self, flops_per_token: float, peak_flops: float | None, world: World) -> None:
-        self._flops, self._peak, self._world = flops_per_token, peak_flops, world
+    def __init__(self, flops: TokenFlops, peak_flops: float | None, world: World) -> None:
+        self._flops, self._peak, self._world = flops, peak_flops, world
         self._losses: list[float] = []
         self._norms: list[float] = []
         self._loss: float | None = None
@@ -88,9 +92,13 @@ class Meter:
             gradient_norm=self._norm,
             learning_rate=learning_rate,
             tokens_per_second=rate,
-            mfu=None if self._peak is None else rate * self._flops / self._peak,
+            mfu=self._share(rate, self._flops.palm),
+            utilisation=self._share(rate, self._flops.executed),
             peak_memory_bytes=peak_memory_bytes(self._world),
         )
+
+    def _share(self, rate: float, flops: float | None) -> float | None:
+        return None if self._peak is None or flops is None else rate * flops / self._peak
 
 
 def peak_memory_bytes(world: World) -> int:

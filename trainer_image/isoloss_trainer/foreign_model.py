@@ -18,13 +18,18 @@ from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, load_model_class
-from isoloss_trainer.termination import BadData, OutOfMemory
+from isoloss_trainer.shards import PATIENT
+from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
 FIELD = "checkpoint.uri"
 LOCAL = "file://"
 FILES = ("*.json", "*.safetensors")
 PROBE_TOKENS = 64
+NUMBERS = ("F16", "BF16", "F32", "F64")
+"""Types of weights, as safetensors names them."""
+LOGIT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""What configs call a cap on logits, which the small ones of a probe may not show."""
 
 
 def fetch_once(uri: str, scratch: Path, world: World) -> Path:
@@ -51,7 +56,7 @@ def fetch_directory(uri: str, scratch: Path) -> Path:
         folder = hub_snapshot(uri, FILES)
         _check_names([path.name for path in folder.iterdir()], uri)
         return folder
-    store = Store(uri)
+    store = Store(uri, PATIENT)
     names = [name for name in store.names("") if name.endswith((".json", ".safetensors"))]
     _check_names(names, uri)
     if uri.startswith(LOCAL):
@@ -79,13 +84,34 @@ def _copy(store: Store, name: str, folder: Path) -> None:
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
     """The model in `folder` without its weights, on the meta device. Raises BadData as load_network."""
-    _refuse_remote_code(folder, uri)
+    described = _refuse_remote_code(folder, uri)
     model_class = load_model_class()
     from transformers import AutoConfig
 
     with _named(uri), torch.device("meta"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        return model_class.from_config(config, dtype=dtype, trust_remote_code=False)
+        _refuse_encoders(config, uri)
+        network = model_class.from_config(config, dtype=dtype, trust_remote_code=False)
+        if network.get_output_embeddings() is None:
+            raise _bad_family(config, uri, "has no output matrix")
+    if "quantization_config" not in described:
+        _refuse_codes(folder, uri)
+    return network
+
+
+def _refuse_encoders(config: Any, uri: str) -> None:
+    """Encoders can be loaded as causal models, and then see the tokens that they are to predict."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    encodes = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if encodes and not getattr(config, "is_decoder", False):
+        raise _bad_family(config, uri, "is trained to fill in words, not to predict the next one")
+    if getattr(config, "is_encoder_decoder", False):
+        raise _bad_family(config, uri, "has an encoder, which would have nothing to read")
+
+
+def _bad_family(config: Any, uri: str, why: str) -> BadData:
+    return BadData("NotACheckpoint", f"{uri}: a model of type {config.model_type} {why}", FIELD)
 
 
 def load_network(
@@ -131,9 +157,11 @@ def _named(uri: str) -> Iterator[None]:
     """Any error of transformers or safetensors is about the checkpoint."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
+    except BadData:
+        raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory("OutOfMemory", f"{uri}: {str(error)[:400]}", FIELD) from error
         message = f"{uri}: {type(error).__name__}: {str(error)[:400]}"
         raise BadData("NotACheckpoint", message, FIELD) from error
 
@@ -164,17 +192,32 @@ def _take_weights(network: Any, folder: Path, uri: str) -> None:
     network.tie_weights()
 
 
-def _kept_type(folder: Path) -> torch.dtype:
-    """bfloat16 where all tensors are, which takes half the host's memory; else float32, which holds any."""
-    kinds = set()
+def _kinds(folder: Path) -> dict[str, str]:
+    """What safetensors calls the type of each tensor, by the tensor's name."""
+    found: dict[str, str] = {}
     for file in folder.glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
-            kinds |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
-    return torch.bfloat16 if kinds == {"BF16"} else torch.float32
+            found |= {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+    return found
 
 
-def _refuse_remote_code(folder: Path, uri: str) -> None:
-    """Raises BadData also where config.json names no type of model."""
+def _kept_type(folder: Path) -> torch.dtype:
+    """bfloat16 where all tensors are, which takes half the host's memory; else float32, which holds any."""
+    return torch.bfloat16 if set(_kinds(folder).values()) == {"BF16"} else torch.float32
+
+
+def _refuse_codes(folder: Path, uri: str) -> None:
+    """Weights in few bits are codes, which transformers would take for the numbers. Masks are in integers, too."""
+    with _named(uri):
+        kinds = _kinds(folder).items()
+    codes = [name for name, kind in kinds if name.endswith("weight") and kind not in NUMBERS]
+    if codes:
+        message = f"{uri}: {codes[0]} is in {dict(kinds)[codes[0]]}, and config.json has no quantization_config"
+        raise BadData("NotACheckpoint", message, FIELD)
+
+
+def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
+    """Returns config.json. Raises BadData also where it names no type of model."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
         kind = config["model_type"]
@@ -184,6 +227,7 @@ def _refuse_remote_code(folder: Path, uri: str) -> None:
     if "auto_map" in config and not _is_native(str(kind)):
         message = f"{uri}: {kind} needs remote code (auto_map), which is never run"
         raise BadData("RemoteCodeRefused", message, FIELD)
+    return dict(config)
 
 
 def _is_native(model_type: str) -> bool:
@@ -206,30 +250,42 @@ def _check_code_is_ours(folder: Path, uri: str, unknown: list[str]) -> None:
 
 class ForeignModel(LanguageModel):
     """A LanguageModel whose logits may be more than hidden states times a matrix (soft caps, scales):
-    where a probe shows that, its own logits are used, one sequence at a time."""
+    where config or a probe shows that, its own logits are used, one sequence at a time."""
 
-    def __init__(self, network: Any, longest: int) -> None:
-        """`longest`: tokens of the longest sequence that it will read."""
+    def __init__(self, network: Any, longest: int, uri: str = "") -> None:
+        """`longest`: tokens of the longest sequence that it will read. Raises BadData, which names `uri`, where the
+        model cannot compute, or sees later tokens than it should."""
         super().__init__(network, longest)
         self.first_token: int | None = None
         """Put before every sequence, as some checkpoints have seen it all through their training."""
         self._own_logits = False
         if self.config.model_type not in attention.FAMILIES and not self.head.is_meta:
-            self._own_logits = not self._head_is_plain()
+            with _named(f"{uri} ({self.config.model_type})"), torch.no_grad():
+                self._probe(uri)
 
-    @torch.no_grad()
-    def _head_is_plain(self) -> bool:
+    def _probe(self, uri: str) -> None:
         device = self.network.get_input_embeddings().weight.device
-        probe = torch.arange(PROBE_TOKENS, device=device)[None] % self.head.shape[0]
+        size = min(PROBE_TOKENS, self.longest_input)
+        half = size // 2
+        probe = torch.arange(size, device=device)[None] % self.head.shape[0]
         theirs = self.network(probe, use_cache=False).logits.float().flatten(0, 1)
         ours = (self.hidden(probe).to(self.head.device) @ self.head.T).float().to(theirs.device)
-        return theirs.shape == ours.shape and torch.allclose(theirs, ours, rtol=1e-2, atol=1e-2)
+        capped = any(getattr(self.config, name, None) for name in LOGIT_CAPS)
+        self._own_logits = (
+            capped or theirs.shape != ours.shape or bool(_differs(theirs, ours).any())
+        )
+        later = (probe[:, half:] + size) % self.head.shape[0]
+        changed = torch.cat([probe[:, :half], later], 1)
+        again = self.network(changed, use_cache=False).logits.float().flatten(0, 1)
+        # A router may send a token to another expert where two are nearly as good.
+        if _differs(theirs[:half], again[:half]).float().mean() > 0.5:
+            raise _bad_family(self.config, uri, "sees later tokens than the one it predicts from")
 
     @property
     def longest_input(self) -> int:
         """Tokens that the checkpoint takes at once; a very large number where its positions have no end."""
         limit = getattr(self.config, "max_position_embeddings", None)
-        return int(limit) if limit else 2**31
+        return int(limit) if limit and limit > 0 else 2**31
 
     def token_losses(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Loss of every token, float32 [batch, S]."""
@@ -257,3 +313,9 @@ class ForeignModel(LanguageModel):
             ]
             rows.append(torch.cat(losses))
         return torch.stack(rows)
+
+
+def _differs(logits: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Whether those of a token [tokens, vocabulary] differ by more than bfloat16 rounds away [tokens]."""
+    allowed = 1e-2 * (logits.std() + logits.abs())
+    return ((logits - others).abs() > allowed).any(-1)

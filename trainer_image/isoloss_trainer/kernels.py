@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend
 
-from isoloss_trainer.attention import NARROW_NAME
 from isoloss_trainer.termination import BadConfiguration
 
 
@@ -60,15 +59,13 @@ def describe_kernels(network: Any, sequence_length: int, *, compiled: bool) -> d
 
 
 def _attention_kernel(network: Any, sequence_length: int) -> str:
-    """Values narrower than the queries are padded to their size, but for kernels that take them so."""
+    """Values narrower than the queries are padded to their size."""
     config, weight = network.config, network.get_output_embeddings().weight
     size = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
     size = size or config.hidden_size // config.num_attention_heads
     shape = (1, config.num_attention_heads, sequence_length, size)
     query = torch.empty(shape, dtype=weight.dtype, device=weight.device, requires_grad=True)
-    narrow = config._attn_implementation == NARROW_NAME
-    value = query[..., : config.v_head_dim] if narrow else query
-    choice: int = torch._fused_sdp_choice(query, query, value, is_causal=True)
+    choice: int = torch._fused_sdp_choice(query, query, query, is_causal=True)
     return SDPBackend(choice).name
 
 

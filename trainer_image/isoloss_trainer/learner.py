@@ -5,19 +5,18 @@ Knows nothing of the store, of schedules or of tokens beyond those it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.attention_kernels import AttentionKernel
 from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.memory import Fit
-from isoloss_trainer.micro_batch import after_refusals, first_guess, is_out_of_memory
+from isoloss_trainer.micro_batch import after_refusals, first_guess
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.optimizer import (
     adamw,
@@ -27,9 +26,10 @@ from isoloss_trainer.optimizer import (
     take_into_average,
 )
 from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, shard
-from isoloss_trainer.termination import MemoryRefused, OutOfMemory
+from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
+Found = TypeVar("Found")
 WEIGHTS, AVERAGED = "weights", "averaged_weights"
 MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 """And what torch's optimizer calls them. These four, with a value for each weight, come before its name."""
@@ -49,9 +49,20 @@ class StepFacts(NamedTuple):
 class Learner:
     """Weights, optimizer state and expert balance of one run: this process's part of them, on its device."""
 
-    def __init__(self, network: Any, point: PointConfig, world: World, halvings: int = 0) -> None:
-        """`network` has its weights in rank 0's host memory; that of other processes may be on the meta device."""
-        self._point, self.world = point, world
+    def __init__(
+        self,
+        network: Any,
+        point: PointConfig,
+        world: World,
+        halvings: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`network` has its weights in rank 0's host memory; that of other processes may be on the meta device.
+
+        `check` raises where a step should be abandoned, before anything is changed: it is called between
+        micro-batches, equally often in every process.
+        """
+        self._point, self.world, self._check = point, world, check
         self.model = LanguageModel(network, point.sequence_length)
         self._sharded = is_sharded(point.precision, world)
         if self._sharded:
@@ -77,11 +88,17 @@ class Learner:
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
         micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single
-        sequence does not fit, and MemoryRefused where several processes have to start over.
+        sequence does not fit, and MemoryRefused where there is no way back.
         """
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
         means = self._gradients(batch, 1.0 / batch_tokens)
+        with self._ending_together(changing=True):
+            return self._take_gradients(means, tokens, batch_tokens, rate_factor)
+
+    def _take_gradients(
+        self, means: torch.Tensor, tokens: int, batch_tokens: int, rate_factor: float
+    ) -> StepFacts:
         for summed in (means, *self.balance.counts):
             self.world.sum(summed)
         norm = clip(self._weights, self._point.optimizer.gradient_clip)
@@ -118,18 +135,17 @@ class Learner:
             if self.micro_batch == 1:
                 self.start_recomputing()
             self.micro_batch = max(1, self.micro_batch // 2)
-            self.balance.discard_step()
             if not self.world.on_cpu:
                 torch.cuda.empty_cache()
 
     @contextmanager
-    def _ending_together(self) -> Iterator[None]:
-        """Raises MemoryRefused where memory is refused in the middle of what all processes do together: there is
-        no way back for the others, which wait for this one's part."""
+    def _ending_together(self, *, changing: bool = False) -> Iterator[None]:
+        """Raises MemoryRefused where memory is refused and there is no way back: in the middle of what all processes
+        do together, for the others wait for this one's part, or while weights are `changing`."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
-            if not self._sharded or not is_out_of_memory(error):
+            if not (self._sharded or changing) or not is_out_of_memory(error):
                 raise
             message = f"{self.micro_batch} sequences at once do not fit: {error}"
             raise MemoryRefused(message[:600]) from error
@@ -138,10 +154,13 @@ class Learner:
         """The gradients of `scale` times the batch's summed loss, summed over all processes; returns that loss and
         the offsets of this process's part of the batch, scaled and summed alike."""
         self._optimizer.zero_grad()
+        self.balance.discard_step()
         total = torch.zeros(2, dtype=torch.float32, device=self.world.device)
         mine, z_loss = batch[self.world.share(len(batch))], self._point.optimizer.z_loss
         # As often in every process: each needs the others' weights and gradients.
         for number in range(self.world.rounds(len(batch), self.micro_batch)):
+            if number:
+                self._check()
             part = mine[number * self.micro_batch : (number + 1) * self.micro_batch]
             if not len(part):
                 self._take_part(batch[:1], z_loss)
@@ -241,12 +260,22 @@ class Learner:
     @torch.no_grad()
     def restore(self) -> None:
         """Continue from what is `on_host`."""
+
+        def copy(tensors: Tensors) -> None:
+            for name, tensor in tensors.items():
+                local(tensor).copy_(local(copies[name]))
+
         copies = self.on_host()
-        for name, tensor in self.tensors().items():
-            local(tensor).copy_(local(copies[name]))
+        self.filled(copy)
+
+    @torch.no_grad()
+    def filled(self, fill: Callable[[Tensors], Found]) -> Found:
+        """Continue from what `fill` puts into the tensors of the training state; returns what it returns."""
+        found = fill(self.tensors())
         for steps in self._steps[1:]:
             steps.copy_(self._steps[0])
         forget_whole_weights(self.model)
+        return found
 
     def start_recomputing(self) -> None:
         """From now on keep each layer's input alone for the backward pass, and compute the layer again
@@ -261,11 +290,6 @@ class Learner:
         compiled = not self.world.on_cpu
         if compiled or self.recompute:
             self.model.prepare_layers(recompute=self.recompute, compiled=compiled, whole=whole)
-
-    def use_attention(self, kernel: AttentionKernel) -> None:
-        """From now on hand attention what `kernel` takes; before the first step."""
-        if kernel.narrow:
-            self.model.keep_values_narrow()
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from isoloss_trainer.checkpoint_files import FILE_BYTES
+from isoloss_contract.memory import (
+    FILE_BYTES,
+    GPUS_OF_NODE,
+    GRADIENT_BYTES,
+    PROCESS_BYTES,
+    STATE_BYTES,
+    USABLE_SHARE,
+)
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import layers_of
 
-USABLE_SHARE = 0.92
-"""Of a device's memory: the rest goes to the context, workspaces and gaps between allocations."""
 ACCELERATOR_TOKENS = 131_072
 """Tokens at once that saturate an accelerator: more gain nothing."""
 Precision = Literal["bf16", "float32"]
-STATE_BYTES, GRADIENT_BYTES = 16, 4
-"""Per parameter: float32 weights, their average and both moments; and the float32 gradients."""
-GPUS_OF_NODE = 8
-PROCESS_BYTES = 3 * 2**30
-"""Of the host's memory, for a process with torch and the driver of an accelerator. Not measured on one."""
 
 
 @dataclass(frozen=True)

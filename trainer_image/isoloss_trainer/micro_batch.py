@@ -8,18 +8,16 @@ import torch
 
 from isoloss_contract.records import PointConfig
 from isoloss_trainer.memory import (
-    GRADIENT_BYTES,
-    STATE_BYTES,
     Fit,
-    fit_beside_state,
+    fit,
     footprint,
 )
 from isoloss_trainer.world import World
 
 CPU_TOKENS = 4096
 """On a CPU more is slower: the caches are small."""
-MEMORY_SHARE = 0.85
-"""Of the free memory; the rest is for fragmentation and workspaces."""
+CONTEXT_BYTES = 2**30
+"""At most, of the driver's own in a process, which the plan's share leaves room for."""
 
 
 def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -> Fit:
@@ -54,22 +52,10 @@ def after_refusals(guess: Fit, refusals: int) -> Fit | None:
 
 
 def _fitting(network: Any, point: PointConfig, world: World) -> Fit:
-    """What fits beside the state, which but for the gradients is on the device already; where nothing seems to, one
-    sequence: the count is not exact."""
-    free, _ = torch.cuda.mem_get_info(world.device)
+    """What the plan says, beside what others have on the device; where nothing seems to fit, one sequence: the count
+    is not exact."""
+    free, total = torch.cuda.mem_get_info(world.device)
+    ours = torch.cuda.memory_reserved(world.device) + CONTEXT_BYTES
     needed = footprint(network, point.precision, world.size)
-    gradients = needed.state * GRADIENT_BYTES // (GRADIENT_BYTES + STATE_BYTES)
-    found = fit_beside_state(needed, point.sequence_length, int(MEMORY_SHARE * free) - gradients)
+    found = fit(needed, point.sequence_length, total - max(0, total - free - ours))
     return found or Fit(1, recompute=True)
-
-
-REFUSALS = ("out of memory", "_status_alloc_failed", "can't allocate memory", "not enough memory")
-"""What the CUDA runtime and Triton, cuBLAS and cuDNN, and the host's allocators say, in lower case."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an accelerator or the host refused memory. Not every library raises a type of its own."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)

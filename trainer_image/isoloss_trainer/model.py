@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
-from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
 
 FIELD = "model"
 
@@ -24,23 +25,29 @@ class LanguageModel(nn.Module):
     def __init__(self, network: Any, sequence_length: int) -> None:
         super().__init__()
         self.network = network
-        self.config = network.config
-        plain = attention.is_plainly_causal(self.config, sequence_length)
-        network.set_attn_implementation(attention.NAME if plain else "sdpa")
+        self.config = network.config.get_text_config()
+        # Others keep their own: soft caps and sinks are in no other, and some layers attend to nothing.
+        if attention.is_plainly_causal(self.config, sequence_length):
+            network.set_attn_implementation(attention.NAME)
+        for module in network.modules():
+            # Not where accelerate has put its own forward, which fetches weights, around it.
+            plain = type(module).__name__ == "DeepseekV3TopkRouter" and "forward" not in vars(
+                module
+            )
+            if plain and module.num_group == 1:
+                module.forward = functools.partial(_route_within_one_group, module)
 
     @property
     def body(self) -> Any:
         """From tokens to hidden states."""
-        return self.network.base_model
+        network = self.network
+        # Llama 4 calls its body by another name than it says.
+        return network.model if network.base_model is network else network.base_model
 
     @property
     def layers(self) -> list[nn.Module]:
         """The blocks of the body that are alike, in order."""
         return layers_of(self.network)
-
-    def keep_values_narrow(self) -> None:
-        """Attend to values of a size of their own, for kernels that take them; before anything is compiled."""
-        self.network.set_attn_implementation(attention.NARROW_NAME)
 
     def prepare_layers(
         self, *, recompute: bool, compiled: bool, whole: bool = True, **options: Any
@@ -87,6 +94,18 @@ class LanguageModel(nn.Module):
         return losses.view(targets.shape)
 
 
+def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logits, and the chosen experts' weights and numbers, of DeepSeek-V3's routing (2412.19437, eq. 12-16) where there is
+    nothing to choose among groups: transformers' own sorts experts three times for it."""
+    logits = nn.functional.linear(states.flatten(0, -2).float(), router.weight.float())
+    scores = logits.sigmoid()
+    best = torch.topk(scores + router.e_score_correction_bias, router.top_k, sorted=False)
+    weights = scores.gather(1, best.indices)
+    if router.norm_topk_prob:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return logits, weights * router.routed_scaling_factor, best.indices
+
+
 def layers_of(network: Any) -> list[nn.Module]:
     """The blocks of a transformers model that are alike, in order."""
     kinds = set(network._no_split_modules or ())
@@ -119,6 +138,8 @@ def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     try:
         return model_class.from_config(parsed, dtype=torch.float32)
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         # Every model class validates its config in its own way.
         raise BadConfiguration("BadModel", f"{type(error).__name__}: {error}", FIELD) from error
 
@@ -179,8 +200,9 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
             f"max_position_embeddings {longest} is below the sequence length {sequence_length}",
             f"{FIELD}.max_position_embeddings",
         )
-    heads, groups = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
-    if groups and heads % groups:
+    heads = getattr(config, "num_attention_heads", None)
+    groups = getattr(config, "num_key_value_heads", None)
+    if heads and isinstance(groups, int) and groups and heads % groups:
         message = f"{heads} attention heads do not divide into {groups} key/value heads"
         raise BadConfiguration("BadModel", message, f"{FIELD}.num_key_value_heads")
 
@@ -197,7 +219,7 @@ def count_parameters(network: Any) -> ParameterCounts:
     """Count by part. Experts are recognised by their stacked, three-dimensional matrices."""
     head = network.get_output_embeddings().weight
     embedding = network.get_input_embeddings().weight
-    config = network.config
+    config = network.config.get_text_config()
     total = active = other = 0
     for name, parameter in network.named_parameters():
         if parameter is head or parameter is embedding:

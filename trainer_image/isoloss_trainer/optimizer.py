@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.distributed.tensor import DTensor
 
-from isoloss_contract.records import PointConfig, TimeConstants
+from isoloss_contract.records import CooldownConfig, PointConfig, TimeConstants
 from isoloss_trainer.sharding import local
 
 AVERAGING_SHARE = 0.1
@@ -35,6 +35,18 @@ def adamw(weights: Iterable[torch.nn.Parameter], point: PointConfig) -> torch.op
             "exp_avg_sq": torch.zeros_like(weight),
         }
     return optimizer
+
+
+def cooldown_factors(cooldown: CooldownConfig, steps: int) -> list[float]:
+    """What each of the `steps` of a cooldown multiplies the learning rate by.
+
+    The shape in the middle of each step: so the rate summed over tokens is nearly the same at every batch
+    size, and no step is lost to a rate of zero. Linear decay and 1 - sqrt(x): Hägele et al. 2405.18392.
+    """
+    shares = ((number + 0.5) / steps for number in range(steps))
+    if cooldown.shape == "Linear":
+        return [1.0 - share for share in shares]
+    return [1.0 - math.sqrt(share) for share in shares]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

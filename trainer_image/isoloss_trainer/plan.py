@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
+from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import TrainTask
 from isoloss_trainer.memory import Fit, Precision, fit, footprint, host_footprint
 from isoloss_trainer.model import build_network
 
-DEVICES = {"80 GB": 79 * 2**30, "141 GB": 139 * 2**30}
-"""Memory that a device of this name reports (H100, H200)."""
 PROCESSES = (1, 2, 4, 8, 16, 32, 64)
 
 

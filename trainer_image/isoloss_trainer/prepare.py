@@ -40,9 +40,11 @@ from isoloss_trainer.held_out import (
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import (
+    BadDocuments,
     Preparation,
     PreparedUnit,
     Unit,
@@ -64,7 +66,7 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     Of several pods each prepares its own units; the first one waits for the others, writes what is
     held out, and the manifest.
     """
-    store = Store(task.store_uri)
+    store = Store(task.store_uri, PATIENT)
     path = layout.data_manifest(task.config.key)
     try:
         return f"already prepared: {_summary(store.read_record(path, DataManifest))}"
@@ -157,6 +159,7 @@ def _summary(manifest: DataManifest) -> str:
     parts = [
         f"{d.name}: {d.training_tokens} tokens in {d.training_documents} documents, "
         f"{d.validation_tokens} held out in {d.validation_documents}"
+        + (f", {d.bad_documents} documents that cannot be read skipped" if d.bad_documents else "")
         for d in manifest.domains
     ]
     return "; ".join(parts)
@@ -166,6 +169,9 @@ def _finish_domain(run: Preparation, corpus: DomainCorpus) -> DomainData:
     """Put the units of a domain together."""
     units = list(corpus.units)
     prepared = [prepare_unit(run, corpus.filesystem, unit) for unit in units]
+    bad = sum((part.bad for part in prepared), BadDocuments())
+    read = sum(part.documents + part.empty_documents + part.held_out for part in prepared)
+    bad.refuse_above_share(corpus.source, read)
     domain = _domain_data(run, corpus.source, units, prepared)
     _require_enough(run.config, domain)
     facts = domain.model_dump(exclude={"training", "validation", "validation_lengths"})
@@ -195,6 +201,7 @@ def _domain_data(
         validation_tokens=validation.tokens,
         validation_bytes=sum(len(text.encode()) for text in held_out),
         validation_lengths=lengths,
+        bad_documents=sum(part.bad.count for part in prepared),
         near_duplicates=_near_duplicates(run, units, [part.tokens[:-1] for part in encoded]),
     )
 

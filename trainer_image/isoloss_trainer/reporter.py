@@ -11,39 +11,50 @@ import time
 from datetime import UTC, datetime
 
 from isoloss_contract import layout
-from isoloss_contract.records import PointProgress, TrainTask, TrajectoryRow
-from isoloss_contract.store import Store, StoreError
-from isoloss_trainer.claim import HEARTBEAT_SECONDS, Fence
-from isoloss_trainer.log import Log
+from isoloss_contract.records import PointProgress, TrajectoryRow
+from isoloss_contract.store import StoreError
+from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.claim import HEARTBEAT_SECONDS
 from isoloss_trainer.termination import Interrupted
 
 ROUND_SECONDS = 5.0
 
 
 class Reporter:
-    """Writes, every ROUND_SECONDS, what the training loop last noted."""
+    """Renews the claim in rank 0, from when it is entered; writes, every ROUND_SECONDS, what the training loop last
+    noted, from when that began."""
 
-    def __init__(self, store: Store, task: TrainTask, fence: Fence, log: Log) -> None:
-        self._store, self._task, self._fence, self._log = store, task, fence, log
-        self._key = task.point.key
+    def __init__(self, attempt: Attempt) -> None:
+        self._store, self._task = attempt.store, attempt.task
+        self._fence, self._log = attempt.fence, attempt.log
+        self._works = attempt.world.is_first
+        self._key = attempt.task.point.key
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
         self._rows: tuple[TrajectoryRow, ...] | None = None
-        self._tokens = self._cooldown_tokens = self._began = 0
+        self._tokens = self._cooldown_tokens = 0
+        self._began: int | None = None
         self._started_at = time.monotonic()
         self._beaten = time.monotonic()
         self._loss: float | None = None
         self.superseded: Interrupted | None = None
         """Set once another attempt has taken over."""
 
-    def start(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
-        """Start the thread for a run that has seen `tokens`, beside those of its cooldowns, and has a
+    def __enter__(self) -> Reporter:
+        if self._works:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
+        """Report from now on of a run that has seen `tokens`, beside those of its cooldowns, and has a
         trajectory of `rows`."""
         self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
-        self._began = tokens + cooldown_tokens
         self._rows = rows or None
         self._started_at = time.monotonic()
-        self._thread.start()
+        self._began = tokens + cooldown_tokens
 
     def note(
         self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...] | None = None
@@ -74,6 +85,8 @@ class Reporter:
         if time.monotonic() - self._beaten >= HEARTBEAT_SECONDS:
             self._fence.beat()
             self._beaten = time.monotonic()
+        if self._began is None:
+            return
         rows, self._rows = self._rows, None
         try:
             if rows is not None:
@@ -88,7 +101,7 @@ class Reporter:
             self._loss = rows[-1].loss
         seconds = time.monotonic() - self._started_at
         tokens, cooldown_tokens = self._tokens, self._cooldown_tokens
-        trained = tokens + cooldown_tokens - self._began
+        trained = tokens + cooldown_tokens - (self._began or 0)
         return PointProgress(
             key=self._key,
             claimant=self._task.claimant,

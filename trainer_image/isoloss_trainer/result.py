@@ -6,16 +6,21 @@ import hashlib
 import importlib.metadata
 import math
 import platform
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from isoloss_contract.records import DomainLoss, PointResult, TrajectoryRow
-from isoloss_trainer.attention import attention_shape
+from isoloss_contract.records import (
+    AttentionShape,
+    DomainLoss,
+    Outcome,
+    ParameterCounts,
+    PointResult,
+    TrajectoryRow,
+)
+from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.evaluation import Loss, bytes_per_token
 from isoloss_trainer.optimizer import time_constants
 from isoloss_trainer.training_state import TrainingState
-
-if TYPE_CHECKING:
-    from isoloss_trainer.run import PointRun
 
 PACKAGES = ("torch", "transformers", "isoloss")
 """Whose versions every result names: another version may compute another loss."""
@@ -78,39 +83,65 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def point_result(run: PointRun, rows: tuple[TrajectoryRow, ...], trajectory: bytes) -> PointResult:
-    """The facts of the run as they stand; `trajectory` is the text of `rows`."""
-    world = run.attempt.world
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, or SUCCEEDED while it lasts."""
+
+    outcome: Outcome
+    message: str = ""
+    diverged_at_tokens: int | None = None
+
+    @classmethod
+    def divergence(cls, tokens: int) -> Ending:
+        """Found at so many tokens."""
+        return cls(Outcome.DIVERGED, f"diverged at {tokens} tokens", tokens)
+
+
+def point_result(
+    attempt: Attempt,
+    state: TrainingState,
+    ending: Ending,
+    rows: tuple[TrajectoryRow, ...],
+    trajectory: bytes,
+    *,
+    parameters: ParameterCounts,
+    attention: AttentionShape | None,
+    micro_batch: int,
+    accelerator_seconds: float,
+    epochs: Mapping[str, float],
+) -> PointResult:
+    """The facts of a run as it stands; `trajectory` is the text of `rows`, `epochs` how often each domain was
+    read."""
+    task, point, world = attempt.task, attempt.task.point, attempt.world
     cooled = next((row for row in reversed(rows) if row.cooled_tokens is not None), None)
     return PointResult(
-        key=run.point.key,
-        outcome=run.ending.outcome,
+        key=point.key,
+        outcome=ending.outcome,
         tokens=rows[-1].tokens if rows else 0,
-        wanted_tokens=run.attempt.task.tokens,
-        steps=run.state.step,
-        parameters=run.parameters,
-        attention=attention_shape(run.learner.model.config),
-        bytes_per_token=bytes_per_token(run.attempt.data, run.point.mixture),
-        diverged_at_tokens=run.ending.diverged_at_tokens,
+        wanted_tokens=task.tokens,
+        steps=state.step,
+        parameters=parameters,
+        attention=attention,
+        bytes_per_token=bytes_per_token(attempt.data, point.mixture),
+        diverged_at_tokens=ending.diverged_at_tokens,
         loss=rows[-1].loss if rows else None,
         averaged_loss=rows[-1].averaged_loss if rows else None,
         cooled_tokens=cooled.cooled_tokens if cooled else None,
         cooled_loss=cooled.cooled_loss if cooled else None,
         trajectory_sha256=hashlib.sha256(trajectory).hexdigest(),
         evaluations=len(rows),
-        accelerator_seconds=run.saving.accelerator_seconds,
+        accelerator_seconds=accelerator_seconds,
         accelerators=0 if world.on_cpu else world.size,
-        micro_batch=run.learner.micro_batch,
-        time_constants=time_constants(run.point),
-        attempts=run.state.attempts,
+        micro_batch=micro_batch,
+        time_constants=time_constants(point),
+        attempts=state.attempts,
         versions=versions(),
-        message=run.ending.message or _summary(run, rows[-1]),
-        cooldown_tokens=run.state.cooldown_tokens,
+        message=ending.message or _summary(rows[-1], epochs),
+        cooldown_tokens=state.cooldown_tokens,
     )
 
 
-def _summary(run: PointRun, last: TrajectoryRow) -> str:
-    epochs = run.sequences.order.epochs(run.state.step * run.point.batch_size)
+def _summary(last: TrajectoryRow, epochs: Mapping[str, float]) -> str:
     repeated = [
         f"domain {name} was read {passes:.1f} times"
         for name, passes in epochs.items()

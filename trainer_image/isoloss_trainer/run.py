@@ -1,28 +1,25 @@
-"""The training run of one point: build, resume, step, evaluate, save, finish."""
+"""The training run of one point: build, resume, step, evaluate, cool down, save, finish."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
+
+import torch
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
-from isoloss_trainer.attention import head_shape, preferred_kernels
-from isoloss_trainer.attention_choice import choose_attention
-from isoloss_trainer.attention_kernels import AttentionKernel
+from isoloss_trainer.attention import attention_shape, preferred_kernels
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
-from isoloss_trainer.cooldown import Cooldowns
-from isoloss_trainer.ending import Ending, StopRequested, raise_if_ending
-from isoloss_trainer.evaluation import Check
-from isoloss_trainer.evaluator import Evaluator
+from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.figures import Meter
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.initialization import initialize
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, StepFacts
+from isoloss_trainer.micro_batch import CPU_TOKENS
 from isoloss_trainer.model import (
     build_network,
     build_shapes,
@@ -30,37 +27,54 @@ from isoloss_trainer.model import (
     check_trains_reproducibly,
     count_parameters,
 )
+from isoloss_trainer.optimizer import cooldown_factors
+from isoloss_trainer.profiling import Recordings
 from isoloss_trainer.reporter import Reporter, trajectory_text
-from isoloss_trainer.result import point_result
+from isoloss_trainer.result import Ending, Losses, point_result, trajectory_row, with_cooled
 from isoloss_trainer.run_log import RunLog
 from isoloss_trainer.saving import Saving
-from isoloss_trainer.steps import Steps
 from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.termination import Interrupted, OutOfMemory
 from isoloss_trainer.timetable import Timetable
 from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.utilisation import flops_per_token, peak_flops
 
+STEPS_AT_ONCE = 16
+"""What steps found out is read from an accelerator at once: each reading waits for it."""
+SUPERSEDED = 2
+"""Reason to end that outranks a stop request: what another attempt writes must stand."""
+
+
+class StopRequested(Exception):
+    """SIGTERM reached one of the processes."""
+
 
 def run_point(attempt: Attempt) -> PointResult:
     """Train the point to its wanted tokens and write its result (rank 0 does the writing)."""
-    run = PointRun(attempt)
-    try:
-        run.resume()
-        run.train()
-        return run.finish()
-    except OutOfMemory as error:  # in every process
-        run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
-        return run.finish()
-    finally:
-        run.close()
+    deterministic = attempt.task.deterministic
+    # From now on: building and restoring may take longer than a claim is fresh.
+    with (
+        Reporter(attempt) as reporter,
+        preferred_kernels(attempt.world, deterministic=deterministic),
+    ):
+        run = PointRun(attempt, reporter)
+        try:
+            run.resume()
+            run.train()
+            return run.finish()
+        except OutOfMemory as error:  # in every process
+            run.ending = Ending(Outcome.OUT_OF_MEMORY, error.message)
+            return run.finish()
+        finally:
+            run.close()
 
 
 class PointRun:
     """A run: `state` and the learner's tensors are what it has become, all else follows from the task."""
 
-    def __init__(self, attempt: Attempt) -> None:
-        """Build model, learner and data. Raises BadConfiguration and BadData where they do not fit together."""
+    def __init__(self, attempt: Attempt, reporter: Reporter | None = None) -> None:
+        """Build model, learner and data. Nothing is reported without `reporter`. Raises BadConfiguration and
+        BadData where they do not fit together."""
         self.attempt, self.point = attempt, attempt.task.point
         point, data, world = self.point, attempt.data, attempt.world
         self.stopwatch = Stopwatch()
@@ -68,25 +82,25 @@ class PointRun:
         self.state = TrainingState(attempts=attempt.task.claimant.attempt)
         self.ending = Ending(Outcome.SUCCEEDED)
         self._final_rows: tuple[TrajectoryRow, ...] | None = None
+        self._unread: list[StepFacts] = []
 
         network = _network(attempt)
         self.parameters = count_parameters(network)
         flops = flops_per_token(network.config, self.parameters, point.sequence_length)
-        meter = Meter(flops, peak_flops(world, point.precision), world)
-        self.learner = Learner(network, point, world, attempt.task.micro_batch_halvings)
+        self._meter = Meter(flops, peak_flops(world, point.precision), world)
+        halvings = attempt.task.micro_batch_halvings
+        self.learner = Learner(network, point, world, halvings, self._check)
         self.sequences = TrainingSequences(data, point.mixture, point.seed, world)
+        limit = point.evaluation.sequences_per_domain
+        self._validation = ValidationSet(data, point.mixture, limit)
 
-        learner, timetable, stopwatch = self.learner, self.timetable, self.stopwatch
-        self.saving = Saving(attempt, learner, timetable, stopwatch)
-        self._reporter = Reporter(attempt.store, attempt.task, attempt.fence, attempt.log)
-        self._log = RunLog(attempt, learner, meter, stopwatch, self.parameters.active)
-        self._steps = Steps(attempt, learner, self.sequences, timetable, meter, stopwatch)
-        self._evaluator = Evaluator(attempt, learner, stopwatch)
-        self._cooldowns = Cooldowns(
-            point, learner, self.sequences, timetable, self._evaluator, self.saving, stopwatch
+        self.saving = Saving(attempt, self.learner, self.timetable, self.stopwatch)
+        self._reporter = reporter or Reporter(attempt)
+        self._log = RunLog(
+            attempt, self.learner, self._meter, self.stopwatch, self.parameters.active
         )
+        self._recordings = Recordings(attempt)
         self._compile_cache = CompileCache(attempt, self._compiled_for)
-        self._kernels = ExitStack()
 
     @property
     def batch_tokens(self) -> int:
@@ -103,12 +117,10 @@ class PointRun:
         restored, versions = self.saving.restore() or (None, None)
         if restored is not None:
             self.state = restored
-        self._choose_kernels()
         self._compile_cache.load()
         self.learner.on_host()
         self._log.start(self.tokens, resumed=restored is not None, written_by=versions)
-        if self.attempt.world.is_first:
-            self._reporter.start(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
+        self._reporter.begin(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
 
     def train(self) -> None:
         """Step until the wanted tokens are seen and evaluated, or the run diverges.
@@ -135,7 +147,18 @@ class PointRun:
         self._reporter.close()
         rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
-        result = point_result(self, rows, text)
+        result = point_result(
+            self.attempt,
+            self.state,
+            self.ending,
+            rows,
+            text,
+            parameters=self.parameters,
+            attention=attention_shape(self.learner.model.config),
+            micro_batch=self.learner.micro_batch,
+            accelerator_seconds=self.saving.accelerator_seconds,
+            epochs=self.sequences.order.epochs(self.state.step * self.point.batch_size),
+        )
         keep_state = self._lasts() and not self.attempt.task.release_checkpoints_when_done
         if keep_state:
             self.saving.save(self.state)
@@ -154,72 +177,103 @@ class PointRun:
 
     def close(self) -> None:
         """End all threads, whatever became of the run."""
-        self._kernels.close()
         self._reporter.close()
         self.saving.close()
         self.sequences.close()
-        self._steps.close()
+        self._recordings.close()
         self._log.close()
 
-    # ------------------------------------------------------------------------------- its parts
-
-    def _choose_kernels(self) -> None:
-        """Of attention, until the run is closed: before anything is compiled."""
-        attempt, point = self.attempt, self.point
-        config = self.learner.model.config
-        shape = head_shape(config, point.sequence_length, point.precision)
-        self.state.attention = choose_attention(attempt, shape, self.state.attention)
-        chosen = self._attention_kernel
-        if chosen is not None:
-            self.learner.use_attention(chosen)
-        deterministic = attempt.task.deterministic
-        self._kernels.enter_context(
-            preferred_kernels(attempt.world, deterministic=deterministic, chosen=chosen)
-        )
-
-    @property
-    def _attention_kernel(self) -> AttentionKernel | None:
-        return None if self.state.attention is None else self.state.attention.kernel
+    # ---------------------------------------------------------------------------- what it lasts for
 
     def _lasts(self) -> bool:
         return self.ending.outcome is Outcome.SUCCEEDED
 
     def _check(self) -> None:
-        """Raises StopRequested or Interrupted."""
-        raise_if_ending(self.attempt, self._reporter)
+        """Raises StopRequested or Interrupted, in every process at the same place: one that left alone would
+        keep the others waiting for it."""
+        superseded = self._reporter.superseded
+        reason = int(self.attempt.interruption.requested) if superseded is None else SUPERSEDED
+        reason = self.attempt.world.largest(reason)
+        if reason == SUPERSEDED:
+            raise superseded or Interrupted("Superseded", "another attempt took over")
+        if reason:
+            raise StopRequested
+
+    def _stop(self) -> None:
+        """Raises Interrupted once the state is saved, unless the last steps turn out to have diverged."""
+        self._read_steps()
+        if self._lasts():
+            self.saving.save_what_is_new(self.state)
+            self.saving.wait()
+            raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
+
+    # ------------------------------------------------------------------------------------ its steps
 
     def _take_step(self) -> None:
-        self._steps.take(self.state)
-        if self._steps.is_reading_due(self.state):
+        """What it finds out is read at once on a CPU, on an accelerator after many."""
+        state = self.state
+        with self._recordings.step(state.step + 1):
+            with self.stopwatch.timing("data"):
+                batch = self._batch(state.step)
+            facts = self.learner.step(batch, (state.step + 1) * self.batch_tokens)
+            self._unread.append(facts)
+        state.step += 1
+        many = len(self._unread) >= (1 if self.attempt.world.on_cpu else STEPS_AT_ONCE)
+        at_end = state.step == self.timetable.steps
+        if many or at_end or state.step in self.timetable.evaluations:
             self._read_steps()
-            if self._lasts() and self.state.step < self.timetable.steps:
-                self.saving.save_if_due(self.state)
-        self._reporter.note(self.tokens, self.state.cooldown_tokens)
-        self._log.progress(self.state, self.tokens)
+            if self._lasts() and not at_end:
+                self.saving.save_if_due(state)
+        self._reporter.note(self.tokens, state.cooldown_tokens)
+        self._log.progress(state, self.tokens)
+
+    def _batch(self, step: int) -> torch.Tensor:
+        """Of the step after so many."""
+        return self.sequences.read(step * self.point.batch_size, self.point.batch_size)
 
     def _read_steps(self) -> None:
-        diverged_at_tokens = self._steps.read(self.state)
-        if diverged_at_tokens is not None:
-            self.ending = Ending.divergence(diverged_at_tokens)
+        """Take what the last steps found out into the state, in order; what came after one that diverged is left
+        out."""
+        unread, self._unread = self._unread, []
+        facts = torch.stack([torch.stack(step) for step in unread]).tolist() if unread else []
+        clip = self.point.optimizer.gradient_clip
+        for number, (loss, offset, norm) in enumerate(facts, self.state.step - len(facts) + 1):
+            self._meter.take_step(loss, norm)
+            if self.state.take_step(loss, offset, norm, clip):
+                self.ending = Ending.divergence(number * self.batch_tokens)
+                return
+
+    # ------------------------------------------------------------------ its evaluations and cooldowns
 
     def _take_evaluation(self) -> None:
         """A scheduled one: it joins the trajectory once a copy has cooled down from it, where one is due."""
         row = self._evaluate(self._check)
         if self._lasts():
-            row = self._cooldowns.extend(row, self.state, self._reporter, self._check)
+            row = self._cool_down(row)
         if row.cooled_tokens is not None:
             self._log.cooldown(row)
         self.state.take_evaluation(row)
         self._reporter.note(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
 
     def _evaluate(self, check: Check) -> TrajectoryRow:
-        """A loss that is not finite is a divergence."""
-        row = self._evaluator.row(self.state, self.tokens, check)
+        """Of the raw and the averaged weights. A loss that is not finite is a divergence."""
+        raw = self._losses(check)
+        with self.learner.averaged():
+            averaged = self._losses(check)
+        row = trajectory_row(self.state, self.tokens, raw, averaged)
         if row.loss is None:
             self.ending = Ending.divergence(self.tokens)
         self._log.evaluation(row)
         self._compile_cache.save()
         return row
+
+    def _losses(self, check: Check) -> Losses:
+        """Of the weights as they are."""
+        size, world = self.learner.micro_batch, self.attempt.world
+        if world.on_cpu:
+            size = max(size, CPU_TOKENS // self.point.sequence_length)
+        with self.stopwatch.timing("evaluation"):
+            return self._validation.evaluate(self.learner.token_losses, world, size, check)
 
     def final_trajectory(self, check: Check = lambda: None) -> tuple[TrajectoryRow, ...]:
         """The trajectory with an evaluation at its very end.
@@ -233,22 +287,44 @@ class PointRun:
             return rows
         return (*rows, self._evaluate(check))
 
-    def _stop(self) -> None:
-        """Raises Interrupted once the state is saved, unless the last steps turn out to have diverged."""
-        self._read_steps()
-        if self._lasts():
-            self.saving.save_what_is_new(self.state)
-            raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
+    def _cool_down(self, row: TrajectoryRow) -> TrajectoryRow:
+        """The row with the losses of a copy that trains on from here while its learning rate decays to zero, where
+        one is due: the run goes on with the bits it had.
+
+        A copy that has to stop is saved as it is, and goes on in the next attempt. One that is killed begins again:
+        where it began is in the store before that. A copy that diverges has no finite loss at its end.
+        """
+        state, cooldown = self.state, self.point.evaluation.cooldown
+        steps = self.timetable.cooldowns.get(state.step)
+        if cooldown is None or steps is None:
+            return row
+        self.saving.save_what_is_new(state)
+        reached = self.saving.restore_cooling(state) or self.tokens
+        taken = (reached - self.tokens) // self.batch_tokens
+        try:
+            with self.stopwatch.timing("cooldown"):
+                for factor in cooldown_factors(cooldown, steps)[taken:]:
+                    self._check()
+                    step = state.step + taken
+                    self.learner.step(self._batch(step), (step + 1) * self.batch_tokens, factor)
+                    taken += 1
+                    cooled = state.cooldown_tokens + taken * self.batch_tokens
+                    self._reporter.note(self.tokens, cooled)
+            losses = self._losses(self._check)
+        except StopRequested:
+            self.saving.save_cooling(state, self.tokens + taken * self.batch_tokens)
+            raise
+        self.learner.restore()
+        self.learner.balance.take_load()
+        return with_cooled(row, self.tokens + steps * self.batch_tokens, losses)
 
     def _compiled_for(self) -> dict[str, Any]:
-        kernel = self._attention_kernel
         return facts_of_run(
             self.point,
             micro_batch=self.learner.micro_batch,
             recompute=self.learner.recompute,
             processes=self.attempt.world.size,
             deterministic=self.attempt.task.deterministic,
-            attention=None if kernel is None else str(kernel),
         )
 
 

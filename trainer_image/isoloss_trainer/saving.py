@@ -83,6 +83,27 @@ class Saving:
             self._checkpoints.save(state, tokens, self._learner.copied(), versions())
         self._saved_step, self._saved_at = state.step, time.monotonic()
 
+    def save_cooling(self, state: TrainingState, tokens: int) -> None:
+        """Write a checkpoint of the learner as a copy of the run at `state` that has cooled down up to `tokens`, and
+        wait until it is written."""
+        self._checkpoints.wait()
+        state.accelerator_seconds = self.accelerator_seconds
+        tensors = self._learner.tensors()
+        self._checkpoints.save(state, tokens, tensors, versions(), cooling=True)
+        self.wait()
+
+    def restore_cooling(self, state: TrainingState) -> int | None:
+        """Continue with the copy of the run at `state` whose cooldown an earlier attempt had to leave: the tokens that
+        it has seen. None where there is no such copy: the learner stands where the run does."""
+        found = self._learner.filled(
+            lambda tensors: self._checkpoints.restore(tensors, cooling_from=state.step)
+        )
+        if found is None:
+            self._learner.restore()
+            return None
+        self._earlier_seconds = max(self._earlier_seconds, found.state.accelerator_seconds)
+        return found.tokens
+
     def save_if_due(self, state: TrainingState) -> None:
         """A checkpoint that is due while the one before is still being written is put off, so that a slow
         store does not hold up the run."""
@@ -93,10 +114,9 @@ class Saving:
             self.save(state)
 
     def save_what_is_new(self, state: TrainingState) -> None:
-        """Save unless the last checkpoint is of this step, and wait until it is written."""
+        """Save unless the last checkpoint is of this step."""
         if state.step > self._saved_step:
             self.save(state)
-        self.wait()
 
     def wait(self) -> None:
         """Wait for the checkpoint being written; raises the error of that write, if it failed."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoloss_contract.records import DataManifest, DomainData, HashedShard, Shard
-from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_contract.store import BadRecord, NotFound, Patience, Store
 from isoloss_trainer.sequence_hashes import (
     HASH_BYTES,
     sequence_count,
@@ -32,6 +32,8 @@ TOKEN_BYTES = 4
 COPIED_BYTES = 256 * 2**20
 """A corpus of at most this size is copied from object storage: seconds, as a few thousand requests."""
 LOCAL = "file://"
+PATIENT = Patience(attempts=42)
+"""Of what a task cannot go on without: some five minutes, as long as its writes are tried again."""
 Bytes = NDArray[np.uint8]
 
 
@@ -193,7 +195,7 @@ class PreparedData:
     """The prepared corpus behind `uri`; `scratch` is shared by the processes of a node."""
 
     def __init__(self, uri: str, scratch: Path) -> None:
-        self.store = Store(uri)
+        self.store = Store(uri, PATIENT)
         try:
             self.manifest = self.store.read_record("manifest.json", DataManifest)
         except NotFound as error:

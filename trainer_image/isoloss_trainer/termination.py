@@ -66,6 +66,18 @@ class MemoryRefused(Exception):
     over with less at once (launch.py)."""
 
 
+REFUSALS = ("out of memory", "_status_alloc_failed", "can't allocate memory", "not enough memory")
+"""What the CUDA runtime and Triton, cuBLAS and cuDNN, and the host's allocators say, in lower case."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an accelerator or the host refused memory. Not every library raises a type of its own; torch's is a
+    RuntimeError that says so."""
+    text = str(error).lower()
+    said = isinstance(error, RuntimeError) and any(refusal in text for refusal in REFUSALS)
+    return said or isinstance(error, MemoryError)
+
+
 def explain(error: BaseException) -> tuple[int, Message]:
     """Exit code and termination message for an exception; 1 for an unexpected one (a bug)."""
     if isinstance(error, TrainerError):
@@ -84,8 +96,9 @@ def explain(error: BaseException) -> tuple[int, Message]:
         return ExitCode.STORAGE, Message(code="StoreUnavailable", message=str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ExitCode.STORAGE, Message(code="DiskFull", message=str(error))
-    if isinstance(error, MemoryError):
-        return ExitCode.OUT_OF_MEMORY, Message(code="OutOfMemory", message="out of host memory")
+    if is_out_of_memory(error):
+        message = Message(code="OutOfMemory", message=str(error) or "out of host memory")
+        return ExitCode.OUT_OF_MEMORY, message
     text = f"{type(error).__name__}: {error}"
     return 1, Message(code="InternalError", message=text)
 

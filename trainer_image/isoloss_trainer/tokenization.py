@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from isoloss_contract.records import content_key
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
@@ -69,7 +70,9 @@ class TextTokenizer:
 def load_tokenizer(uri: str) -> TextTokenizer:
     """Load `uri`/tokenizer.json. Raises BadData(TokenizerNotLoadable or NotOnHub), StoreUnavailable."""
     folder = f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri
-    directory = Store(folder, follow_links=True)  # a snapshot of the hub consists of links
+    directory = Store(
+        folder, PATIENT, follow_links=True
+    )  # a snapshot of the hub consists of links
     try:
         content = directory.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
     except NotFound as error:

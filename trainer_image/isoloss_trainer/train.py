@@ -16,7 +16,7 @@ from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
@@ -34,7 +34,7 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
     BadData, BadConfiguration or StoreError as their names say.
     """
     store = Store(task.store_uri)
-    result = existing_result(store, task)
+    result = existing_result(Store(task.store_uri, PATIENT), task)
     if result is None:
         data = PreparedData(task.data_uri, scratch)
         _check_data(task, data)

@@ -7,7 +7,6 @@ import math
 from pydantic import Field
 
 from isoloss_contract.records import Finite, Record, TrajectoryRow
-from isoloss_trainer.attention_kernels import AttentionChoice
 
 RISE_NATS = 1.0
 """A running mean of the loss this far above its lowest value so far …"""
@@ -75,8 +74,6 @@ class TrainingState(Record, frozen=False):
     attempts: int = Field(default=1, ge=1)
     micro_batch: MicroBatch | None = None
     """What the last attempt computed with."""
-    attention: AttentionChoice | None = None
-    """Likewise; None where there was nothing to choose."""
 
     @property
     def cooldown_tokens(self) -> int:

@@ -17,7 +17,7 @@ from pydantic import Field
 from isoloss_contract import layout
 from isoloss_contract.records import DomainSource, HashedShard, PrepareConfig, Record, content_key
 from isoloss_contract.store import NotFound, Store
-from isoloss_trainer.corpus import CorpusFile, read_documents
+from isoloss_trainer.corpus import BadDocument, CorpusFile, Document, read_documents
 from isoloss_trainer.held_out import (
     MAX_HELD_OUT_BYTES,
     is_held_out,
@@ -28,6 +28,7 @@ from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import sketches
 from isoloss_trainer.sequence_hashes import sequence_hashes, windows_path
+from isoloss_trainer.termination import BadData
 from isoloss_trainer.tokenization import TextTokenizer
 
 UNIT_BYTES = 256 * 2**20
@@ -36,6 +37,35 @@ BATCH_BYTES = 4 * 2**20
 RECORD = ".json"
 HELD_OUT = ".held-out.jsonl.gz"
 SKETCHES = ".sketches.bin"
+
+
+BAD_SHARE = 0.01
+"""A larger share of documents that cannot be read means that something is wrong with all of them."""
+BAD_AT_ONCE = 1000
+"""So many say so before a domain is read to its end."""
+
+
+class BadDocuments(Record):
+    """Documents that cannot be read, and why the first of them cannot."""
+
+    count: int = Field(default=0, ge=0)
+    code: str = ""
+    message: str = ""
+    field: str = ""
+
+    def __add__(self, other: BadDocuments) -> BadDocuments:
+        first = self if self.count else other
+        return first.model_copy(update={"count": self.count + other.count})
+
+    def refuse_above_share(self, domain: DomainSource, documents: int) -> None:
+        """Raises BadData where they are too many beside `documents` that can be read."""
+        total = self.count + documents
+        if self.count > BAD_SHARE * total:
+            message = (
+                f"{self.message}; {self.count} of {total} documents of domain {domain.name} cannot be read: up to "
+                f"{BAD_SHARE:.0%} are skipped"
+            )
+            raise BadData(self.code, message, self.field)
 
 
 class PreparedUnit(Record):
@@ -47,6 +77,7 @@ class PreparedUnit(Record):
     bytes: int = Field(ge=0)
     empty_documents: int = Field(ge=0)
     held_out: int = Field(ge=0)
+    bad: BadDocuments
 
 
 @dataclass(frozen=True)
@@ -86,10 +117,13 @@ class Preparation:
 def find_units(source: DomainSource, files: list[CorpusFile]) -> list[Unit]:
     """Group consecutive files up to UNIT_BYTES; a unit's name depends on its files' identities."""
     groups: list[list[CorpusFile]] = [[]]
+    size = 0
     for file in files:
-        if groups[-1] and sum(f.bytes for f in groups[-1]) + file.bytes > UNIT_BYTES:
+        if groups[-1] and size + file.bytes > UNIT_BYTES:
             groups.append([])
+            size = 0
         groups[-1].append(file)
+        size += file.bytes
     return [
         Unit(source, f"{number:05d}-{content_key([f.identity for f in group])[:12]}", tuple(group))
         for number, group in enumerate(groups)
@@ -139,6 +173,7 @@ class _UnitWriter:
         self._held_out: list[str] = []
         self._sketches: list[NDArray[np.uint64]] = []
         self._documents = self._bytes = self._empty = 0
+        self._bad = BadDocuments()
 
     def write(self, filesystem: fsspec.AbstractFileSystem) -> PreparedUnit:
         """Tokenise all files; shards, held-out texts and sketches are written on return."""
@@ -159,13 +194,27 @@ class _UnitWriter:
             bytes=self._bytes,
             empty_documents=self._empty,
             held_out=len(self._held_out),
+            bad=self._bad,
         )
 
-    def _add(self, texts: list[str]) -> None:
+    def _skip(self, error: BadDocument) -> None:
+        """Raises the error where nothing is skipped."""
+        if self._run.config.bad_documents == "Refuse":
+            raise error
+        self._bad += BadDocuments(
+            count=1, code=error.code, message=error.message, field=error.field
+        )
+        if self._bad.count >= BAD_AT_ONCE:
+            read = self._documents + self._empty + len(self._held_out)
+            self._bad.refuse_above_share(self._unit.domain, read)
+
+    def _add(self, documents: list[Document]) -> None:
         per_thousand = self._run.config.validation_documents_per_thousand
         training = []
-        for text in texts:
-            if not text:
+        for text in documents:
+            if isinstance(text, BadDocument):
+                self._skip(text)
+            elif not text:
                 self._empty += 1
             elif is_held_out(text, per_thousand):
                 self._held_out.append(text)
@@ -179,14 +228,14 @@ class _UnitWriter:
         self._bytes += sum(len(text.encode()) for text in training)
 
 
-def _batches(filesystem: fsspec.AbstractFileSystem, unit: Unit) -> Iterator[list[str]]:
+def _batches(filesystem: fsspec.AbstractFileSystem, unit: Unit) -> Iterator[list[Document]]:
     """Documents in batches of about BATCH_BYTES characters."""
-    batch: list[str] = []
+    batch: list[Document] = []
     size = 0
     for file in unit.files:
-        for text in read_documents(filesystem, file, unit.domain.text_field):
-            batch.append(text)
-            size += len(text)
+        for document in read_documents(filesystem, file, unit.domain.text_field):
+            batch.append(document)
+            size += 1 if isinstance(document, BadDocument) else len(document)
             if size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from isoloss_contract.records import ParameterCounts
+from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
 
@@ -30,15 +31,26 @@ PEAK_FLOPS = {
 """Of dense bfloat16 products as the makers state them, by words of the name that torch gives the device."""
 
 
-def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: int) -> float:
-    """Training FLOPs of a token of a transformers `config`: 6 per active matrix parameter, head included,
-    and 12 * layers * width * `sequence_length` of attention, nothing masked (Chowdhery et al. 2204.02311,
-    appendix B)."""
+class TokenFlops(NamedTuple):
+    """Training FLOPs of a token: 6 per active matrix parameter, head included, and those of attention."""
+
+    palm: float
+    """12 * layers * width * sequence length, nothing masked (Chowdhery et al. 2204.02311, appendix B)."""
+    executed: float | None
+    """Under the causal mask; None for a family whose attention is not counted."""
+
+
+def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: int) -> TokenFlops:
+    """Of a transformers `config`."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     query = getattr(config, "qk_head_dim", None) or size
     value = getattr(config, "v_head_dim", None) or size
-    return 6.0 * parameters.active + 6.0 * int(layers * heads * (query + value)) * sequence_length
+    matrices, shape = 6.0 * parameters.active, attention_shape(config)
+    return TokenFlops(
+        palm=matrices + 6.0 * int(layers * heads * (query + value)) * sequence_length,
+        executed=None if shape is None else matrices + shape.flops_per_token(sequence_length),
+    )
 
 
 def peak_flops(world: World, precision: Literal["bf16", "float32"]) -> float | None:

@@ -172,6 +172,11 @@ class ParameterCounts(Report):
     """Norm gains, biases and other parameters that take part in no matrix product."""
 
     @property
+    def total(self) -> int:
+        """All that are trained."""
+        return self.body_total + self.head + self.embedding + self.other
+
+    @property
     def active(self) -> int:
         """Active parameters that take part in matrix products: N of the default law."""
         return self.body_active + self.head

@@ -16,6 +16,7 @@ class DomainSource(Record):
     uri: Uri
     """A glob over .parquet, .jsonl, .json, .arrow or .txt files, plain, .gz or .zst."""
     text_field: str = Field(min_length=1, max_length=253)
+    """Or a path to it, such as `meta.text`."""
 
 
 class PrepareConfig(Record):
@@ -27,6 +28,8 @@ class PrepareConfig(Record):
     sequence_length: int = Field(ge=8, le=1_048_576)
     domains: tuple[DomainSource, ...] = Field(min_length=1, max_length=64)
     validation_documents_per_thousand: int = Field(ge=1, le=500)
+    bad_documents: Literal["Skip", "Refuse"] = "Skip"
+    """Whether documents that cannot be read are skipped, as long as they are few."""
 
     @property
     def key(self) -> str:
@@ -77,8 +80,14 @@ class DomainData(Report):
     validation_lengths: Shard
     """Of every validation token, the bytes of text that it stands for, the end of a document counting
     as one."""
+    bad_documents: int = Field(default=0, ge=0)
+    """Documents that could not be read and were skipped."""
     near_duplicates: int = Field(default=0, ge=0)
     """Validation documents with a near-identical twin among the training documents."""
+
+
+TWINS_SHARE = 0.03
+"""Of the held-out documents: where more have twins, losses are too low to compare."""
 
 
 class DataManifest(Report):
@@ -93,3 +102,20 @@ class DataManifest(Report):
     end_token: int = Field(ge=0)
     sequence_length: int = Field(ge=8)
     domains: tuple[DomainData, ...] = Field(min_length=1)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on what people should know of the corpus; none of most."""
+        found = []
+        for domain in self.domains:
+            share = domain.near_duplicates / max(1, domain.validation_documents)
+            if share > TWINS_SHARE:
+                found.append(
+                    f"Of the held-out documents of {domain.name} {share:.0%} have a near-identical one among the "
+                    "training documents: losses there are too low."
+                )
+            if domain.bad_documents:
+                found.append(
+                    f"{domain.bad_documents} documents of {domain.name} cannot be read and were skipped."
+                )
+        return found

@@ -30,6 +30,8 @@ _AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", 
 """Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
 _CONNECTIONS = 128
 """Of all stores together, as they have one client: what some hold without an answer must not keep others out."""
+_PART_BYTES = 2**24
+"""Of an upload in parts: each is copied while the interpreter is held. s3fs takes parts from twice as much on."""
 _MARK = "isoloss-write"
 
 
@@ -89,11 +91,12 @@ class S3Backend:
             raise
 
     def write(self, path: str, content: bytes) -> None:
-        """In parts where it is large."""
+        """In parts where it is large. Any buffer whose slices are bytes will do."""
+        body = content if len(content) >= 2 * _PART_BYTES else bytes(content)
 
         async def put() -> None:
             await self._client()
-            await self._files._pipe_file(self._path(path), content)
+            await self._files._pipe_file(self._path(path), body, chunksize=_PART_BYTES)
 
         self._wait(put)
 

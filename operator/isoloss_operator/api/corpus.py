@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -41,7 +41,7 @@ class Domain(ApiType):
     """Files or a glob pattern: .parquet, .jsonl, .json, .arrow or .txt, plain, .gz or .zst. Under a
     prefix that the operator's configuration allows for the namespace."""
     text_field: str = Field(default="text", min_length=1, max_length=253)
-    """Field of each document that holds the text."""
+    """Field of each document that holds the text, or a path to it, such as meta.text."""
     weight: int = Field(ge=1, le=1_000_000)
     """Share of the training tokens, relative to the other domains. Also the domain's weight in the
     validation loss."""
@@ -76,6 +76,10 @@ class Data(ApiType):
     """Parts of the corpus. Immutable."""
     validation: Annotated[Validation, IDENTITY] = Validation()
     """Held-out documents. Immutable."""
+    bad_documents: Annotated[Literal["Skip", "Refuse"], IDENTITY] = "Skip"
+    """What becomes of documents that cannot be read: without text, not JSON, not UTF-8. They are skipped and
+    counted, and where they are more than 1 % of a domain the corpus is refused; or it is refused for the first one.
+    Immutable."""
     parallelism: int = Field(default=1, ge=1, le=1000)
     """Number of pods that tokenise the corpus side by side, each some of its files. They are one Job and
     count as one against spec.parallelism."""

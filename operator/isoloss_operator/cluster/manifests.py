@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from isoloss_contract.memory import STATE_BYTES
 from isoloss_contract.records import (
     SCRATCH_VARIABLE,
     TASK_VARIABLE,
     TERMINATION_VARIABLE,
     ExitCode,
     PrepareTask,
+    TrainTask,
 )
+from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
-from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
+from isoloss_operator.planning.architectures import UnsupportedModel
+from isoloss_operator.planning.parameters import parameter_counts
 
 CONTAINER = "trainer"
 MANAGED_BY = {
@@ -35,6 +41,10 @@ INDEXED = "Indexed"
 MAX_TASK_BYTES = 100 * 1024
 """Linux takes at most 128 KiB for one environment variable."""
 SCRATCH = "/scratch"
+SHARED_MEMORY = "/dev/shm"
+CHECKPOINT_BYTES_PER_SECOND = 2e8
+"""What a store is assumed to take."""
+MICRO_BATCH_SECONDS = 30
 TERMINATION_LOG = "/dev/termination-log"
 FINAL_EXIT_CODES = (
     ExitCode.DIVERGED,
@@ -177,12 +187,26 @@ def _template(
     template: Json = _default_template(request, defaults)
     for change in (defaults.pod_template, *request.pod_templates):
         template = merge(template, change)
-    template = merge(template, _fixed_template(request, owner, labels))
+    template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
     if defaults.enforce_restricted and (found := violations(template)):
         raise BadPodTemplate(
             f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
         )
     return template
+
+
+def _with_shared_memory(template: Json) -> Json:
+    """NCCL passes data between the processes of several accelerators through /dev/shm, of which a container has 64 MiB."""
+    containers = Fields.of(template, "podTemplate").fields("spec").objects("containers")
+    mounts = [mount for each in containers for mount in each.objects("volumeMounts")]
+    is_mounted = any(mount.value("mountPath") == SHARED_MEMORY for mount in mounts)
+    if is_mounted or accelerators_of(template) < 2:
+        return template
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+    mount = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
+    trainer = {"name": CONTAINER, "volumeMounts": [mount]}
+    merged: Json = merge(template, {"spec": {"volumes": [volume], "containers": [trainer]}})
+    return merged
 
 
 def _misnamed(request: JobRequest) -> str:
@@ -205,7 +229,7 @@ def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": defaults.grace_seconds,
+            "terminationGracePeriodSeconds": _grace_seconds(request, defaults),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": 1000,
@@ -220,6 +244,18 @@ def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
             "containers": [_default_container(request, defaults)],
         },
     }
+
+
+def _grace_seconds(request: JobRequest, defaults: PodDefaults) -> int:
+    """Enough to finish a micro-batch and write a checkpoint: of a mixture of three billion parameters 48 GB."""
+    if not isinstance(request.task, TrainTask):
+        return defaults.grace_seconds
+    try:
+        counts = parameter_counts(request.task.point.model)
+    except UnsupportedModel:
+        return defaults.grace_seconds
+    written = STATE_BYTES * counts.total / CHECKPOINT_BYTES_PER_SECOND
+    return max(defaults.grace_seconds, MICRO_BATCH_SECONDS + math.ceil(written))
 
 
 def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:

@@ -170,7 +170,7 @@ def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -
 
 def _prepared(manifest: DataManifest) -> Finding:
     corpus = f"The digest of the tokenized corpus is {manifest.digest[:16]}."
-    return Finding.true(Reason.DATA_PREPARED, corpus)
+    return Finding.true(Reason.DATA_PREPARED, " ".join([corpus, *manifest.remarks]))
 
 
 # ------------------------------------------------------------------------ once the points are known

@@ -34,7 +34,10 @@ def plan(
         typer.Option(help="Throughput of one accelerator, the same for every size."),
     ] = None,
     utilisation: Annotated[
-        float, typer.Option(help="Share of the peak FLOPs that training reaches.")
+        float,
+        typer.Option(
+            help="Share of the peak that training reaches by the FLOPs it executes: `executed` in a trainer's log, not its MFU."
+        ),
     ] = DEFAULT_UTILISATION,
     peak_flops: Annotated[
         float, typer.Option(help="FLOPs per second of one accelerator; default: H100, bf16.")

@@ -11,6 +11,7 @@ from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.savings import SearchCost
 from isoloss_contract.ledger import Placement
+from isoloss_contract.memory import StateMemory, state_memory
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
@@ -46,6 +47,11 @@ class SizePlan:
     accelerators: int
     """Of each Job, as far as the manifest says; the operator's own pod template may ask for more."""
 
+    @property
+    def memory(self) -> StateMemory:
+        """What the training state takes on these."""
+        return state_memory(self.total_params, max(1, self.accelerators))
+
 
 def sizes_of(spec: ScalingSweepSpec) -> list[SizePlan]:
     """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
@@ -65,7 +71,7 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         name=proxy.name,
         points=len(points),
         params=counts.active,
-        total_params=counts.body_total + counts.head + counts.embedding + counts.other,
+        total_params=counts.total,
         warmup_tokens=proxy.warmup_tokens,
         tokens=tokens,
         cooldown_tokens=cooldown_tokens,

@@ -72,6 +72,9 @@ def print_sizes(
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
     terminal.print(_warmup_sentence(sizes))
+    for size in sizes:
+        if size.memory.device >= 2**30:
+            terminal.print(_memory_sentence(size))
     if spec.grid is not None and spec.has_one_batch_size:
         (batch_size,) = spec.grid.batch_sizes
         terminal.print(
@@ -97,6 +100,18 @@ def print_sizes(
         terminal.print(
             "--target-params and --target-tokens tell the saving against a direct grid."
         )
+
+
+def _memory_sentence(size: SizePlan) -> str:
+    found = size.memory
+    least, most = (f"{number / 2**30:.0f}" for number in found.host_train)
+    too_small = f"; too much for {' and '.join(found.too_small)}" if found.too_small else ""
+    return (
+        f"Memory of {size.name} on {size.accelerators} GPU{'s' if size.accelerators > 1 else ''}: "
+        f"{found.device / 2**30:.1f} GiB of each for the training "
+        f"state, beside activations and logits{too_small}; of a node's own {found.host_build / 2**30:.0f} GiB at most "
+        f"while it is built, {least} to {most} GiB while it trains or resumes."
+    )
 
 
 def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:

@@ -194,6 +194,7 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
             DomainSource(name=d.name, uri=d.uri, text_field=d.text_field) for d in data.domains
         ),
         validation_documents_per_thousand=data.validation.documents_per_thousand,
+        bad_documents=data.bad_documents,
     )
 
 

@@ -85,6 +85,7 @@ def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> N
     assert "accelerator hours" in head
     assert "takes 2.48e21 FLOPs" in head
     assert "Accelerator hours at" in ended.out
+    assert "GiB of each for the training state" in ended.out
     assert "kubectl apply -f llama-3-8b.yaml" in ended.out
 
 

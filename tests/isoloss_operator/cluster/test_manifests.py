@@ -39,6 +39,7 @@ from isoloss_operator.decide.labels import (
     LABEL_OWNER_UID,
 )
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
+from isoloss_operator.planning.presets import preset_config
 
 GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
@@ -224,14 +225,52 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
     job = job_manifest(request(pod_templates=(sweep, proxy)), OWNER, DEFAULTS)
     assert pod_spec(job)["nodeSelector"] == {"pool": "a100"}
     assert pod_spec(job)["tolerations"] == []
-    assert {v["name"] for v in pod_spec(job)["volumes"]} == {"tmp", "scratch", "cache"}
+    shared = "shared-memory"  # of eight GPUs
+    assert {v["name"] for v in pod_spec(job)["volumes"]} == {"tmp", "scratch", "cache", shared}
     trainer = container(job)
     assert trainer["image"] == "own:1"
     assert trainer["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     values = {v["name"]: v["value"] for v in trainer["env"]}
     assert (values["A"], values["B"]) == ("1", "2")
-    assert {m["mountPath"] for m in trainer["volumeMounts"]} == {"/tmp", "/scratch", "/cache"}
+    assert {m["mountPath"] for m in trainer["volumeMounts"]} == {
+        "/tmp", "/scratch", "/cache", "/dev/shm",
+    }  # fmt: skip
     assert job["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+
+
+def on_gpus(count: str, **more: Any) -> dict[str, Any]:
+    template = trainer_template(resources={"limits": {"nvidia.com/gpu": count}}, **more)
+    return job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("preset", "seconds"), [("dense-100m", 120), ("dense-500m", 120), ("moe-500m", 273)]
+)
+def test_the_grace_period_is_long_enough_for_a_checkpoint(preset: str, seconds: int) -> None:
+    """Of 16 bytes a parameter, at 200 MB a second, beside half a minute for a micro-batch."""
+    task = train_task(**preset_config(preset))
+    job = job_manifest(request(task=task), OWNER, DEFAULTS)
+    assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
+    own = {"spec": {"terminationGracePeriodSeconds": 30}}
+    job = job_manifest(request(task=task, pod_templates=(own,)), OWNER, DEFAULTS)
+    assert pod_spec(job)["terminationGracePeriodSeconds"] == 30
+
+
+def test_pods_with_several_gpus_get_shared_memory_of_their_own() -> None:
+    """A container has 64 MiB of it, in which NCCL cannot start on eight GPUs."""
+    job = on_gpus("8")
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+    assert volume in pod_spec(job)["volumes"]
+    mount = {"name": "shared-memory", "mountPath": "/dev/shm"}
+    assert mount in container(job)["volumeMounts"]
+    assert volume not in pod_spec(on_gpus("1"))["volumes"]
+
+
+def test_shared_memory_that_a_template_mounts_stays() -> None:
+    own = {"name": "tmp", "mountPath": "/dev/shm"}
+    job = on_gpus("8", volumeMounts=[own])
+    assert "shared-memory" not in {volume["name"] for volume in pod_spec(job)["volumes"]}
+    assert own in container(job)["volumeMounts"]
 
 
 def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:

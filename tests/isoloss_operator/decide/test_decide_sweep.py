@@ -26,6 +26,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    manifest,
     names,
     observed,
     parsed,
@@ -471,6 +472,15 @@ def test_a_crash_is_not_waited_for() -> None:
 def prepared(seconds_ago: float) -> SweepPlan:
     ended = complete(PREPARE_KEY, ended=NOW - timedelta(seconds=seconds_ago))
     return decide_sweep(observed(manifest=ABSENT, jobs=(ended,)))
+
+
+def test_what_people_should_know_of_the_corpus_is_in_its_condition() -> None:
+    found = manifest()
+    first = found.domains[0].model_copy(update={"near_duplicates": 10**6, "bad_documents": 3})
+    told = found.model_copy(update={"domains": (first, *found.domains[1:])})
+    says = condition(decide_sweep(observed(manifest=told)), "DataReady")[2]
+    assert says.endswith(" ".join(told.remarks))
+    assert len(told.remarks) == 2
 
 
 def test_a_manifest_that_is_not_there_yet_is_waited_for() -> None:
