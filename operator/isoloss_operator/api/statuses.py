@@ -192,7 +192,7 @@ class SearchStatus(StatusType):
     replicates: int = 0
     """Number of points that repeat the best one of the cheapest size with other seeds."""
     saved_flops: StatusText = ""
-    """FLOPs of the whole grid, each point trained to its end, less those of all points as far as they are
+    """FLOPs of the whole grid, each point trained to its end, less those of all points so far as they are
     trained or wanted. Negative where added points cost more than was saved."""
     placed: Annotated[tuple[PlacedSizeStatus, ...], Field(max_length=20)] = ()
     """Sizes whose grid was left to the search."""

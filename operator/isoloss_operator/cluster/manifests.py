@@ -219,7 +219,7 @@ def _misnamed(request: JobRequest) -> str:
     names = [str(container.get("name")) for container in containers]
     if not names or CONTAINER in names:
         return ""
-    return f". The trainer's container must be named {CONTAINER}: {names[0]} runs beside it as a container of its own"
+    return f". The trainer's container must be named {CONTAINER}: {names[0]} would run as a second container"
 
 
 def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:

@@ -83,9 +83,7 @@ def reconciling(ready: Finding, changes: str) -> Finding:
     """The condition Reconciling: True until Ready or Stalled, and while `changes` are under way."""
     # kstatus looks at Reconciling before Stalled, so the two must never both be True.
     if ready.stalled:
-        return Finding.false(
-            Reason.UP_TO_DATE, "Nothing changes until somebody changes something."
-        )
+        return Finding.false(Reason.UP_TO_DATE, "Nothing is left to do until something changes.")
     if changes:
         return Finding.true(Reason.CONVERGING, changes)
     if ready.holds or ready.reason is Reason.SUSPENDED:

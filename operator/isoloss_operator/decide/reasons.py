@@ -34,7 +34,7 @@ class Reason(StrEnum):
     API_SERVER_UNAVAILABLE = "APIServerUnavailable"
     """The API server has left a request of the operator without a usable answer several times in a row; retried."""
     INTERNAL_ERROR = "InternalError"
-    """A pass failed in a way that nobody foresaw; the operator's log has the trace; retried."""
+    """A pass failed unexpectedly; the operator's log has the traceback; retried."""
     BAD_CONFIGURATION = "BadConfiguration"
     """A pod refused its configuration; nothing starts until the spec changes."""
     JOB_REFUSED = "JobRefused"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
     PREPARING_DATA = "PreparingData"
     """The prepare Job is running or about to start."""
     BAD_DATA = "BadData"
-    """Corpus, tokenizer or checkpoint is unusable for a reason that has no line of its own below."""
+    """Corpus, tokenizer or checkpoint is unusable for a reason not listed below."""
     PREPARATION_FAILED = "PreparationFailed"
     """The prepare Job failed more often than failurePolicy.retriesPerPoint allows."""
     TEXT_FIELD_MISSING = "TextFieldMissing"
@@ -75,7 +75,7 @@ class Reason(StrEnum):
     TRAINING = "Training"
     """Points are training or about to start."""
     SEARCHING = "Searching"
-    """Every chosen point came as far as it was to; the search decides which train next, and how far."""
+    """Every chosen point has trained as far as the search asked; the search decides which points train next, and how far."""
     SEARCH_STEP = "SearchStep"
     """The search chose points to train, pruned or added some, or is over; the message says which and why."""
     FITTING = "Fitting"
@@ -138,7 +138,7 @@ class Reason(StrEnum):
     SWEEP_INVALID = "SweepInvalid"
     """The sweep's own spec is refused."""
     DATA_REMOVED = "DataRemoved"
-    """The tokenized corpus that the laws are of is no longer in the store, and something is still to be measured on it."""
+    """The tokenized corpus behind the laws is no longer in the store, and something has yet to be measured on it."""
     LAWS_UNREADABLE = "LawsUnreadable"
     """The sweep's laws could not be read from the store."""
     EVALUATING = "Evaluating"
@@ -172,23 +172,23 @@ class Reason(StrEnum):
 
     # Validated
     ANSWER_AWAITED = "AnswerAwaited"
-    """There is no current answer that probes could be trained around."""
+    """There is no current answer to train probes around."""
     PROBES_NOT_POSSIBLE = "ProbesNotPossible"
     """The checkpoint or the spec allows no probes; the message says why."""
     ANSWER_HOLDS = "AnswerHolds"
     """The answer loses no more than spec.validation.tolerance, with a probability of 80 %."""
     BETTER_ANSWER_NEARBY = "BetterAnswerNearby"
-    """The answer loses more than spec.validation.tolerance, with the same probability, and the better one surely
+    """The answer loses more than spec.validation.tolerance, with the same probability, and a better one
     lies on the side that the message names."""
     ANSWER_DIVERGED = "AnswerDiverged"
     """Training at the answer diverged."""
     WITHIN_NOISE = "WithinNoise"
-    """The probes do not tell whether the answer holds."""
+    """The probes cannot show whether the answer holds."""
     NO_MINIMUM = "NoMinimum"
     """The neighbours on both sides of the answer have lower losses than the answer."""
     TOO_FEW_PROBES = "TooFewProbes"
-    """Fewer than three probes have a loss, none of them is at the answer, or one states no cooled loss where the laws
-    are of these."""
+    """Fewer than three probes have a loss, none of them is at the answer, or one has no cooled loss although the laws
+    are fitted to cooled losses."""
 
 
 TRAINER_REASONS: Final = frozenset(

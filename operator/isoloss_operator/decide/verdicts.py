@@ -55,7 +55,7 @@ def verdict(
     unstated = [record.name for record in done if not _is_known(spec, record)]
     if unstated:
         return _too_few(
-            f"{len(unstated)} of {len(done)} results state no cooled loss, which the laws are of ({unstated[0]} first)."
+            f"{len(unstated)} of {len(done)} results have no cooled loss, and the laws are fitted to cooled losses ({unstated[0]} first)."
         )
     runs = [_run(tasks.points[record.key], spec, record) for record in done]
     if all(run.diverged for run in runs):

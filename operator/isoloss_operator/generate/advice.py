@@ -10,7 +10,7 @@ from isoloss_operator.decide.jobs.failures import FailureClass as Failed
 from isoloss_operator.decide.reasons import Reason
 
 NOTHING: Final = "Nothing."
-_TRAINER_MESSAGE: Final = "The condition's message names the file; correct it where it is stored. It is tried again by itself."
+_TRAINER_MESSAGE: Final = "The condition's message names the file; correct it where it is stored. The operator keeps retrying."
 
 ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NOT_YET_KNOWN: NOTHING,
@@ -18,26 +18,26 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.ACCEPTED: NOTHING,
     Reason.INVALID_SPEC: "Correct the fields that the message names.",
     Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or ask the operator's administrator "
-    "to add one to the chart's `allowedStorage`.",
+    "to add one to the chart's `storage.allowedPrefixes`.",
     Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials. "
-    "It is tried again by itself; nothing is lost meanwhile.",
+    "The operator keeps retrying; nothing is lost meanwhile.",
     Reason.STORAGE_NOT_WRITABLE: "Check quota and write permission of the operator's credentials under "
-    "`sweeps/` and `predictions/`. It is tried again by itself.",
+    "`sweeps/` and `predictions/`. The operator keeps retrying.",
     Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
     Reason.REQUEST_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
-    "the namespace. Where it is a status (422), apply the CRDs of the "
-    "operator's own version. It is tried again by itself.",
-    Reason.API_SERVER_UNAVAILABLE: "Look at the health and the load of the API server: it answers other requests, but not "
-    "the one in the message. It is tried again every half a minute.",
-    Reason.INTERNAL_ERROR: "Read the operator's log for the trace and report it. Other resources are not "
-    "affected; the pass is tried again with growing delays.",
-    Reason.BAD_CONFIGURATION: "Correct the field that the message names; the sweep goes on by itself.",
+    "the namespace. If the request is a status (422), apply the CRDs of the "
+    "operator's own version. The operator keeps retrying.",
+    Reason.API_SERVER_UNAVAILABLE: "Check the health and the load of the API server: it answers other requests, but not "
+    "the one in the message. The operator retries every 30 seconds.",
+    Reason.INTERNAL_ERROR: "Read the traceback in the operator's log and report it. Other resources are not "
+    "affected; the pass is retried with growing delays.",
+    Reason.BAD_CONFIGURATION: "Correct the field that the message names; the sweep then continues.",
     Reason.JOB_REFUSED: "Correct the pod template that the message names, or make room in the quota.",
     Reason.DATA_PREPARED: NOTHING,
     Reason.PREPARING_DATA: "Nothing; the log of the prepare pod shows how far it is.",
     Reason.BAD_DATA: _TRAINER_MESSAGE,
     Reason.PREPARATION_FAILED: "Read the message and the log of the last prepare pod. A changed pod template "
-    "or corpus starts the retries anew.",
+    "or corpus resets the retries.",
     Reason.TEXT_FIELD_MISSING: "Set the domain's `textField` to the field that holds the text, or correct the "
     "documents.",
     Reason.NO_FILES: "Correct the domain's `uri`, or upload the files.",
@@ -45,18 +45,18 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.BAD_JSON: _TRAINER_MESSAGE,
     Reason.NOT_UTF8: "Convert the file that the message names to UTF-8.",
     Reason.DOCUMENT_TOO_LARGE: "Split the document that the message names.",
-    Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` where "
-    "validation is what lacks them.",
+    Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` if "
+    "validation lacks them.",
     Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`: a folder with tokenizer.json under a prefix that the "
     "namespace may use.",
     Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
-    Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Find out who else writes to the store.",
+    Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Check who else writes to the store.",
     Reason.TRAINING: NOTHING,
     Reason.SEARCHING: NOTHING,
     Reason.SEARCH_STEP: NOTHING,
     Reason.FITTING: NOTHING,
     Reason.FINISHED: NOTHING,
-    Reason.WAITING_TO_RETRY: "Nothing, unless it recurs: then read the events of the sweep for what ends the "
+    Reason.WAITING_TO_RETRY: "Nothing, unless it recurs: the events of the sweep then say what ends the "
     "attempts.",
     Reason.QUEUED: "Nothing, or look at the LocalQueue that `queue.localQueueName` names.",
     Reason.WORKLOAD_DEACTIVATED: "Find out who deactivated the Workloads (`kubectl describe workload`), and set their "
@@ -72,7 +72,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.FITTED: NOTHING,
     Reason.PROVISIONAL: "Nothing; wait for Ready before the numbers are used.",
     Reason.NO_RESULTS: "Nothing while points are training; otherwise read `status.failures`.",
-    Reason.FIT_FAILED: "Read the message; the operator's log has the trace. It is tried again when the points "
+    Reason.FIT_FAILED: "Read the message; the operator's log has the traceback. The fit is retried when the points "
     "change.",
     Reason.LAWS_REFUSED: "Read the message for what the data lack.",
     Reason.SUSPENDED: "Set `spec.suspend` to false to go on.",
@@ -82,11 +82,11 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.CONVERGING: NOTHING,
     Reason.PREDICTED: NOTHING,
     Reason.SWEEP_NOT_FOUND: "Create the ScalingSweep in the same namespace, or correct `sweepRef.name` or `search.prior.name`.",
-    Reason.SWEEP_NOT_READY: "Nothing; the prediction, or the search that takes its first points from that sweep, follows it by itself.",
+    Reason.SWEEP_NOT_READY: "Nothing; the prediction, or the search that takes its first points from that sweep, follows automatically.",
     Reason.SWEEP_INVALID: "Correct the spec of the sweep that is referred to.",
     Reason.DATA_REMOVED: "Put back the folder that the message names, from a backup or by a new ScalingSweep with "
     "the same `storage.uri` and `data`, or give `initialLoss`.",
-    Reason.LAWS_UNREADABLE: "Nothing; the sweep fits its laws again. Find out who else writes to the store.",
+    Reason.LAWS_UNREADABLE: "Nothing; the sweep fits its laws again. Check who else writes to the store.",
     Reason.EVALUATING: NOTHING,
     Reason.EVALUATED: NOTHING,
     Reason.INITIAL_LOSS_GIVEN: NOTHING,
@@ -96,11 +96,11 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NON_FINITE_LOSS: "Check that checkpoint and tokenizer belong together.",
     Reason.REMOTE_CODE_REFUSED: "Convert the checkpoint to a model type that transformers has itself.",
     Reason.TOKENIZER_DIFFERS: "Give `initialLoss` measured on the sweep's validation text, or a checkpoint whose "
-    "tokenizer lies beside it.",
+    "tokenizer is in the same folder.",
     Reason.EVALUATION_FAILED: "Read the message and the log of the evaluate pod; any change of the spec starts "
-    "the retries anew.",
+    "over with fresh retries.",
     Reason.UP_TO_DATE_WITH_SWEEP: NOTHING,
-    Reason.SWEEP_CHANGED: "Nothing; the answer is computed anew when the sweep is done.",
+    Reason.SWEEP_CHANGED: "Nothing; the answer is recomputed when the sweep is done.",
     Reason.CONFIG_MAP_TAKEN: "Choose another `publish.configMapName`, or delete the ConfigMap.",
     Reason.ANSWER_AWAITED: "Nothing; read `Ready` and `Stale`, which say what the answer waits for.",
     Reason.PROBES_NOT_POSSIBLE: "Correct what the message names, or remove `spec.validation`.",
@@ -110,9 +110,9 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.ANSWER_DIVERGED: "Take a lower learning rate, and repeat the validation there.",
     Reason.WITHIN_NOISE: "Raise `spec.validation.seeds` or `spec.validation.tokensShare`, or accept the answer as it is.",
     Reason.NO_MINIMUM: "Raise `spec.validation.seeds` or `spec.validation.factor`.",
-    Reason.TOO_FEW_PROBES: "Read `status.validation.failures` for why probes failed; where they diverged, lower "
-    "`spec.validation.factor`. Where results state no cooled loss, install the trainer image of the operator's version "
-    "and change `spec.validation.tokensShare` a little: probes of another length are trained anew.",
+    Reason.TOO_FEW_PROBES: "`status.validation.failures` says why probes failed. If they diverged, lower "
+    "`spec.validation.factor`. If results have no cooled loss, install the trainer image of the operator's version "
+    "and change `spec.validation.tokensShare` a little: probes of another length are trained again.",
     Reason.CONFIG_MAP_REFUSED: "Correct `publish.configMapName`, or make room in the quota.",
 }
 
@@ -148,11 +148,11 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Train the points that the message names.",
     ),
     Refused.TREND_INDISTINGUISHABLE_FROM_NOISE: (
-        "The answer would be too vague to be worth anything.",
+        "The answer would be too uncertain to use.",
         "Add sizes, or grid points near the optimum.",
     ),
     Refused.IRREDUCIBLE_LOSS_NOT_IDENTIFIED: (
-        "The irreducible loss cannot be told from the data.",
+        "The data do not determine the irreducible loss.",
         "Train longer, or set `fit.irreducibleLoss`.",
     ),
     Refused.INITIAL_LOSS_BELOW_IRREDUCIBLE: (
@@ -214,14 +214,14 @@ FAILURES: Final[Mapping[Failed, str]] = {
     Failed.NODE_LOST: "Repair or remove the node; the attempt runs again elsewhere.",
     Failed.CLAIMED_ELSEWHERE: "Nothing: another sweep trains the same point and both will use it.",
     Failed.OUT_OF_MEMORY: "Use larger devices, or a smaller proxy or sequence length.",
-    Failed.HOST_OUT_OF_MEMORY: "Raise the memory limit of the pod template where it recurs.",
+    Failed.HOST_OUT_OF_MEMORY: "If it recurs, raise the memory limit of the pod template.",
     Failed.BAD_CONFIGURATION: "Correct the field that the condition names.",
     Failed.BAD_DATA: "Correct the file that the message names.",
     Failed.STORAGE: "Check the pods' credentials and the store.",
     Failed.DEADLINE: "Raise `failurePolicy.attemptDeadlineSeconds`.",
-    Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` where steps are that slow.",
+    Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` if steps are that slow.",
     Failed.RESULT_MISSING: "Read the pod's log; check that the image is a trainer of this version.",
-    Failed.RESULT_UNREADABLE: "Nothing; it is set aside and trained again. Find out who else writes there.",
-    Failed.TRAJECTORY_UNREADABLE: "Nothing; it is set aside and trained again. Find out who else writes there.",
+    Failed.RESULT_UNREADABLE: "Nothing; it is set aside and trained again. Check who else writes there.",
+    Failed.TRAJECTORY_UNREADABLE: "Nothing; it is set aside and trained again. Check who else writes there.",
     Failed.CRASHED: "Read the message and the pod's log.",
 }

@@ -32,7 +32,7 @@ REASONS_INTRODUCTION = f"""\
 
 Every condition of a ScalingSweep or HyperparamPrediction has a reason from the first two tables;
 events carry the same reasons, and those of the third for attempts that ended. `Ready` is what to
-wait for; `Stalled=True` says that nothing will happen until somebody changes something."""
+wait for; `Stalled=True` says that nothing will happen until you change something."""
 METRICS_INTRODUCTION = f"""\
 # Metrics
 

@@ -304,7 +304,7 @@ ROWS: dict[str, Row] = {
     "probes of cooled laws whose results state no cooled loss tell nothing": Row(
         lambda: cooled_down(stated=range(4)),
         ("Unknown", "TooFewProbes"),
-        says="1 of 5 results state no cooled loss",
+        says="1 of 5 results have no cooled loss",
     ),
     "probes that diverge at the answer reject it": Row(
         lambda: trained(diverged={0: True}),
