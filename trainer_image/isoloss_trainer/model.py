@@ -34,7 +34,7 @@ class LanguageModel(nn.Module):
             plain = type(module).__name__ == "DeepseekV3TopkRouter" and "forward" not in vars(
                 module
             )
-            if plain and module.num_group == 1:
+            if plain and getattr(module, "num_group", 0) == 1:
                 module.forward = functools.partial(_route_within_one_group, module)
 
     @property
