@@ -321,7 +321,9 @@ def test_an_operator_may_leave_that_to_the_cluster() -> None:
 def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
     """A first guess at a podTemplate names it main, and is refused for the security context that it lacks."""
     template = {"spec": {"containers": [{"name": "main", "resources": {}}]}}
-    with pytest.raises(BadPodTemplate, match="must be named trainer: main would run as a second container"):
+    with pytest.raises(
+        BadPodTemplate, match="must be named trainer: main would run as a second container"
+    ):
         job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
     template["spec"]["containers"].append({"name": "trainer"})
     with pytest.raises(BadPodTemplate) as refused:
