@@ -115,7 +115,8 @@ class DataManifest(Report):
                     "training documents: losses there are too low."
                 )
             if domain.bad_documents:
+                documents = "document" if domain.bad_documents == 1 else "documents"
                 found.append(
-                    f"{domain.bad_documents} documents of {domain.name} cannot be read and were skipped."
+                    f"Skipped {domain.bad_documents} {documents} of {domain.name} that cannot be read."
                 )
         return found

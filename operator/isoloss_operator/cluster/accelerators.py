@@ -27,4 +27,5 @@ def _number(limits: Fields, name: str) -> int:
     try:
         return int(parse_quantity(limits.value(name)))
     except ValueError as error:
-        raise BadPodTemplate(f"{limits.where(name)}: {error}") from error
+        value = limits.value(name)
+        raise BadPodTemplate(f"{limits.where(name)}: {value!r} is not a quantity") from error

@@ -20,7 +20,7 @@ from isoloss_operator.decide.jobs.removal import (
 )
 from isoloss_operator.decide.jobs.requests import evaluate_request
 from isoloss_operator.decide.known_ledgers import prediction_ledger
-from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
+from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.ledgers import Recorded, under_generation
@@ -130,7 +130,8 @@ def evaluation_step(
         problem=found.message if isinstance(found, Unreadable) else "",
     )
     measured = run(task)
-    recorded = _recorded_jobs(value_of(stored), own, config)
+    ended = _attempts(known.ledger, config).ended
+    recorded = [job for job in own if job.attempt <= ended]  # others alone know of their end
     ledger = _with_attempts(ledger, measured, config)
     is_changed = ledger != known.ledger
     create: tuple[JobRequest, ...] = ()
@@ -173,7 +174,7 @@ def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig)
     return ledger.replace(
         evaluate_key=config.key,
         evaluation=measured.attempts,
-        configuration_error=measured.refused,
+        configuration_error=measured.refused or ledger.configuration_error,
     )
 
 
@@ -184,14 +185,6 @@ def _refused(ledger: Ledger) -> ConfigurationError | None:
 
 def _without_refusal(ledger: Ledger) -> Ledger:
     return ledger if _refused(ledger) is None else ledger.replace(configuration_error=None)
-
-
-def _recorded_jobs(
-    stored: Ledger | None, jobs: tuple[ObservedJob, ...], config: EvaluateConfig
-) -> list[ObservedJob]:
-    """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
-    ended = _attempts(stored, config).ended if stored else 0
-    return [job for job in jobs if job.attempt <= ended]
 
 
 def _result_aside(

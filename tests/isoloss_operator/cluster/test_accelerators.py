@@ -46,11 +46,11 @@ def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], co
         ),
         pytest.param(
             template({"nvidia.com/gpu": "many"}),
-            r"containers\[0\].resources.limits.nvidia.com/gpu: Invalid number format: many",
+            r"containers\[0\].resources.limits.nvidia.com/gpu: 'many' is not a quantity",
             id="a quantity",
         ),
         pytest.param(
-            template({"nvidia.com/gpu": None}), "limits.nvidia.com/gpu: Invalid", id="no quantity"
+            template({"nvidia.com/gpu": None}), "limits.nvidia.com/gpu: None is not a quantity", id="no quantity"
         ),
     ],
 )
