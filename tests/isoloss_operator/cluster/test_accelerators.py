@@ -50,7 +50,9 @@ def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], co
             id="a quantity",
         ),
         pytest.param(
-            template({"nvidia.com/gpu": None}), "limits.nvidia.com/gpu: None is not a quantity", id="no quantity"
+            template({"nvidia.com/gpu": None}),
+            "limits.nvidia.com/gpu: None is not a quantity",
+            id="no quantity",
         ),
     ],
 )
