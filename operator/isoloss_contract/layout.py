@@ -107,7 +107,7 @@ def ledger_segment_in(folder: str, name: str) -> str:
 
 
 def status_in(folder: str) -> str:
-    """records.StoredStatus of the sweep or prediction in `folder`."""
+    """A copy of the status of the sweep or prediction in `folder`, as kubectl prints it."""
     return f"{folder}/status.json"
 
 
@@ -122,7 +122,7 @@ def fit_in(folder: str) -> str:
 
 
 def report_in(folder: str) -> str:
-    """The report page of the sweep in `folder`."""
+    """The page of the sweep or prediction in `folder`."""
     return f"{folder}/report.html"
 
 

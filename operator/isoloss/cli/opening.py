@@ -56,14 +56,17 @@ def _title(what: str) -> str:
 
 def _page_uri(what: str, namespace: str) -> str:
     """Where the operator wrote the page. Raises BadInput if there is none yet."""
-    from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
+    from isoloss.progress.resource_reading import (
+        Kubectl,
+        read_view,
+        resource_name,
+        stored_sweep_uri,
+    )
     from isoloss.stored_sweeps import is_sweep_uri, open_sweep
     from isoloss_contract import layout
 
     if is_sweep_uri(what):
-        if namespace:
-            raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
-        sweep = open_sweep(what)
+        sweep = open_sweep(stored_sweep_uri(what, namespace))
         return sweep.store.location(layout.report_in(sweep.folder))
     view = read_view(Kubectl(), resource_name(what, namespace))
     for resource in (view.prediction, view.sweep):

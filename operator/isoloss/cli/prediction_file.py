@@ -11,7 +11,6 @@ from typing import Any
 from isoloss.cli.querying import Asked, Composing
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction
-from isoloss.report.probed import Probed, read_probed
 
 Json = Mapping[str, Any]
 KIND = "HyperparamPrediction"
@@ -72,13 +71,6 @@ def asked_by(prediction: Json, laws: Laws, name: str) -> Asked:
         raise BadInput(f"{name}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"{name}: spec or status cannot be read: {error!r}") from error
-
-
-def probed_by(prediction: Json) -> Probed | None:
-    """The probes in a prediction's status; None if it has none yet. Raises BadInput, naming the field."""
-    if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
-        return None
-    return read_probed(prediction)
 
 
 def _asked(spec: Json, status: Json, laws: Laws) -> Asked:

@@ -19,7 +19,7 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.cli.prediction_file import asked_by, changed_since, probed_by, read_prediction
+from isoloss.cli.prediction_file import asked_by, changed_since, read_prediction
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
@@ -28,7 +28,7 @@ from isoloss.laws_files import read_laws, write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import draw_figures, png_files, render_report
-from isoloss.report.probed import Probed
+from isoloss.report.probed import Probed, probed_by
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
 from isoloss.savings import SearchCost

@@ -9,12 +9,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from isoloss.cli.prediction_file import Json, asked_by, probed_by
+from isoloss.cli.prediction_file import Json, asked_by
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, fit_laws, predict
 from isoloss.progress.moment import Moment
 from isoloss.progress.sweep_reading import StoredSweepReader
 from isoloss.report import PAGE_POLICY, render_report
+from isoloss.report.probed import probed_by
 from isoloss.stored_sweeps import SweepRuns, open_sweep, sweep_runs
 
 ADDRESS: Final = "127.0.0.1"

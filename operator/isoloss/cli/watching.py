@@ -118,13 +118,12 @@ def _prediction(what: str, namespace: str) -> Callable[[], dict[str, Any]] | Non
 
 
 def _reader(what: str, namespace: str) -> Read:
+    from isoloss.progress.resource_reading import stored_sweep_uri
     from isoloss.stored_sweeps import is_sweep_uri
 
     if not is_sweep_uri(what):
         return _in_a_cluster(what, namespace)
-    if namespace:
-        raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
-    return _in_the_store(what)
+    return _in_the_store(stored_sweep_uri(what, namespace))
 
 
 def _code(last: Frame) -> int:

@@ -81,7 +81,9 @@ def stored_sweep_uri(argument: str, namespace: str) -> str:
 
     Raises BadInput if there is no such resource, or it has nothing in the store yet.
     """
-    if "://" in argument:
+    from isoloss.stored_sweeps import is_sweep_uri  # it brings the laws along
+
+    if is_sweep_uri(argument):
         if namespace:
             raise BadInput(f"--namespace: {argument} is a URI in the store, which has none")
         return argument

@@ -45,6 +45,13 @@ class Probed:
     """Sequences, not rounded."""
 
 
+def probed_by(prediction: Json) -> Probed | None:
+    """The probes in a prediction's status; None if it has none yet. Raises BadInput, naming the field."""
+    if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
+        return None
+    return read_probed(prediction)
+
+
 def read_probed(prediction: Json) -> Probed:
     """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it.
 

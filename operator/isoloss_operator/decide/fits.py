@@ -116,3 +116,8 @@ class FitOutcome:
     """Why the fit itself failed, in a sentence."""
     step: SearchStep | None = None
     """Of the search, where one was asked for."""
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is of a request that draws only: every fit, failed ones too, names its ledger."""
+        return self.laws is None and not self.ledger_sha256

@@ -16,12 +16,17 @@ from isoloss_operator.decide.answers import target_parameters
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.fit_requests import drawn_request, watched_now
 from isoloss_operator.decide.fits import AnswerPage, FitRequest
-from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.planning.points import PlannedPoint
 
 PAGE_SECONDS: Final = 60.0
 """Between two pages of one resource."""
+
+
+def has_page(observed: ObservedResource, uri: str) -> bool:
+    """Whether a page was drawn there, by this process or, as the status has it, by an earlier one."""
+    return observed.page_drawn or observed.status.get("reportUri") == uri
 
 
 def sweep_page(
@@ -32,10 +37,10 @@ def sweep_page(
 ) -> FitRequest | None:
     """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
     only where it would show something new. The fits draw the others."""
+    if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
+        return None
     reported = {key: each.trained_tokens for key, each in observed.progress.items()}
     if not any(reported.values()) and not any(record.tokens for record in ledger.points):
-        return None
-    if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
         return None
     shows = content_key([ledger.digest, reported])
     if shows == observed.page_shows:
@@ -43,7 +48,7 @@ def sweep_page(
     request = drawn_request(observed, spec, ledger, points, inputs=shows)
     laws = observed.fit.laws if observed.fit is not None else None
     watched = watched_now(observed, ledger)
-    return replace(request, provisional=True, watched=watched, draws_only=True, laws=laws)
+    return replace(request, watched=watched, draws_only=True, laws=laws)
 
 
 def answer_page(

@@ -36,7 +36,7 @@ from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.finished_sweeps import sweep_not_ready
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.pages import answer_page
+from isoloss_operator.decide.pages import answer_page, has_page
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
     Answer,
@@ -334,12 +334,12 @@ def _plan(
 def _report_uri(
     observed: ObservedPrediction, view: PredictionView | None, before: HyperparamPredictionStatus
 ) -> str:
-    """Once a page was drawn, by this process or, as the status has it, by an earlier one."""
+    """Empty before a page was drawn."""
     if view is None:
         return before.report_uri
     folder = layout.prediction_folder(observed.name, observed.uid)
     uri = f"{store_uri(view.sweep)}/{layout.report_in(folder)}"
-    return uri if observed.page_drawn or before.report_uri == uri else ""
+    return uri if has_page(observed, uri) else ""
 
 
 def _news(

@@ -22,7 +22,7 @@ from isoloss_operator.decide.fit_requests import fit_request
 from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.pages import sweep_page
+from isoloss_operator.decide.pages import has_page, sweep_page
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.policies import task_writes
 from isoloss_operator.decide.preparation import decide_preparation
@@ -188,7 +188,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         active=tasks.active,
         fit=observed.fit,
         fit_is_final=view.final_laws is not None,
-        has_page=_has_page(observed, view.sweep.store_uri),
+        has_page=has_page(observed, _report_uri(observed, view.sweep.store_uri)),
         warnings=warnings_of(view),
         spending=tasks.spending,
         parallelism=spec.parallelism,
@@ -203,12 +203,12 @@ def _with_points(view: PointsView) -> SweepPlan:
     fit = fit_request(
         observed, spec, tasks.written, tasks.points, final=tasks.is_quiet, search=view.search
     )
-    has_page = fit is not None or tasks.is_quiet
+    fit_draws = fit is not None or tasks.is_quiet
     return SweepPlan(
         status=status,
         **vars(replace(writes, ledger=None if ledger == observed.ledger else ledger)),
         fit=fit,
-        page=None if has_page else sweep_page(observed, spec, tasks.written, tasks.points),
+        page=None if fit_draws else sweep_page(observed, spec, tasks.written, tasks.points),
         events=(
             *attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
             *search_events(ledger, step, _search_ended(observed)),
@@ -228,10 +228,8 @@ def _next_look(view: PointsView) -> float:
     return 60.0
 
 
-def _has_page(observed: ObservedSweep, store_uri: str) -> bool:
-    """Whether a page was drawn, by this process or, as the status has it, by an earlier one."""
-    uri = f"{store_uri}/{layout.sweep_report(observed.name, observed.uid)}"
-    return observed.page_drawn or previous_status(observed.status).report_uri == uri
+def _report_uri(observed: ObservedSweep, store_uri: str) -> str:
+    return f"{store_uri}/{layout.sweep_report(observed.name, observed.uid)}"
 
 
 def _search_ended(observed: ObservedSweep) -> str:

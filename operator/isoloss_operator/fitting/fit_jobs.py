@@ -53,7 +53,7 @@ def fit_result(end: FitEnd) -> Literal["fitted", "refused", "failed", "drawn"]:
     """
     if isinstance(end, NotFitted):
         return "failed"
-    if end.laws is None and not end.ledger_sha256:
+    if end.is_page:
         return "drawn" if end.report_written else "failed"
     if end.laws is None:
         return "failed" if end.step is None else "refused"

@@ -16,7 +16,7 @@ from isoloss.progress.resources import View
 from isoloss.progress.sweep_state import sweep_state
 from isoloss.published import published_opinions
 from isoloss.report import PointRow, point_rows, render_report
-from isoloss.report.probed import read_probed
+from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.records import AttentionShape, PointResult
@@ -112,9 +112,8 @@ def _answer_page(store: Store, job: FitJob) -> FitEnd:
     request = job.request
     assert request.answer is not None
     assert request.laws is not None
-    answer, resource = request.answer.prediction, request.answer.resource
+    answer = request.answer.prediction
     total = answer.as_six_nd(answer.total_flops.value)
-    has_probes = bool((resource["status"].get("validation") or {}).get("places"))
     try:
         page = render_report(
             request.laws,
@@ -124,7 +123,7 @@ def _answer_page(store: Store, job: FitJob) -> FitEnd:
             prediction=answer,
             initial_loss=request.answer.initial_loss,
             opinions=published_opinions(total_flops=total, params=request.answer.parameters)[0],
-            probed=read_probed(resource) if has_probes else None,
+            probed=probed_by(request.answer.resource),
         )
     except Exception:
         logger.exception("page of %s failed", job.title)

@@ -125,7 +125,7 @@ class Metrics:
         )
         self.fits = Counter(
             "isoloss_fits",
-            "Fits that ended: fitted, refused (the data do not support the laws), drawn (the page of a sweep on the way alone) or failed (it could not run).",
+            "Fits that ended: fitted, refused (the data do not support the laws), drawn (a page alone) or failed (it could not run).",
             ("result",),
             registry=registry,
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
+from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import Refused
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.resource_keys import ResourceKey
@@ -46,7 +47,7 @@ class Memory:
     report_missing: bool = False
     """It was read, its report was never drawn, and no fit was started since."""
     page_at: float = field(default_factory=time.monotonic)
-    """When a page of the sweep on the way was asked for last; at first, when the sweep was first seen."""
+    """When its page was asked for last; at first, when the resource was first seen."""
     page_shows: str = ""
     """FitRequest.inputs of that page."""
     page_looked_for: bool = False
@@ -57,8 +58,8 @@ class Memory:
     """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
-    status_copied: str = ""
-    """SHA-256 of the copy of the status that this process wrote to the store last."""
+    status_copied: StatusType | None = None
+    """That this process wrote to the store last."""
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that a suspension stopped and that the ledger does not have yet."""
     unanswered: int = 0

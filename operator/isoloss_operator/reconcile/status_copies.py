@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from dataclasses import dataclass
@@ -33,18 +32,16 @@ def copy_status(
 
     Nothing is decided by the copy, so a store that does not take it stops nothing: the next pass tries again.
     """
-    content = _document(resource, status)
-    digest = hashlib.sha256(content).hexdigest()
-    if resource.memory.status_copied == digest:
+    if resource.memory.status_copied == status:
         return
-    path = layout.status_in(folder.path)
+    content, path = _document(resource, status), layout.status_in(folder.path)
     try:
         with time_limit(STORE_SECONDS):
             services.storage.write("status", folder.store_uri, path, content)
     except StoreError as error:
         logger.warning("%s: status not copied to the store: %s", resource.key, error)
     else:
-        resource.memory.status_copied = digest
+        resource.memory.status_copied = status
 
 
 def _document(resource: Resource, status: StatusType) -> bytes:

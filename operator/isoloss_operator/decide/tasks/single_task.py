@@ -169,7 +169,7 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
         if task.is_missing and awaits_result(job, world.now):
             break
         failure = classify(job)
-        field = spec_field(failure.field, domains=list(task.domains))
+        field = spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=world.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
         refused = configuration_error(failure, job, world, task.words.name, field) or refused
