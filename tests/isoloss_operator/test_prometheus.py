@@ -32,6 +32,8 @@ UNDECIDED = {"IsolossReconcileErrors", "IsolossStoreErrors", "IsolossAPIErrors"}
 MAY_BE_EMPTY = {
     "Silence of the quietest training point",  # only while a point trains
     "Predictions: compute beyond the data",  # only with an answer
+    "Predicted learning rate",
+    "Predicted batch size",
     "Probes by state",  # only where an answer is validated
     "Answers that do not hold",
     "Failed passes",
@@ -68,6 +70,21 @@ def empty_panels(prometheus: Prometheus) -> set[str]:
     return {query.panel for query in queries if not prometheus.query(query.expression)}
 
 
+def every_panel_shows_data(prometheus: Prometheus) -> None:
+    """Wait for it; a failure names the panels that stay empty."""
+    empty: set[str] = set()
+
+    def shown() -> bool:
+        nonlocal empty
+        empty = empty_panels(prometheus) - MAY_BE_EMPTY
+        return not empty
+
+    try:
+        wait_until(shown, "every panel to show data")
+    except pytest.fail.Exception as error:
+        raise AssertionError(f"{error}: {sorted(empty)}") from None
+
+
 @pytest.mark.timeout(1800)
 def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
     operator: OperatorProcess,
@@ -97,7 +114,7 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
     wait_until(lambda: all(r["health"] == "ok" for r in prometheus.rules()), "every rule to run")
     wait_until(lambda: prometheus.query("sum(isoloss_fits_total) > 0"), "a fit", 600)
     # A rate needs two scrapes since the first fit.
-    wait_until(lambda: empty_panels(prometheus) <= MAY_BE_EMPTY, "every panel to show data")
+    every_panel_shows_data(prometheus)
     # What a real Prometheus answers can be drawn (python -m tests.monitoring.picture).
     draw(dashboard_panels(), Window(prometheus, began, time.time()))
 
