@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from demo.places import PREDICTION_FILE, STORE
+from demo.places import PREDICTION_FILE, STORE, SWEEP_FILE
 from isoloss_contract.records import PrepareTask
 from isoloss_contract.store import Store
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.specs import prepare_config
 
-SWEEP_FILE = Path(__file__).with_suffix(".yaml")
-"""Apart from the demo's own, which is cut down to what answers: recorded figures stay reproducible."""
+LARGER_SWEEP_FILE = Path(__file__).with_suffix(".yaml")
+"""More and longer points than the demo's own sweep, which is cut down to what answers."""
 
 
 class DemoInFolder:
@@ -29,8 +29,12 @@ class DemoInFolder:
         return Store(self._uri)
 
     def sweep(self) -> dict[str, Any]:
-        """The spec in SWEEP_FILE."""
+        """The demo's own spec."""
         return self._spec(SWEEP_FILE)
+
+    def larger_sweep(self) -> dict[str, Any]:
+        """The spec in LARGER_SWEEP_FILE."""
+        return self._spec(LARGER_SWEEP_FILE)
 
     def prediction(self) -> dict[str, Any]:
         """The prediction's."""

@@ -44,8 +44,17 @@ class Domain:
 
     def documents(self) -> list[str]:
         """Distinct documents from all over the packages."""
+        return _up_to(self.size_bytes, self._distinct())
+
+    def further_documents(self) -> list[str]:
+        """What the packages have beyond `documents`."""
+        pieces = self._distinct()
+        _up_to(self.size_bytes, pieces)
+        return list(pieces)
+
+    def _distinct(self) -> Iterator[str]:
         sources = _sources(self.packages, self.suffix)
-        return _distinct(map(self.extract, sources), self.size_bytes)
+        return _distinct(map(self.extract, sources))
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -62,18 +71,25 @@ def pieces(text: str) -> Iterator[str]:
         yield "\n\n".join(part)
 
 
-def _distinct(texts: Iterable[str], limit: int) -> list[str]:
-    """The pieces of `texts` that are not too short, each once, until there are `limit` bytes."""
-    kept: dict[str, None] = {}
-    size = 0
+def _distinct(texts: Iterable[str]) -> Iterator[str]:
+    """The pieces of `texts` that are not too short, each once."""
+    seen: set[str] = set()
     for piece in (piece for text in texts for piece in pieces(text)):
-        if len(piece) < SHORTEST or piece in kept:
-            continue
-        kept[piece] = None
-        size += len(piece.encode())
-        if size >= limit:
+        if len(piece) >= SHORTEST and piece not in seen:
+            seen.add(piece)
+            yield piece
+
+
+def _up_to(size_bytes: int, texts: Iterator[str]) -> list[str]:
+    """The first of `texts`, until there are so many bytes; `texts` goes on behind them."""
+    taken: list[str] = []
+    size = 0
+    for text in texts:
+        taken.append(text)
+        size += len(text.encode())
+        if size >= size_bytes:
             break
-    return list(kept)
+    return taken
 
 
 def _sources(packages: Sequence[str], suffix: str) -> Iterator[str]:
@@ -141,8 +157,6 @@ DOMAINS = {
         2_500_000,
     ),
 }
-PRETRAINING = Domain(("torch", "transformers"), docstrings, 1_500_000)
-"""What the demo's checkpoint is pre-trained on: none of it is in the sweep's corpus."""
 
 # ------------------------------------------------------------------------------------- files
 

@@ -50,7 +50,7 @@ class Workshop:
         return plan_points(self._spec(shape), self._trainer.manifest)
 
     def _spec(self, shape: Shape) -> ScalingSweepSpec:
-        spec = self._demo.sweep()
+        spec = self._demo.larger_sweep()
         spec["evaluation"]["cooldown"] = {
             "share": self._share,
             "shape": shape,

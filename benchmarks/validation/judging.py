@@ -23,7 +23,7 @@ from isoloss.laws import (
     loss_curvature,
     predict,
 )
-from isoloss.validation import Place, Validation, judge, probes_of_runs
+from isoloss.validation import TOLERANCE, Place, Validation, judge, probes_of_runs
 from isoloss.validation.bowl import Normal
 from isoloss.validation.drift import drift
 
@@ -111,6 +111,8 @@ class Question:
     answer: Prediction
     probe_flops: float
     """Of one probe."""
+    tolerance: float = TOLERANCE
+    """Nats that the answer may lose and still holds."""
 
     def with_probes(self, flops: float) -> Question:
         """The same with longer or shorter ones."""
@@ -145,7 +147,13 @@ def validated(
 ) -> Validation:
     """The verdict on the shifted answer by probes about it; without a shift the one of `validate`."""
     found, _ = probes_of_runs(probes, stated_noise=noise.stated, residual=noise.residual)
-    return judge(shift.of(question.answer), found, question.moves(), loss_curvature(question.laws))
+    return judge(
+        shift.of(question.answer),
+        found,
+        question.moves(),
+        loss_curvature(question.laws),
+        question.tolerance,
+    )
 
 
 @dataclass(frozen=True)

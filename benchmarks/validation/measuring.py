@@ -76,7 +76,9 @@ class Bench:
         )
         inner = ((_named(lattice, point.i, point.j), point) for point in lattice.interior(grid))
         return Measured(
-            question=Question(asked.laws, asked.query, answer, plans[0].flops),
+            question=Question(
+                asked.laws, asked.query, answer, plans[0].flops, self._workshop.tolerance
+            ),
             grid=grid,
             probes=probed,
             ends=ends,

@@ -31,8 +31,8 @@ from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_s
 from isoloss_trainer.interruption import Interruption
 
 Say = Callable[[str], None]
-LONGER_SHARE = 0.6
-"""Of the budget's tokens: probes that a user would pay twice for."""
+SHARES = (0.3, 0.6)
+"""Of the budget's tokens: lengths of probes that are compared, beside the demo's own."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,14 @@ class Workshop:
         return self.prediction.budget.tokens
 
     def probe_plans(self, asked: Asked) -> tuple[ProbePlan, ...]:
-        """Probes of the share that the demo asks for, and longer ones."""
-        return tuple(
-            self._probe_plan(asked, share)
-            for share in (float(self._validation.tokens_share), LONGER_SHARE)
-        )
+        """Probes of the share that the demo asks for, and of others, shortest first."""
+        shares = sorted({float(self._validation.tokens_share), *SHARES})
+        return tuple(self._probe_plan(asked, share) for share in shares)
+
+    @property
+    def tolerance(self) -> float:
+        """Nats that the answer may lose and still holds."""
+        return float(self._validation.tolerance)
 
     def _probe_plan(self, asked: Asked, share: float) -> ProbePlan:
         """As the operator plans it for the laws' own answer; displaced answers have probes as long."""
