@@ -33,7 +33,11 @@ WAITING = (
 """Folders and files with tests that need the control plane or wait for something else; the longest come first."""
 WAITING_WORKERS = 4
 NICENESS = 10
-PYTEST = (sys.executable, "-m", "pytest", "-m", "not whole", "--dist", "loadgroup", "-n")
+PYTEST = (
+    *(sys.executable, "-m", "pytest", "-m", "not whole"),
+    *("--durations=40", "--durations-min=5"),
+    *("--dist", "loadgroup", "-n"),
+)
 
 
 def main() -> int:
