@@ -75,13 +75,25 @@ def _foundation(view: View) -> str:
     status = view.sweep.get("status", {})
     points = status.get("points", {}).get("succeeded", 0)
     sizes = len(view.sweep.get("spec", {}).get("proxies", ()))
-    found: dict[str, Any] = (view.prediction or {}).get("status", {}).get("extrapolation") or {}
-    factor = found.get("computeFactor")
+    found: dict[str, Any] = (view.prediction or {}).get("status", {})
+    factor = (found.get("extrapolation") or {}).get("computeFactor")
     asked = f", asked for {float(factor):.2g} times their compute" if factor else ""
     return (
         f"From laws of {formatting.counted(points, 'run')} of "
-        f"{formatting.counted(sizes, 'model size')}{asked}."
+        f"{formatting.counted(sizes, 'model size')}{asked}. {_past(found)}".rstrip()
     )
+
+
+def _past(status: dict[str, Any]) -> str:
+    """What the checkpoint's pre-training is worth; empty without an answer."""
+    past, total = (
+        (status.get(name) or {}).get("value") for name in ("equivalentFlops", "totalFlops")
+    )
+    if not past or not total:
+        return ""
+    loss = float(status["initialLoss"]["value"])
+    share = float(past) / float(total)
+    return f"The checkpoint's loss, {loss:.2f} nats, is worth {share:.0%} of all compute."
 
 
 def _verdict(view: View) -> str:
@@ -90,5 +102,5 @@ def _verdict(view: View) -> str:
         return "It was not checked: the prediction asks for no validation."
     places = ((view.prediction or {}).get("status", {}).get("validation") or {}).get("places", ())
     verdict = VERDICTS.get(condition.get("status", ""), "not decided")
-    runs = formatting.counted(len(places), "short continued run")
+    runs = formatting.counted(len(places), "continued run")
     return f"Checked by {runs}: {verdict} ({condition.get('reason', '')}). {condition.get('message', '')}"

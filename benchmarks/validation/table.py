@@ -65,7 +65,7 @@ def tables(measured: Measured) -> Iterator[str]:
     yield from (_early_optimum(measured, probed, tokens) for probed in measured.probes)
     found = [
         *(group for probed in measured.probes for group in _groups(measured, probed, residuals)),
-        *_whole_runs(measured, long.deviation),
+        *_whole_runs(measured, long.deviation, residuals),
     ]
     # What was done with one answer stands together.
     names = list(_answers(measured))
@@ -99,14 +99,16 @@ def _groups(measured: Measured, probed: Probed, residuals: float | None) -> Iter
             yield Group(name, _share(probed, budget(ends)), noise, cases)
 
 
-def _whole_runs(measured: Measured, deviation: float) -> Iterator[Group]:
-    """Of the answers whose probes were all trained to the budget's end."""
+def _whole_runs(measured: Measured, deviation: float, residuals: float | None) -> Iterator[Group]:
+    """Of the answers whose probes were all trained to the budget's end, with either noise."""
     question, ends = measured.question.with_whole_runs(), measured.ends
     trained = set.intersection(*(set(runs) for runs in ends.values()))
-    for name, answers in _answers(measured).items():
-        if all(trained.issuperset(cross) for _, cross in answers):
-            cases = _cases(question, answers, ends, ends, ToldNoise(stated=deviation))
-            yield Group(name, WHOLE, BETWEEN_SEEDS, cases)
+    known = {ASSUMED: ToldNoise(residual=residuals), BETWEEN_SEEDS: ToldNoise(stated=deviation)}
+    for noise, told in known.items():
+        for name, answers in _answers(measured).items():
+            if all(trained.issuperset(cross) for _, cross in answers):
+                cases = _cases(question, answers, ends, ends, told)
+                yield Group(name, WHOLE, noise, cases)
 
 
 def _cases(

@@ -32,7 +32,7 @@ from isoloss_trainer.interruption import Interruption
 
 Say = Callable[[str], None]
 SHARES = (0.3, 0.6)
-"""Of the budget's tokens: lengths of probes that are compared, beside the demo's own."""
+"""Of the budget's tokens: lengths of probes that are compared with whole runs, as the demo's are."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,8 @@ class Workshop:
         return self.prediction.budget.tokens
 
     def probe_plans(self, asked: Asked) -> tuple[ProbePlan, ...]:
-        """Probes of the share that the demo asks for, and of others, shortest first."""
-        shares = sorted({float(self._validation.tokens_share), *SHARES})
-        return tuple(self._probe_plan(asked, share) for share in shares)
+        """Probes shorter than the budget, shortest first."""
+        return tuple(self._probe_plan(asked, share) for share in SHARES)
 
     @property
     def tolerance(self) -> float:
