@@ -12,11 +12,6 @@ from isoloss.progress.resources import VALIDATED, View
 WIDTH = 80
 MAX_LINES = 14
 INDENT = "    "
-VERDICTS = {
-    "True": "it holds",
-    "False": "there is a better answer nearby",
-    "Unknown": "not decided",
-}
 
 
 def last_screen(view: View, *, report: Path, log: Path, kubectl: str) -> list[str]:
@@ -101,6 +96,5 @@ def _verdict(view: View) -> str:
     if not condition:
         return "It was not checked: the prediction asks for no validation."
     places = ((view.prediction or {}).get("status", {}).get("validation") or {}).get("places", ())
-    verdict = VERDICTS.get(condition.get("status", ""), "not decided")
     runs = formatting.counted(len(places), "continued run")
-    return f"Checked by {runs}: {verdict} ({condition.get('reason', '')}). {condition.get('message', '')}"
+    return f"Checked by {runs}: {condition.get('reason', '')}. {condition.get('message', '')}"

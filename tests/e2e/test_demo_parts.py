@@ -301,7 +301,7 @@ def test_the_last_screen_is_the_answer_in_15_lines_of_80_columns(
         "batch size (sequences) 4 [1.7, 9]",
         "From laws of 18 runs of 2 model sizes, asked for 6.8 times their compute. "
         "The checkpoint's loss, 3.87 nats, is worth 28% of all compute.",
-        "Checked by 5 continued runs: not decided (WithinNoise).",
+        "Checked by 5 continued runs: WithinNoise.",
         ".demo/report.html",
         "make demo-down",
     ):
