@@ -13,8 +13,8 @@ from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import Place
 
 LAW: Final = "step-law"
-"""Of the published laws the only one that counts size and tokens apart; operator/DECISIONS.md has the measured
-coverage of all."""
+"""The only published law that counts size and tokens separately; operator/DECISIONS.md has the measured coverage of
+all."""
 SOURCE: Final = PREFIX + LAW
 DIGITS: Final = 2
 LEAST_FACTOR: Final = 1.5

@@ -35,7 +35,8 @@ VERSION: Final = 3
 """Increased with every change of the format. A ledger with a larger one is left alone: this version would lose
 what it does not know."""
 MAX_SEGMENTS_BYTES: Final = 64 * 2**20
-"""Of all segments of a ledger: of 45,000 points that failed twice each, or of 150,000 without a failure."""
+"""Size of all segments of a ledger together: of 45,000 points that failed twice each, or of 150,000 without a
+failure."""
 READS: Final = 3
 """A reader that comes between two writes finds a segment of the former head gone, and reads again."""
 
@@ -53,7 +54,7 @@ class LedgerHead(LedgerHeader):
 
     ledger_version: Literal[3] = 3
     epoch: int = Field(default=0, ge=0)
-    """Of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
+    """Epoch of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
     revision: int = Field(default=1, ge=1)
     """One more with every write."""
     digest: Digest
@@ -100,7 +101,7 @@ class FoundLedger:
 
     stored: StoredLedger
     version: str
-    """Of the head, for the next conditional write."""
+    """Version of the head, for the next conditional write."""
 
     @property
     def ledger(self) -> Ledger:

@@ -30,7 +30,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def pass_deadline() -> float:
-    """By time.monotonic; infinite outside of a pass."""
+    """Deadline on the time.monotonic clock; infinite outside of a pass."""
     return _deadline.get()
 
 

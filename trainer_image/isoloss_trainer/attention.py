@@ -18,8 +18,8 @@ from isoloss_trainer.world import World
 
 NAME = "isoloss_causal"
 ORDER = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-"""Of kernels, as torch.nn.attention.SDPBackend names them. torch prefers flash, which is about half as fast as cuDNN
-on Hopper; what a device says to that, `make gpu-check` measures."""
+"""Order of kernels, as torch.nn.attention.SDPBackend names them. torch prefers flash, which is about half as fast as
+cuDNN on Hopper; `make gpu-check` measures how a device compares."""
 DETERMINISTIC = ("FLASH_ATTENTION", "MATH")
 """Those whose backward pass gives equal bits each time, in the same order."""
 FAMILIES = frozenset(

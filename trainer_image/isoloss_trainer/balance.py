@@ -142,7 +142,7 @@ def biases_of(network: Any) -> dict[str, torch.Tensor]:
 
 
 def averaged_name(name: str) -> str:
-    """Of the average of the bias `name`."""
+    """Name of the average of the bias `name`."""
     return f"averaged.{name}"
 
 

@@ -54,7 +54,7 @@ INDEX_BYTES = 2**26
 STEP, COOLING = "step-", "cooling-"
 """What folders are called: of the run, and of a copy that was stopped while it cooled down."""
 VERSION: Literal[3] = 3
-"""Of what a checkpoint is made of. Another one is refused, newer or older."""
+"""Version of a checkpoint's layout. Any other, newer or older, is refused."""
 
 
 class OtherLayout(BadConfiguration):
@@ -69,10 +69,10 @@ class CheckpointManifest(Record):
     tokens: Tokens
     state: TrainingState
     versions: dict[str, str]
-    """Of the packages that wrote it."""
+    """Versions of the packages that wrote it."""
     index_bytes: int = Field(ge=0, le=INDEX_BYTES)
     index_sha256: Digest
-    """Of index.json, which has the SHA-256 of everything else."""
+    """Digest of index.json, which has the SHA-256 of everything else."""
 
 
 class Checkpoints:

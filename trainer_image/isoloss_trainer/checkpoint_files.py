@@ -68,7 +68,7 @@ class Part(Record):
     sizes: tuple[Count, ...]
     file: str = Field(pattern=r"^[a-z0-9-]+\.safetensors$")
     start: int = Field(ge=0)
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     bytes: int = Field(ge=0)
     sha256: Digest
 
@@ -311,7 +311,7 @@ def _content(
 
 
 def _room(size: int) -> bytearray | mmap.mmap:
-    """Of which slices are bytes, as object stores want them."""
+    """A buffer whose slices are bytes, as object stores want them."""
     if size < MAPPED_BYTES:
         return bytearray(size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -22,7 +22,7 @@ MAX_DOCUMENT_BYTES = 256 * 2**20
 """A larger document suggests that the file is not what it claims to be."""
 ROWS_AT_ONCE = 1024
 MARK = "\ufeff".encode()
-"""Of the byte order, which some editors and exports put before a text in UTF-8."""
+"""Byte order mark, which some editors and exports put before a text in UTF-8."""
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
 """Their OSErrors are storage errors even without an error number."""
 

@@ -48,7 +48,7 @@ from isoloss_trainer.world import World
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
 PROBE_SEQUENCES = 4
-"""Of each domain: they decide whether a checkpoint wants the tokenizer's first token."""
+"""Sequences per domain: they decide whether a checkpoint wants the tokenizer's first token."""
 PATIENCE = timedelta(hours=6)
 """Processes wait for the one that fetches hundreds of gigabytes, and for those that hold a copy."""
 
@@ -162,7 +162,7 @@ class _Text:
 
     validation: ValidationSet
     foreign: dict[str, ForeignSequences]
-    """By domain; empty where the tokens are the sweep's."""
+    """Keyed by domain; empty if the tokens are the sweep's."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class _Reading:
         return _Text(validation, foreign)
 
     def losses(self, text: _Text) -> tuple[Loss, dict[str, Loss]]:
-        """Of the mixture and of each domain."""
+        """Losses of the mixture and of each domain."""
         if not text.foreign:
             size = max(1, self._batch_tokens // self.config.sequence_length)
             losses = self.model.token_losses

@@ -86,7 +86,7 @@ def _describe(network: Any, manifest: DataManifest | None) -> None:
 
 
 def _manifest(store: Store, point: PointConfig) -> DataManifest | None:
-    """Of the corpus that the point was trained on, where it is in the same store."""
+    """Manifest of the corpus that the point was trained on, if it is in the same store."""
     for prepared in store.names(layout.DATA):
         try:
             manifest = store.read_record(layout.data_manifest(prepared), DataManifest)

@@ -64,9 +64,9 @@ class ForeignSequences:
     sequences: tuple[NDArray[np.uint32], ...]
     """The token that the first target follows, and the targets."""
     shares: tuple[Floats, ...]
-    """Of each target's bytes, the share inside the sweep's sequence: less than 1 at its edges."""
+    """For each target, the share of its bytes inside the sweep's sequence: less than 1 at its edges."""
     documents: tuple[Integers, ...]
-    """Of each target, a place in `sizes`."""
+    """For each target, an index into `sizes`."""
     sizes: Floats
     """Targets of the sweep's own sequences in each of its documents."""
 
@@ -119,10 +119,10 @@ class _ForeignText:
 
     tokens: NDArray[np.uint32]
     starts: Integers
-    """Of each token, where it begins in all validation text, in bytes and ends of documents."""
+    """Where each token begins in all validation text, in bytes and ends of documents."""
     ends: Integers
     documents: Integers
-    """Of each token, the place of its document among the chosen ones."""
+    """For each token, the index of its document among the chosen ones."""
     end_token: int
 
     @classmethod

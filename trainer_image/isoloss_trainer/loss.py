@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 CHUNK_BYTES = 2**31
-"""Of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more."""
+"""Size of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more."""
 CPU_CHUNK_BYTES = 2**26
 
 ChunkStep = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]

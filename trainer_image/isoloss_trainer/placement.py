@@ -16,7 +16,7 @@ from isoloss_trainer.termination import OutOfMemory
 from isoloss_trainer.world import World
 
 USABLE_SHARE = 0.95
-"""Of a device's memory; the rest goes to contexts and gaps between allocations."""
+"""Share of a device's memory; the rest goes to contexts and gaps between allocations."""
 WORKING_BYTES = 10 * 2**30
 """Kept free of weights on an accelerator: for one chunk of logits (loss.CHUNK_BYTES) in both
 precisions, and a layer's activations of one micro-batch."""

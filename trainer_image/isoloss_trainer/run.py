@@ -228,7 +228,7 @@ class PointRun:
         self._log.progress(state, self.tokens)
 
     def _batch(self, step: int) -> torch.Tensor:
-        """Of the step after so many."""
+        """Batch for the step that follows `step` completed ones."""
         return self.sequences.read(step * self.point.batch_size, self.point.batch_size)
 
     def _read_steps(self) -> None:
@@ -256,7 +256,7 @@ class PointRun:
         self._reporter.note(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
 
     def _evaluate(self, check: Check) -> TrajectoryRow:
-        """Of the raw and the averaged weights. A loss that is not finite is a divergence."""
+        """Loss of the raw and the averaged weights. A loss that is not finite is a divergence."""
         raw = self._losses(check)
         with self.learner.averaged():
             averaged = self._losses(check)
@@ -268,7 +268,7 @@ class PointRun:
         return row
 
     def _losses(self, check: Check) -> Losses:
-        """Of the weights as they are."""
+        """Losses of the weights as they are."""
         size, world = self.learner.micro_batch, self.attempt.world
         if world.on_cpu:
             size = max(size, CPU_TOKENS // self.point.sequence_length)

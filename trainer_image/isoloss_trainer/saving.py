@@ -36,7 +36,7 @@ class Saving:
 
     @property
     def accelerator_seconds(self) -> float:
-        """Of this attempt and those before it."""
+        """Accelerator seconds of this attempt and those before it."""
         return self._earlier_seconds + self._stopwatch.seconds * self._attempt.world.size
 
     def restore(self) -> tuple[TrainingState, dict[str, str]] | None:

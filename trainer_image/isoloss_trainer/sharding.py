@@ -24,7 +24,7 @@ from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.world import World
 
 FORWARD_METHODS = ("summed_loss", "token_losses")
-"""Of LanguageModel: what puts the weights together that belong to no layer."""
+"""Methods of LanguageModel that gather the weights that belong to no layer."""
 
 
 def is_sharded(precision: Literal["bf16", "float32"], world: World) -> bool:

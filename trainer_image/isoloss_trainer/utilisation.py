@@ -28,7 +28,8 @@ PEAK_FLOPS = {
     "L4": 121e12,
     "A10": 125e12,
 }
-"""Of dense bfloat16 products as the makers state them, by words of the name that torch gives the device."""
+"""FLOP/s of dense bfloat16 products as the makers give them, keyed by words of the name that torch reports for the
+device."""
 
 
 class TokenFlops(NamedTuple):
@@ -41,7 +42,7 @@ class TokenFlops(NamedTuple):
 
 
 def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: int) -> TokenFlops:
-    """Of a transformers `config`."""
+    """Training FLOPs per token of a transformers `config`."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     query = getattr(config, "qk_head_dim", None) or size

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 MAX_ENTRIES = 2_000_000
-"""Of one stored array; a fit keeps a few hundred draws."""
+"""Entries of one stored array at most; a fit keeps a few hundred draws."""
 MAX_DIMENSIONS = 4
 
 

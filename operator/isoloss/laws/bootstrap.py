@@ -71,9 +71,9 @@ class Noise:
     """Standard deviations of ln L."""
 
     evaluation: float
-    """Of one evaluation about its trajectory."""
+    """Noise of one evaluation about its trajectory."""
     run: float
-    """Of a whole trajectory about the surface."""
+    """Noise of a whole trajectory about the surface."""
     freedom: float
     """Degrees of freedom behind `run`."""
 

@@ -63,7 +63,7 @@ class HyperparameterLaw:
     """(2, 2), of intercept and slope."""
     r_squared: Real | None = None
     rmse: Real | None = None
-    """Of ln x (PowerLawOfLoss, learning rates) or of B in sequences (LinearInLogCompute)."""
+    """Residual of ln x (PowerLawOfLoss, learning rates) or of B in sequences (LinearInLogCompute)."""
     points: int = 0
     slope_interval: Interval | None = None
     refusal: Refusal | None = None
@@ -89,14 +89,14 @@ class LossComputeLaw:
     irreducible_loss_identified: bool = True
     """False: the data allow every value within `irreducible_loss_interval`."""
     rmse: Real | None = None
-    """Of the loss, in nats per token."""
+    """Residual of the loss, in nats per token."""
     r_squared: Real | None = None
     points: int = 0
     irreducible_loss_interval: Interval | None = None
     alpha_interval: Interval | None = None
     gamma_interval: Interval | None = None
     rmse_without_irreducible_loss: Real | None = None
-    """Of the same fit with L0 = 0, to compare."""
+    """RMSE of the same fit with L0 = 0, for comparison."""
     refusal: Refusal | None = None
 
     @property
@@ -129,7 +129,7 @@ class Optimum:
     tokens: Real | None = None
     flops: Real | None = None
     standard_errors: dict[str, Real] = field(default_factory=dict)
-    """Of ln learning_rate, ln batch_size and ln tokens, under those three names."""
+    """Keyed by learning_rate, batch_size and tokens: standard errors of their logarithms."""
     covariance: Array | None = None
     refusal: Refusal | None = None
 
@@ -156,7 +156,7 @@ class Contour:
     centre: Array | None = None
     coefficients: Array | None = None
     residual_rms: Real | None = None
-    """Of ln D over the points used."""
+    """Residual of ln D over the points used."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class SurfaceLaw:
     curvature: Array | None = None
     """(2, 2) Hessian of the loss in (ln LR, ln B), in units of the token slope dL/dlnD."""
     residual_rms: Real | None = None
-    """Of the loss, in nats per token."""
+    """Residual of the loss, in nats per token."""
     frontier_log_ratio: Real | None = None
     """ln(D / N) of the compute-optimal size at the centre of the data."""
     flops_per_token_per_param: Real = 6.0
@@ -276,7 +276,7 @@ class DataRange:
     """Highest loss evaluated."""
     largest_tokens: Real | None = None
     smallest_tokens: Real | None = None
-    """Of a first evaluation that was used."""
+    """Smallest token count of a first evaluation that was used."""
 
 
 @dataclass(frozen=True)
@@ -355,8 +355,8 @@ class Laws:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Of the three laws, in order, without repetitions; where nothing answers, the joint surface's before them if
-        it names what to try.
+        """Refusals of the three laws, in order, without repetitions; if nothing answers, the joint surface's come
+        first if it names what to try.
 
         All runs together show better which edge the optimum is beyond than single loss levels do.
         """

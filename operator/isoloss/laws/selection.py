@@ -25,7 +25,7 @@ SURE = 2.0
 INDEPENDENT = 4.0
 """Cells of one held-out size share their runs or their size: they count as this many."""
 USUAL_SHIFT = 0.055
-"""Of ln LR and ln B of a cell about any law, as in published sweeps."""
+"""Standard deviation of ln LR and ln B of a cell about any law, as in published sweeps."""
 SAMPLES = 50
 """Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 

@@ -15,7 +15,7 @@ class FitSummary(Report):
     points: int = Field(ge=0)
     """Runs that the fit was given."""
     laws_sha256: str = Field(default="", max_length=64)
-    """Of laws.json; empty where there are none."""
+    """Digest of laws.json; empty if there are none."""
     error: str = Field(default="", max_length=2048)
     """Why the fit failed, in a sentence."""
 

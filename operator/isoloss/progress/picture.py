@@ -135,7 +135,7 @@ def loss_map(size: SizeView, width: int) -> list[str]:
 
 
 def _by_cell(size: SizeView) -> dict[tuple[int, float], PointView]:
-    """Of several seeds the one that came furthest, with the lowest loss of those."""
+    """The point shown in each cell: of several seeds the one that came furthest, and of those the lowest loss."""
     found: dict[tuple[int, float], PointView] = {}
     for point in sorted(size.points, key=lambda each: (each.tokens, -(each.loss or 0.0))):
         found[point.record.batch_size, point.record.learning_rate] = point

@@ -13,7 +13,7 @@ from isoloss_contract.store import NotFound, Store
 
 
 class _Shown(Report):
-    """Of the status only what is shown here is read, and that strictly."""
+    """Part of the status. Only what is shown here is read, and that strictly."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 

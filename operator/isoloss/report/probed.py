@@ -25,7 +25,7 @@ class ProbedPlace:
     loss: float | None
     """Nats per token, mean over seeds; None where there is none yet, or training diverged."""
     standard_error: float | None
-    """Of that mean, nats; None before all probes are over."""
+    """Standard error of that mean, nats; None before all probes are over."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Probed:
     places: tuple[ProbedPlace, ...]
     """The answer first."""
     tokens: int
-    """Of each probe."""
+    """Tokens that each probe trains for."""
     verdict: str
     """Status and reason of the condition Validated."""
     message: str
     learning_rate: Interval | None = None
-    """Of laws and probes together; None where they say none."""
+    """Interval from laws and probes together; None if they give none."""
     batch_size: Interval | None = None
     """Sequences, not rounded."""
 

@@ -38,7 +38,7 @@ class BeyondGrid:
     larger: bool
     """Whether larger values are wanted, else smaller ones."""
     params: float | None
-    """Of the size that it is about; None: of any."""
+    """Size that it concerns; None: any size."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _lack(figures: Mapping[str, Any]) -> Lack | None:
 
 
 def scatter(runs: Sequence[Run], options: FitOptions) -> float | None:
-    """Of losses about the surface through these runs, nats; None where there is no surface."""
+    """Standard deviation of losses about the surface through these runs, nats; None if there is no surface."""
     return surface_residual(runs, _with_trend(runs, options)) if runs else None
 
 

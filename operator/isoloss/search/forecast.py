@@ -149,7 +149,7 @@ def _waste(run: Run, best: Run, at: np.ndarray, steepness: float) -> np.ndarray:
 
 
 def _nats(best: Run, log_tokens: float, waste: float, steepness: float) -> float:
-    """By how much a run is above the leader at ln D when it has wasted so many ln tokens: the inverse of _waste."""
+    """Nats by which a run is above the leader at ln D after wasting so many ln tokens: the inverse of _waste."""
     at = np.log(best.tokens)
     back = log_tokens - max(waste, 0.0)
     here, there = np.interp([log_tokens, back], at, np.minimum.accumulate(best.losses))

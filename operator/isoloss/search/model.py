@@ -149,13 +149,13 @@ class Decision:
     """To run until, or where a pruned point stopped."""
     reason: Reason
     bound: float | None = None
-    """Of a pruned point: nats by which its final loss is above the leader's at the least."""
+    """For a pruned point: nats by which its final loss is above the leader's at the least."""
     added: bool = False
     """The point is not of the grid."""
     flops: float = 0.0
     """What following a decision to run costs; what one to prune saves."""
     risk: float = 0.0
-    """Of a pruned point: the probability that it would have ended below the leader."""
+    """For a pruned point: the probability that it would have ended below the leader."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from isoloss.search.state import FEWEST_SHARE, REACHED, RUNGS, State
 from isoloss_contract.ledger import IntentAction
 
 USUAL_CURVATURE = 0.3
-"""Of ln D over the square of ln LR or ln B, on the published sweeps."""
+"""Curvature of ln D over the square of ln LR or ln B, in the published sweeps."""
 RIVAL = 0.1
 """Probability of ending below the leader from which on a point runs on beside it."""
 INSIDE = 0.25
@@ -25,11 +25,11 @@ class Race:
 
     leader: Point
     excesses: dict[Point, Excess]
-    """Of the others over the leader."""
+    """How far each of the others is above the leader."""
 
 
 def standing(state: State, size: Size) -> Race | None:
-    """Of the points that went far enough to be judged; None without any."""
+    """The standing of the points that went far enough to be judged; None if there are none."""
     runs = {
         s.point: s.run
         for s in state.open_of(size)

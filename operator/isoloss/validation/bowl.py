@@ -23,7 +23,7 @@ REACH = 3.5
 NEGLIGIBLE = 1e-4
 """Share of the posterior outside the fine grid, per side."""
 LOG_FACTORS = np.log(2.0) * np.linspace(-2.4, 2.4, 7)
-"""Of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
+"""Factors of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
 ENTRY_ERRORS = np.array([0.3, 0.25, 0.3])
 """Standard deviations of H's entries xx, xy, yy at a given factor; of xy as a share of sqrt(xx yy)."""
 NOISE_SCALES = 5

@@ -14,9 +14,10 @@ from isoloss.laws import Array, Prediction
 from isoloss.validation.bowl import Normal
 
 ERROR_PER_LOG_TOKENS = np.array([0.19, 0.17])
-"""Of ln LR and ln B per ln of budget over probe: 12 checkpoints, the errors of their measured optima included."""
+"""Errors of ln LR and ln B per ln of budget over probe: 12 checkpoints, the errors of their measured optima
+included."""
 BATCH_SHARE, BATCH_ERROR = 0.25, 0.5
-"""Of the laws' move of ln B: what is carried, and its standard deviation."""
+"""Share of the laws' move of ln B that is carried over, and its standard deviation."""
 MEASURED = "measured"
 """The variant that answers carry beside the paper's composition."""
 

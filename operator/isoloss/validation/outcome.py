@@ -29,7 +29,7 @@ class Comparison:
     difference: float
     """Loss of the neighbour less that of the answer, nats; infinite where the neighbour diverged."""
     standard_error: float
-    """Of the difference."""
+    """Standard error of the difference."""
     better: Literal["answer", "neighbour"] | None
     """Beyond noise; None: they cannot be told apart."""
 

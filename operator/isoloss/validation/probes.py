@@ -40,7 +40,8 @@ class Probe:
     loss: float
     """At the end, nats per token, mean over seeds; not a number where it diverged."""
     standard_error: float
-    """Of that mean, by the noise between seeds, nats; what all probes share, as their validation text, left out."""
+    """Standard error of that mean from the noise between seeds, nats; what all probes share, such as their validation
+    text, left out."""
     diverged: bool = False
     least_error: float | None = None
     """What it is at the least, where the noise is only known not to exceed one that gives the `standard_error`."""
@@ -130,7 +131,7 @@ def loss_at(run: Run, tokens: float) -> float:
 
 
 def _scatter(groups: Iterable[Sequence[float]]) -> RunNoise:
-    """Of the seeds of each place; no degree of freedom where each has one."""
+    """Noise between the seeds of each place; no degree of freedom if each has one."""
     repeated = [np.array(losses) for losses in groups if len(losses) > 1]
     squares = sum(float(np.sum((losses - losses.mean()) ** 2)) for losses in repeated)
     return RunNoise(squares, sum(len(losses) - 1 for losses in repeated))

@@ -28,7 +28,7 @@ class Patience:
     silence_seconds: float = 60.0
     """A connection that brings no byte for this long has failed."""
     attempt_seconds: float = 3600.0
-    """Of one try, however steadily bytes arrive."""
+    """Duration of one try at most, however steadily bytes arrive."""
 
 
 class Backend(Protocol):
@@ -66,6 +66,7 @@ class Backend(Protocol):
 
 
 def check_names(count: int) -> None:
-    """Of the names found so far in a folder. Raises Unusable where they are more than any folder of ours has."""
+    """Check the number of names found so far in a folder. Raises Unusable if they are more than any folder of ours
+    has."""
     if count > MAX_NAMES:
         raise Unusable(f"more than {MAX_NAMES} names")

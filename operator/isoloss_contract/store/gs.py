@@ -101,7 +101,7 @@ class GsBackend:
         return self._wait(put)
 
     def version_marked(self, path: str, mark: str) -> str | None:
-        """By the object's metadata."""
+        """The version, if the object's metadata has the mark."""
         try:
             facts = self._wait(lambda: self._facts(path))
         except FileNotFoundError:

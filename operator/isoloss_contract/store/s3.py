@@ -29,9 +29,11 @@ _DENIED = 403
 _AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", "OperationAborted")
 """Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
 _CONNECTIONS = 128
-"""Of all stores together, as they have one client: what some hold without an answer must not keep others out."""
+"""Connections of all stores together, which share one client: what some hold without an answer must not keep others
+out."""
 _PART_BYTES = 2**24
-"""Of an upload in parts: each is copied while the interpreter is held. s3fs takes parts from twice as much on."""
+"""Part size of a multipart upload: each is copied while the interpreter is held. s3fs takes parts from twice as much
+on."""
 _MARK = "isoloss-write"
 
 
@@ -120,7 +122,7 @@ class S3Backend:
         return self._ask(put)
 
     def version_marked(self, path: str, mark: str) -> str | None:
-        """By the object's metadata."""
+        """The version, if the object's metadata has the mark."""
         try:
             facts = self._head(path)
         except FileNotFoundError:

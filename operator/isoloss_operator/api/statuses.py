@@ -302,7 +302,8 @@ class ProbeStatus(StatusType):
     difference: StatusText = ""
     """Loss less that at the answer, in nats, once all probes are over."""
     standard_error: StatusText = ""
-    """Of the difference, by the noise between seeds; where nothing measures it, by the largest that it may be."""
+    """Standard error of the difference, from the noise between seeds; if nothing measures it, from the largest that
+    it may be."""
     better: StatusText = ""
     """answer or neighbour, where one is better beyond noise."""
 

@@ -136,7 +136,7 @@ class Training(ApiType):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of every point's runs, the sweep's own first."""
+        """Seeds of every point's runs, the sweep's own first."""
         return (self.seed, *self.additional_seeds)
 
 
@@ -197,7 +197,7 @@ class SearchPlacement(ApiType):
 
     @property
     def points(self) -> int:
-        """Of one size."""
+        """Number of points per size."""
         return self.lines**2
 
 
@@ -308,7 +308,7 @@ _POINTS = _GRID.format(
 FEWEST_LINES = 3
 """Learning rates, and batch sizes, that show a minimum."""
 FEWEST_STEPS = 100
-"""Of a run at its largest batch size: of fewer the warm-up is most, or batch sizes were meant in tokens."""
+"""Steps of a run at its largest batch size: with fewer, most are warm-up, or batch sizes were meant in tokens."""
 _ONE_BATCH_SIZE = (
     "(has(self.grid) && self.grid.batchSizes.size() == 1 && !self.proxies.exists(p, has(p.grid)))"
 )
@@ -490,7 +490,7 @@ class ScalingSweepSpec(ApiType):
 
     @property
     def grids(self) -> list[Grid]:
-        """Of each size that is not still to be placed."""
+        """Grids of all sizes except those still to be placed."""
         found = (proxy.grid or self.grid for proxy in self.proxies)
         return [grid for grid in found if grid is not None]
 

@@ -117,9 +117,9 @@ class JobReader:
         self._workloads = workloads
         self._clock = clock
         self._remembered: dict[str, _Remembered] = {}
-        """By owner uid."""
+        """Keyed by owner uid."""
         self._since: dict[str, dict[str, float]] = {}
-        """By owner uid: since when what `_Seen` counts has been so."""
+        """Keyed by owner uid: since when what `_Seen` counts has been so."""
         self._events = EventReader(cluster, clock=clock)
 
     def read(self, owner: Owner) -> LiveJobs:

@@ -30,7 +30,7 @@ ALLOWED_VOLUMES = frozenset(
     }
 )
 ALLOWED_PROFILES = ("RuntimeDefault", "Localhost")
-"""Of seccomp and AppArmor."""
+"""Allowed profiles of seccomp and AppArmor."""
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 """Prefix of the older form, which kubelets still obey."""
 ALLOWED_SYSCTLS = frozenset(

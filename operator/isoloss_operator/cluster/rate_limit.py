@@ -55,7 +55,7 @@ class RateLimit:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Of a Retry-After header. Its other form, a date, is of a clock that need not be ours."""
+    """Seconds of a Retry-After header. Its other form, a date, is of a clock that need not be ours."""
     if retry_after is None or not retry_after.strip().isdecimal():
         return DEFAULT_PAUSE_SECONDS
     return min(float(retry_after), LONGEST_PAUSE_SECONDS)

@@ -17,9 +17,9 @@ from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.search_cost import search_estimate
 
 UNSEEN_EXPONENT: Final = 0.5
-"""Of active parameters, in the seconds that a token of a size is assumed to take while only one size is measured.
-Small models wait for the overhead of each step, whatever their size (0); large ones keep the device busy, and take
-time in proportion to their FLOPs (1). Halfway errs by the square root of the ratio of both sizes at most."""
+"""Exponent of active parameters in the assumed seconds per token of a size while only one size is measured. Small
+models wait for the overhead of each step, whatever their size (0); large ones keep the device busy, and take time in
+proportion to their FLOPs (1). Halfway errs by the square root of the ratio of both sizes at most."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def seconds_per_token(stored: PointFiles, work: Work) -> dict[str, float]:
 
 
 def _ended(work: Work) -> dict[str, float]:
-    """Of points with a result of this sweep's own."""
+    """Pace by size, from points with a result of this sweep's own."""
     records = {record.key: record for record in work.ledger.points}
     seconds, tokens = defaultdict[str, float](float), defaultdict[str, float](float)
     for point in work.points:
@@ -100,7 +100,7 @@ def _devices(name: str, work: Work) -> int:
 
 
 def _reported(stored: PointFiles, work: Work) -> dict[str, float]:
-    """By the mean speed of the running points of a size."""
+    """Pace by size, from the mean speed of its running points."""
     names = {point.key: point.proxy.name for point in work.points}
     speeds = defaultdict[str, list[float]](list)
     for job in work.active:

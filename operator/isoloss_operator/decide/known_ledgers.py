@@ -14,13 +14,13 @@ from isoloss_operator.decide.tasks.ledgers import Recorded
 
 
 def sweep_ledger(observed: ObservedSweep) -> Recorded:
-    """Of the points of a sweep."""
+    """Ledger of the points of a sweep."""
     folder = layout.sweep_folder(observed.name, observed.uid)
     return _known(observed, observed.ledger, folder, _spent_by(observed.status))
 
 
 def prediction_ledger(observed: ObservedPrediction) -> Recorded:
-    """Of the evaluation and the probes of a prediction."""
+    """Ledger of the evaluation and the probes of a prediction."""
     folder = layout.prediction_folder(observed.name, observed.uid)
     status = observed.status.get("validation")
     spent = _spent_by(status if isinstance(status, dict) else {})

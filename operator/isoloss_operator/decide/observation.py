@@ -33,7 +33,7 @@ class ObservedPod:
 
     phase: str = "Pending"
     exit_code: int | None = None
-    """Of the container named trainer, once it terminated."""
+    """Exit code of the container named trainer, once it terminated."""
     reason: str = ""
     """Why the container or, where it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
     message: str = ""
@@ -82,7 +82,7 @@ class ObservedJob:
     complete: bool = False
     failed: bool = False
     reason: str = ""
-    """Of the Complete or Failed condition: BackoffLimitExceeded, DeadlineExceeded, …"""
+    """Reason of the Complete or Failed condition: BackoffLimitExceeded, DeadlineExceeded, …"""
     message: str = ""
     deleting: bool = False
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
@@ -227,11 +227,11 @@ class PointFiles:
     """What the store says of points."""
 
     results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
-    """By point key, for the keys of PointReads.results; keys left out are absent."""
+    """Keyed by point key, for the keys of PointReads.results; keys left out are absent."""
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
-    """By point key, for the keys of PointReads.progress; unreadable ones are left out."""
+    """Keyed by point key, for the keys of PointReads.progress; unreadable ones are left out."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
-    """By Job uid: since when a running train Job has reported no progress."""
+    """Keyed by Job uid: since when a running train Job has reported no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +270,7 @@ class FirstReads:
 
     store_uri: str
     folder: str
-    """Of the sweep."""
+    """Folder of the sweep."""
     manifest: str
     sources: Mapping[str, str] = field(default_factory=dict)
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
@@ -337,13 +337,13 @@ class ObservedPrediction(ObservedResource):
     spec: HyperparamPredictionSpec | InvalidSpec
     sweep: ObservedReference | None = None
     manifest: Read[DataManifest] = ABSENT
-    """Of the sweep's corpus."""
+    """Manifest of the sweep's corpus."""
     corpus: Read[DataManifest] = ABSENT
     """As the ledger of a finished sweep has it; read where `manifest` is not that of its laws."""
     fit: Read[FitOutcome] = ABSENT
     """The sweep's laws as stored; `laws_sha256` names them."""
     checkpoint_stamp: Read[str] = ABSENT
-    """Of the files of spec.checkpoint; absent where they may not be listed, or there is none."""
+    """Stamp of the files of spec.checkpoint; absent if they may not be listed, or there is none."""
     evaluation: Read[EvaluationResult] = ABSENT
     config_map: Mapping[str, Any] | None = None
     """What has the name that the spec publishes under, with any owner; the change to it is made from this."""

@@ -27,7 +27,7 @@ class JobRequest:
     attempt: int
     task: PrepareTask | TrainTask | EvaluateTask
     labels: Mapping[str, str]
-    """Of the Job and its pod, see labels.py. The shell adds none that a decision needs."""
+    """Labels of the Job and its pod, see labels.py. The shell adds none that a decision needs."""
     pod_templates: tuple[Mapping[str, Any], ...] = ()
     """Partial PodTemplateSpecs in order, later ones win: the sweep's, then that of its data, the
     proxy or the checkpoint. The operator's own configuration comes before all of them."""

@@ -94,7 +94,7 @@ class SweepFacts:
 
     store_uri: str
     folder: str
-    """Of the ledger, in the store."""
+    """Folder of the ledger in the store."""
     points: Sequence[PlannedPoint]
     ledger: Ledger
     active: Sequence[ObservedJob] = ()

@@ -56,13 +56,13 @@ class SweepView:
     spec: ScalingSweepSpec
     """The same with a `config` in place of every `like`, and a grid for every size."""
     placements: tuple[Placement, ...] = ()
-    """Of sizes whose grid its user left to the search."""
+    """Placements of sizes whose grid the user left to the search."""
     former_placements: tuple[Placement, ...] = ()
-    """Of sizes that it does not place any more."""
+    """Placements of sizes that the search no longer places."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Present names of placed sizes by former ones."""
     models: tuple[DerivedModel, ...] = ()
-    """Of sizes that are like a checkpoint."""
+    """Models of sizes that are like a checkpoint."""
     unplaced: Finding | None = None
     """Why sizes wait for their first points; None: every size has a grid."""
 

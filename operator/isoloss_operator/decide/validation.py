@@ -94,12 +94,12 @@ class PlannedProbes:
     """The probes of the present answer."""
 
     spec: ScalingSweepSpec
-    """Of the sweep that trains them."""
+    """Spec of the sweep that trains them."""
     points: tuple[PlannedPoint, ...]
     query: PredictionQuery
     fit: FitOutcome
     flops: float
-    """Of one probe, its cooldown included, counted as the budget is."""
+    """FLOPs of one probe, its cooldown included, counted as the budget is."""
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:

@@ -17,7 +17,7 @@ from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.parameters import parameter_counts
 
 LONGEST_NAME = 40
-"""Of a sweep: the names of what belongs to it are longer."""
+"""Longest name of a sweep: the names of what belongs to it are longer."""
 USUAL_SEQUENCE = 8192
 """Tokens, where the checkpoint has as many positions."""
 FILE_NAME = re.compile(r"[*?\[]|\.\w+$")
@@ -131,7 +131,7 @@ def name_of(option: str, given: str | None, checkpoint: str) -> str:
 
 
 def _name_of(uri: str) -> str:
-    """Of the last folder of a corpus URI, or the file where there is no folder."""
+    """Name of the last folder of a corpus URI, or of the file if there is no folder."""
     segments = [each for each in uri.partition("://")[2].split("/") if each]
     plain = [each for each in segments if not FILE_NAME.search(each)]
     return _as_label((plain or segments)[-1].split(".")[0]) or "corpus"

@@ -40,7 +40,7 @@ class Written:
     evaluation_accelerators: int
     """That hold the checkpoint's weights."""
     lines: int
-    """Of each grid."""
+    """Number of learning rates, and of batch sizes, in each grid."""
     validation_sequences: int | None = None
     """Per domain; None: the API's default."""
     budget: float | None = None

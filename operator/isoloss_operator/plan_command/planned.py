@@ -38,7 +38,7 @@ class Planned:
 
     @property
     def flops(self) -> float:
-        """Of the whole grids."""
+        """FLOPs of the whole grids."""
         return sum(size.flops for size in self.sizes)
 
     def hours(self, pace: Pace) -> float:

@@ -25,7 +25,7 @@ MAX_STRETCH = 2.0
 SIZE_WEIGHT = 4.0
 """Weight of a wrong size against a wrong aspect ratio, both as squared logarithms."""
 MAX_LAYERS, MAX_HEADS = 512, 512
-"""Of a checkpoint: its shapes are tried one by one. No published model has half as many."""
+"""Limits of a checkpoint: its shapes are tried one by one. No published model has half as many."""
 MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
 """Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
@@ -75,7 +75,7 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _derived(text: str, parameters: int) -> Mapping[str, Any]:
-    """By the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
+    """Keyed by the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
     config = json.loads(text)
     try:
         checkpoint = _checkpoint(config)

@@ -25,7 +25,7 @@ COVERAGE: Final = (
     "The published law put the optimum inside such a 3 x 3 lattice in 33 of 33 cells of its authors' own tables, "
     "16 of them of mixtures of experts; it is not tested on others, nor at a constant learning rate."
 )
-"""By `make bench-search`, on 22 November 2026: docs/evidence/search.md."""
+"""Measured with `make bench-search` on 22 November 2026: docs/evidence/search.md."""
 
 
 def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:

@@ -50,9 +50,9 @@ class PlannedProxy:
     """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
     template_digest: str
-    """Of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
+    """Digest of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
     secret_name: str | None = None
-    """Of a Secret that its pods need beside the store's."""
+    """Secret that its pods need in addition to the store's."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PlannedPoint:
     cooldown_tokens: int = 0
     """What cooldowns take beside `tokens`."""
     seed: int = 0
-    """Of initialisation and data order."""
+    """Seed of initialisation and data order."""
     target: int | None = None
     """Tokens after which a search wants it to stop for now; None: it trains to its proxy's."""
 

@@ -213,9 +213,9 @@ def _cooldown_of_probes(sweep: ScalingSweepSpec) -> CooldownConfig | None:
 
 
 def tokens_before_cooldown(sweep: ScalingSweepSpec, tokens: int, largest_batch: int) -> int:
-    """Of the `tokens` of a probe, whole steps of `largest_batch` sequences, those before it cools down.
+    """How many of a probe's `tokens` come before its cooldown, in whole steps of `largest_batch` sequences.
 
-    All, where probes do not. Raises NoProbes where there is no step to spare for a cooldown.
+    All of them if probes do not cool down. Raises NoProbes if there is no step to spare for a cooldown.
     """
     cooldown = _cooldown_of_probes(sweep)
     if cooldown is None:

@@ -33,7 +33,7 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.planning.qk_norm import with_qk_norm
 
 FIRST_JUDGED_SHARE = 0.3
-"""Of a proxy's tokens, at which a search compares points for the first time (isoloss.search)."""
+"""Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
 JUDGED_AFTER = 2.0
 """Factor in tokens between the first evaluation that counts and that comparison."""
 MAX_ERRORS = 10
@@ -319,7 +319,7 @@ def _model_errors(model: Model, field: str) -> list[SpecError]:
 
 
 def _qk_norm_errors(model: Model, field: str) -> list[SpecError]:
-    """Of a model whose config is sound without its options."""
+    """QK-norm errors of a model whose config is sound without its options."""
     try:
         model_config(model)
     except UnsupportedModel as error:

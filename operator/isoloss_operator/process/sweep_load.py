@@ -34,7 +34,7 @@ class SweepLoad:
     budget_used: Mapping[str, float] = field(default_factory=dict)
     """Spent over allowed, by what spec.budget limits."""
     lowest_losses: Mapping[str, float] = field(default_factory=dict)
-    """By size, of its points that succeeded, nats per token."""
+    """Lowest loss of each size's points that succeeded, nats per token, keyed by size name."""
 
 
 def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad:

@@ -33,7 +33,7 @@ class Memory:
     refusal_may_pass: bool = False
     """Whether that refusal may end by itself."""
     generation: int = 0
-    """Of the spec that `create_error` speaks of."""
+    """Generation of the spec that `create_error` is about."""
     store_write_error: str = ""
     """Why the store did not take what the last pass wrote."""
     write_error: str = ""

@@ -38,7 +38,7 @@ class Resource:
 
     @property
     def generation(self) -> int:
-        """Of its spec."""
+        """Generation of its spec."""
         return int(self.body["metadata"]["generation"])
 
 

@@ -34,11 +34,11 @@ class FitRecord(Record):
     ledger_sha256: str = Field(max_length=64)
     points: int = Field(ge=0)
     laws_sha256: str = Field(max_length=64)
-    """Of laws.json; empty where there are none."""
+    """Digest of laws.json; empty if there are none."""
     report_written: bool
     error: str = Field(max_length=2048)
     step: SearchStep | None = None
-    """Of a search: the decisions that followed."""
+    """Step of a search: the decisions that followed."""
 
 
 class LawsFile(Record, LawsDocument):

@@ -48,7 +48,7 @@ class Leadership(Protocol):
     """Who may write."""
 
     epoch: int
-    """Of this process' term as the leader."""
+    """Epoch of this process' term as the leader."""
 
     def outrank(self, epoch: int) -> bool:
         """Raise the own epoch above another found in the store; False if this process does not lead."""

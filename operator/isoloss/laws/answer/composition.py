@@ -35,7 +35,7 @@ NOTABLE = 0.95
 
 @dataclass(frozen=True)
 class CompositionError:
-    """Of taking a continued run for one from scratch of C_pre + C_cpt."""
+    """Error of taking a continued run for one from scratch of C_pre + C_cpt."""
 
     log_rate: float
     """Standard deviation of ln LR."""

@@ -10,7 +10,7 @@ from isoloss.laws.results import Laws
 from isoloss.laws.surface.form_error import scatter_freedom
 
 ISO_LOSS_USUAL = 0.1
-"""Of ln LR and ln B about the iso-loss laws where no data could be held out to see how they err."""
+"""Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
 ISO_LOSS_USUAL_FREEDOM = 2.0
 
 

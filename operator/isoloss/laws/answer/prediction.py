@@ -26,7 +26,7 @@ class PredictionQuery:
     """What is asked. Exactly one budget: cpt_flops, cpt_tokens (needs params) or total_flops."""
 
     initial_loss: float | None = None
-    """Of the checkpoint on the laws' validation data, nats per token; needed unless total_flops."""
+    """Loss of the checkpoint on the laws' validation data, nats per token; needed unless total_flops."""
     initial_loss_standard_error: float = 0.0
     cpt_flops: float | None = None
     cpt_tokens: float | None = None
@@ -35,7 +35,8 @@ class PredictionQuery:
     params: float | None = None
     """Active parameters of the target, counted as in the laws."""
     flops_per_token: float | None = None
-    """Of the target, counted as in the laws; None: as the laws' runs per parameter, 6 * params by default."""
+    """Training FLOPs per token of the target, counted as in the laws; None: the laws' runs' FLOPs per parameter, 6 *
+    params by default."""
     pretraining_tokens: float | None = None
     """For variant B."""
     composition: Composition = "Measured"
@@ -52,9 +53,9 @@ class PredictionQuery:
     max_extrapolation: float | None = None
     """Factor of compute over the largest seen; None: the laws' own limit."""
     tokenizer: str | None = None
-    """Of the checkpoint; refused when it and the laws' differ."""
+    """Tokenizer of the checkpoint; refused if the laws' differs."""
     sequence_length: int | None = None
-    """Of the target run; a difference is warned of, batch sizes then compare in tokens."""
+    """Sequence length of the target run; a difference causes a warning, and batch sizes then compare in tokens."""
 
     def __post_init__(self) -> None:
         """Raise TypeError for a number that is none, and ValueError for an unknown composition."""

@@ -12,7 +12,8 @@ from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import Laws, LossComputeLaw
 
 LARGEST_UNSEEN_SHARE = 0.05
-"""Of the total compute that C_pre may be at most where it is not known: it moves ln LR and ln B by a hundredth or two."""
+"""Largest share of the total compute that an unknown C_pre may have: it moves ln LR and ln B by a hundredth or
+two."""
 
 
 def check_query(query: PredictionQuery) -> None:
@@ -101,7 +102,7 @@ class UnseenPast(NamedTuple):
     most: float
     """FLOPs at which runs from scratch had the highest loss seen."""
     share: float
-    """Of the total compute."""
+    """C_pre's share of the total compute, at most."""
 
 
 def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:

@@ -21,7 +21,7 @@ STUDENT_LEVELS = 51
 
 
 def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
-    """Of the target: as given, or the runs' FLOPs per parameter times its parameters."""
+    """Training FLOPs per token of the target: as given, or the runs' FLOPs per parameter times its parameters."""
     if query.flops_per_token is not None:
         return query.flops_per_token
     assert query.params is not None

@@ -23,7 +23,7 @@ from isoloss.laws.data.trajectories import Trajectory
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4
 HIGHEST_FLOOR = 0.95
-"""Of a best curve, as a share of its lowest loss: three noisy cells must not bend it more."""
+"""Floor of a best curve at most, as a share of its lowest loss: three noisy cells must not bend it more."""
 NEAREST_FLOOR = 1e-9
 """Nats above a best curve's floor that a loss counts as at least, so that ln D stays finite."""
 LATE = 0.25
@@ -133,7 +133,7 @@ def _distinct(trajectories: list[Trajectory]) -> list[float]:
 
 
 def _most_have_a_loss(trajectories: list[Trajectory], log_tokens: float) -> bool:
-    """Of the runs that were trained this far."""
+    """Whether most of the runs that were trained this far have a loss there."""
     there = [t for t in trajectories if t.log_tokens[-1] >= log_tokens - SAME_TOKENS]
     return 2 * sum(loss_at(t, log_tokens) is not None for t in there) > len(there)
 

@@ -11,7 +11,8 @@ from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.model import Run
 
 MOST_EVALUATIONS = 128
-"""Of a trajectory; more are averaged: a smoother of a third of the run cannot tell them apart."""
+"""Evaluations per trajectory at most; more are averaged: a smoother over a third of the run cannot tell them
+apart."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Evaluations:
     log_tokens: Array
     log_losses: Array
     own_variance: Array
-    """Of ln L, stated by the trainer beyond what all runs share."""
+    """Variance of ln L that the trainer reports beyond what all runs share."""
     sources: Indices
     """Index of the run that each is from."""
     counts: Array

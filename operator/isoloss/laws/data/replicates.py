@@ -21,9 +21,10 @@ from isoloss.laws.run_noise import RunNoise
 SAME_TOKENS = 0.005
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 LARGEST_DIFFERENCE = 0.01
-"""Of ln L between two seeds, where too few replicates show what is usual in this sweep."""
+"""Largest difference of ln L between two seeds, if there are too few replicates to show what is usual in this
+sweep."""
 LARGEST_USUAL = 0.02
-"""Of ln L, however much the replicates differ."""
+"""Upper limit of that difference in ln L, however much the replicates differ."""
 TIMES_USUAL = 6.0
 FEWEST_PAIRS = 3
 THIRDS = 3
@@ -48,7 +49,7 @@ class Replicates:
 
     @property
     def variance(self) -> float:
-        """Of ln L of this average, by its own replicates."""
+        """Variance of ln L of this average, estimated from its own replicates."""
         return self.squares / max(self.freedom, 1) / (self.freedom + 1)
 
 
@@ -67,7 +68,7 @@ def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Re
 
 
 def largest_difference(replicates: Sequence[Replicates]) -> float:
-    """Of ln L between two seeds of one configuration: beyond it something else differs."""
+    """Largest difference of ln L between two seeds of one configuration: beyond it something else differs."""
     found = [difference for part in replicates for _, _, difference in part.differences]
     if len(found) < FEWEST_PAIRS:
         return LARGEST_DIFFERENCE

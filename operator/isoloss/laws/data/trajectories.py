@@ -32,7 +32,7 @@ SAME_VALUE = 0.002
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
 USUAL_RUN_NOISE = 4e-4
-"""Of ln L from run to run: 0.0013 nats at 3.3."""
+"""Noise of ln L from run to run: 0.0013 nats at 3.3."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median means a diverged run, even if it is not marked."""
 RISE_NATS = 1.0

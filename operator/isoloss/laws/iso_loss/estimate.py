@@ -44,7 +44,7 @@ class IsoLossEstimate:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Of the first law that it needs and does not have."""
+        """The refusal of the first law that it needs and does not have."""
         needed = [self.learning_rate.refusal, self.batch_size.refusal]
         if self.learning_rate.form == "PowerLawOfLoss":
             needed.append(self.loss_compute.refusal)

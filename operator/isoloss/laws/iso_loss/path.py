@@ -20,12 +20,12 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import best_curve, tokens_to
 
 EXPONENT = 0.5
-"""Of N* in compute, where a single crossing leaves it open: tokens and parameters grow in proportion."""
+"""Exponent of N* in compute if a single crossing leaves it open: tokens and parameters grow in proportion."""
 EXPONENT_ERROR = 0.1
 OFFSET_ERROR = 0.1
-"""Of ln N* at a crossing."""
+"""Error of ln N* at a crossing."""
 SCALE_ERROR = 0.05
-"""Of ln x in the log-linear law of the vertices."""
+"""Error of ln x in the log-linear law of the vertices."""
 NARROWEST, WIDEST = 0.3, 2.0
 """ln of the ratio of two sizes whose crossing is used: closer is noise, farther is no parabola."""
 FARTHEST_SIZE = 1.5

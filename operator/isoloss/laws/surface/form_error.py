@@ -49,7 +49,7 @@ class Residuals:
     """(points,) ln D."""
     weights: Array
     variance: float
-    """Of a point of weight 1."""
+    """Variance of a point of weight 1."""
     own_runs: float = 1.0
     """Runs per point: evaluations of one run share its training, and deviate together."""
 

@@ -19,7 +19,7 @@ from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.surface.terms import Shape
 
 LEAST_SHARE = 0.01
-"""Of the variance that a direction of curvature has inside cells, what slopes and levels must leave of it.
+"""Share of a direction of curvature's variance inside cells that slopes and levels must leave unexplained.
 
 Crosses and grids of two values leave nothing, planted crosses with one point off their lines 0.002 to 0.11, with two
 0.012 to 0.19, full grids 0.19 to 0.45.

@@ -42,12 +42,12 @@ from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 
 WINDOW_DRAWS = 40
 TREND_ERROR = 0.15
-"""Of a published exponent of N, in another setting: published ones differ by this much and more."""
+"""Error of a published exponent of N in another setting: published ones differ by this much and more."""
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Of one fit; everything is computed when first asked for."""
+    """Uncertainty of one fit; everything is computed when first asked for."""
 
     fit: SurfaceFit
     size_trend: SizeTrend | None = None

@@ -55,7 +55,7 @@ def _is_paused(record: PointRecord) -> bool:
 
 
 def _flops(record: PointRecord) -> float:
-    """Of a point as far as it is trained or wanted."""
+    """FLOPs of a point, up to the tokens it is trained for or wanted to be."""
     wanted = min(record.intent.tokens, record.wanted_tokens)
     tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
     return record.flops_per_token * tokens

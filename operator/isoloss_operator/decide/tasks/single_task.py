@@ -35,7 +35,7 @@ class Wording:
     """How the task is called."""
 
     name: str
-    """Of the Job, as in "The prepare Job"."""
+    """Name of the Job, as in "The prepare Job"."""
     doing: str
     """As in "Job x is tokenizing the corpus"."""
     active: Reason
@@ -63,7 +63,7 @@ class SingleTask:
     template: str
     """Digest of the pod template that the next attempt gets."""
     domains: Sequence[str]
-    """Of the corpus, by which a pod names fields of the spec."""
+    """Domains of the corpus, under which a pod names fields of the spec."""
     retries: int
     suspend: bool
     is_missing: bool
@@ -92,7 +92,7 @@ class SinglePass:
 
     @property
     def now(self) -> datetime:
-        """Of the pass."""
+        """Time of the pass."""
         return self.task.world.now
 
     @property
@@ -143,7 +143,7 @@ class SinglePass:
 
     @property
     def message(self) -> str:
-        """Of the last failure."""
+        """Message of the last failure."""
         return self.attempts.last_message or "no reason was given"
 
     def finding(self) -> Finding:
