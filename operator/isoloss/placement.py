@@ -33,7 +33,7 @@ def placed_by_law(params: float, tokens: float, sequence_length: int) -> Place:
     """The published law's optimum, rounded to two digits, at `tokens` for sequences of `sequence_length` tokens.
 
     `params` are all parameters of the layers, without embeddings and output head; of a mixture of experts every
-    expert's. Raises NotApplicable where the law gives values that no run could use.
+    expert's. Raises NotApplicable if the law gives values that no run could use.
     """
     optimum = published_law(LAW).evaluate(total_flops=6.0 * params * tokens, params=params)
     return rounded_place(optimum.learning_rate, optimum.batch_size(sequence_length))

@@ -64,11 +64,11 @@ class IntentAction(StrEnum):
     """What is wanted of a point."""
 
     RUN = "Run"
-    """Train it as far as is wanted."""
+    """Train it for the wanted tokens."""
     PAUSE = "Pause"
     """Stop it with a checkpoint; it may run again."""
     PRUNE = "Prune"
-    """Stop it with a checkpoint; it runs again only where somebody asks for it."""
+    """Stop it with a checkpoint; it runs again only on request."""
 
 
 NOT_CHOSEN: Final = "NotChosenYet"
@@ -87,7 +87,7 @@ class Intent:
     reason: Word = ""
     """CamelCase, such as BudgetExhausted; empty: the spec alone asks for it."""
     bound: Finite | None = None
-    """The number that decided, where one did: a loss in nats per token, or FLOPs of a budget."""
+    """The number that decided, if one did: a loss in nats per token, or FLOPs of a budget."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Attempts:
     last_failure: Word = ""
     """Why the last attempt ended without a result; empty after a result."""
     last_code: Word = ""
-    """The trainer's own code for it, such as TextFieldMissing, where it gave one."""
+    """The trainer's own code for it, such as TextFieldMissing, if it gave one."""
     last_message: Annotated[str, Field(max_length=1000)] = ""
     """Its whole message, kept for preparations and evaluations alone: those of the points are in `failures`."""
     last_ended_at: Annotated[str, Field(max_length=40)] = ""
@@ -208,7 +208,7 @@ class PointRecord:
     tokens: Tokens = 0
     """Tokens at the result's last evaluation."""
     loss: Finite | None = None
-    """Last evaluation of the raw weights, nats per token, where it is known."""
+    """Last evaluation of the raw weights, nats per token, if it is known."""
     averaged_loss: Finite | None = None
     cooled_tokens: Tokens | None = None
     """Tokens that the result's last copy has seen that cooled down; None: none did."""
@@ -220,12 +220,12 @@ class PointRecord:
     """FLOPs of the attempt without a result that got furthest, as of its last report. A checkpoint may hold that
     work, so it is not added to the result's."""
     accelerator_seconds: Amount = 0.0
-    """As the result states it, for all attempts that its checkpoints carried on."""
+    """As the result reports it, for all attempts that its checkpoints carried on."""
     trajectory_sha256: Word = ""
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
     versions: Count | None = None
-    """Index in Ledger.versions of what trained the result, where that is recorded."""
+    """Index in Ledger.versions of what trained the result, if that is recorded."""
     taken_back: Count = 0
     """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
@@ -303,7 +303,7 @@ class _Changes(TypedDict, total=False):
 
 
 class LedgerHeader(Record):
-    """What a ledger has beside its points' records."""
+    """What a ledger has in addition to its points' records."""
 
     sweep: str = Field(max_length=253)
     namespace: str = Field(max_length=63)
@@ -320,7 +320,7 @@ class LedgerHeader(Record):
     carried: Spend = Spend()
     """Spent before the first record of this ledger: by a ledger that was lost."""
     additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
-    """Points that are planned beside the spec's."""
+    """Points that are planned in addition to the spec's."""
     placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
     """Placements of sizes that have no grid in the spec."""
     former_placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
@@ -377,7 +377,7 @@ class Ledger(LedgerHeader):
     def digest(self) -> str:
         """SHA-256 over the ledger's own fields and the digests of its records, in hexadecimal.
 
-        It does not depend on how the ledger is laid out in the store, and costs little where few
+        It does not depend on how the ledger is laid out in the store, and costs little if few
         records have changed.
         """
         found = hashlib.sha256(self.model_dump_json(exclude={"points", "former"}).encode())

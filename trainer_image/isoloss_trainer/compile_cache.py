@@ -1,6 +1,6 @@
 """Compiled code shared between pods through the store: the first one compiles, the others load.
 
-What is loaded is code, which the process runs. So it is asked for by a variable, and only where whoever
+What is loaded is code, which the process runs. So it is asked for by a variable, and only if whoever
 writes to the store may run code in the pods. It saves time and decides nothing: what fails here is named in
 the log, and the model is compiled as without it.
 """

@@ -141,7 +141,7 @@ def _check_stop(world: World, interruption: Interruption) -> None:
 
 
 def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) -> tuple[Any, World]:
-    """The network where this process holds a copy, else its shapes; and the world with its copies.
+    """The network if this process holds a copy, else its shapes; and the world with its copies.
 
     Raises BadData and OutOfMemory.
     """
@@ -173,7 +173,7 @@ class _Reading:
     data: PreparedData
     model: ForeignModel
     tokenizer: TextTokenizer | None
-    """The checkpoint's, where it is not the sweep's."""
+    """The checkpoint's, if it is not the sweep's."""
     world: World
     check: Check
 
@@ -240,7 +240,7 @@ def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: 
 
 
 def _checked_error(loss: Loss, uri: str) -> float:
-    """The standard error; BadData where the loss is not finite or the error cannot be estimated."""
+    """The standard error; BadData if the loss is not finite or the error cannot be estimated."""
     if not math.isfinite(loss.value):
         raise BadData("NonFiniteLoss", f"{uri}: the loss is not finite", FIELD)
     if loss.standard_error is None:

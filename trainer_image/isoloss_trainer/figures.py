@@ -78,7 +78,7 @@ class Meter:
     def figures(
         self, step: int, tokens: int, wanted: int, learning_rate: float, seconds: float
     ) -> Figures:
-        """Since the last call, after `seconds` of the run's time. Where no step has been read since, as
+        """Since the last call, after `seconds` of the run's time. If no step has been read since, as
         on an accelerator that is asked for many at once, loss and norm are those of the call before."""
         self._loss = _mean(self._losses, self._loss)
         self._norm = _mean(self._norms, self._norm)

@@ -1,5 +1,5 @@
 """Compares a checkpoint's tokenizer with the sweep's, and has it read the text of the sweep's sequences
-in its own tokens where they differ."""
+in its own tokens if they differ."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ForeignSequences:
         ours: DomainSequences,
         longest: int,
     ) -> ForeignSequences:
-        """Raises BadData where the corpus lacks the bytes of its tokens. `longest`: tokens that the
+        """Raises BadData if the corpus lacks the bytes of its tokens. `longest`: tokens that the
         checkpoint takes at once."""
         texts = validation_documents(data, domain)
         numbers, sizes = np.unique(ours.documents, return_counts=True)

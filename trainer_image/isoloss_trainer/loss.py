@@ -4,7 +4,7 @@ With a vocabulary of 131,072, the logits and their float32 copy take 0.75 MB per
 of tokens at a time goes through the head: logits, float32 losses and, when training, the gradients at
 once, so that nothing of the size of the logits outlives its chunk.
 
-Logits are float32 also where hidden states and head are bfloat16. Rounded to bfloat16, logits around 30
+Logits are float32 also if hidden states and head are bfloat16. Rounded to bfloat16, logits around 30
 are off by up to 0.06, and losses by 0.002 nats; how far logits drift depends on the learning rate.
 """
 

@@ -39,7 +39,7 @@ class Footprint:
     token: int
     """Activations per token, kept from the forward to the backward pass."""
     recomputed_token: int
-    """Likewise where layers keep their input alone and are computed a second time …"""
+    """Likewise if layers keep their input alone and are computed a second time …"""
     layer_token: int
     """… of which one at a time has its activations, per token."""
 
@@ -153,12 +153,12 @@ def _with_experts(config: Any) -> int:
 
 
 def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:
-    """On a device of `device_bytes` with nothing else on it; None where not even one sequence fits."""
+    """On a device of `device_bytes` with nothing else on it; None if not even one sequence fits."""
     return fit_beside_state(needed, length, int(USABLE_SHARE * device_bytes) - needed.state)
 
 
 def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
-    """In `free` bytes beside the state. Layers are computed twice only where
+    """In the `free` bytes left by the state. Layers are computed twice only if
     a single sequence would not fit otherwise: that takes a third longer."""
     for recompute in (False, True):
         sequences = sequences_beside_state(needed, length, free, recompute=recompute)
@@ -168,7 +168,7 @@ def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
 
 
 def sequences_beside_state(needed: Footprint, length: int, free: int, *, recompute: bool) -> int:
-    """How many at once, with layers computed twice or not; 0 where not even one fits."""
+    """How many at once, with layers computed twice or not; 0 if not even one fits."""
     one = needed.of_sequences(1, length, recompute=recompute)
     return max(
         0, min(max(1, ACCELERATOR_TOKENS // length), (free - needed.whole - needed.head) // one)

@@ -13,7 +13,7 @@ HASH_BYTES = 8
 
 
 def windows_path(shard_path: str) -> str:
-    """Where a shard's hashes are, beside it."""
+    """Path of a shard's hashes, next to it."""
     return f"{shard_path}.windows"
 
 

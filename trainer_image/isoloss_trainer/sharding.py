@@ -28,7 +28,7 @@ FORWARD_METHODS = ("summed_loss", "token_losses")
 
 
 def is_sharded(precision: Literal["bf16", "float32"], world: World) -> bool:
-    """Whether weights are spread; of one process also where it computes in another type than it keeps."""
+    """Whether weights are spread; of one process also if it computes in another type than it keeps."""
     return world.size > 1 or precision == "bf16"
 
 

@@ -213,7 +213,7 @@ class PreparedData:
         return self._folder.is_mapped
 
     def domain(self, name: str) -> DomainData:
-        """Raises BadData where the data have no such domain."""
+        """Raises BadData if the data have no such domain."""
         try:
             return self._domains[name]
         except KeyError:

@@ -77,7 +77,7 @@ class TrainingState(Record, frozen=False):
 
     @property
     def cooldown_tokens(self) -> int:
-        """Tokens that cooldowns took beside those of the run."""
+        """Tokens that cooldowns took in addition to those of the run."""
         return sum(row.cooldown_tokens for row in self.trajectory)
 
     @property

@@ -55,9 +55,9 @@ def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: i
 
 
 def peak_flops(world: World, precision: Literal["bf16", "float32"]) -> float | None:
-    """FLOP/s of all devices together; None where the device is unknown, or computes in float32.
+    """FLOP/s of all devices together; None if the device is unknown, or computes in float32.
 
-    Raises BadConfiguration where PEAK_FLOPS_VARIABLE is not a positive number.
+    Raises BadConfiguration if PEAK_FLOPS_VARIABLE is not a positive number.
     """
     if given := os.environ.get(PEAK_FLOPS_VARIABLE):
         return world.size * _number(given)
@@ -68,7 +68,7 @@ def peak_flops(world: World, precision: Literal["bf16", "float32"]) -> float | N
 
 
 def peak_of(device: str) -> float | None:
-    """FLOP/s of a device by its name, such as "NVIDIA H100 80GB HBM3"; None where it is unknown."""
+    """FLOP/s of a device by its name, such as "NVIDIA H100 80GB HBM3"; None if it is unknown."""
     words = set(device.split())
     # Names that are longer come first: "H100 NVL" is another device than "H100".
     known = sorted(PEAK_FLOPS, key=len, reverse=True)

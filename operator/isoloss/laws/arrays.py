@@ -59,7 +59,7 @@ def _write_array(value: NDArray[np.float64]) -> dict[str, Any]:
 Real = Annotated[
     float, BeforeValidator(_read_number), PlainSerializer(_write_number, when_used="json")
 ]
-"""A number that laws.json can hold even where it is not finite."""
+"""A number that laws.json can hold even if it is not finite."""
 Array = Annotated[
     NDArray[np.float64],
     PlainValidator(_read_array),

@@ -70,7 +70,7 @@ class HyperparameterLaw:
 
     @property
     def curve(self) -> HyperparameterCurve | None:
-        """The law itself; None where it was refused."""
+        """The law itself; None if it was refused."""
         if self.intercept is None or self.slope is None:
             return None
         return HyperparameterCurve(self.quantity, self.form, self.intercept, self.slope)
@@ -83,7 +83,7 @@ class LossComputeLaw:
     status: Status
     irreducible_loss: Real | None = None
     log_alpha: Real | None = None
-    """ln alpha; alpha alone can overflow where gamma is large."""
+    """ln alpha; alpha alone can overflow when gamma is large."""
     gamma: Real | None = None
     irreducible_loss_fixed: bool = False
     irreducible_loss_identified: bool = True
@@ -106,7 +106,7 @@ class LossComputeLaw:
 
     @property
     def curve(self) -> LossCurve | None:
-        """The law itself; None where it was refused."""
+        """The law itself; None if it was refused."""
         if self.irreducible_loss is None or self.log_alpha is None or self.gamma is None:
             return None
         return LossCurve(self.irreducible_loss, self.log_alpha, self.gamma)
@@ -116,12 +116,12 @@ class LossComputeLaw:
 class Optimum:
     """The batch size and learning rate that reach a loss with the fewest tokens (or FLOPs).
 
-    The numbers are None where refused. `covariance` is that of (ln LR, ln B), for ellipses.
+    The numbers are None if refused. `covariance` is that of (ln LR, ln B), for ellipses.
     """
 
     loss: Real
     params: Real | None
-    """None on the frontier where no size reaches the loss."""
+    """None on the frontier if no size reaches the loss."""
     status: Status
     learning_rate: Real | None = None
     batch_size: Real | None = None
@@ -165,7 +165,7 @@ class SurfaceLaw:
 
     status: Status
     planes: OptimumPlanes | None = None
-    """Its optimum; None where it was refused."""
+    """Its optimum; None if it was refused."""
     curvature: Array | None = None
     """(2, 2) Hessian of the loss in (ln LR, ln B), in units of the token slope dL/dlnD."""
     residual_rms: Real | None = None
@@ -182,11 +182,11 @@ class SurfaceLaw:
     token_slope: Real | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     same_at_all_sizes: tuple[Quantity, ...] = ()
-    """What does not depend on the size at equal tokens, as far as the largest size tells."""
+    """What does not depend on the size at equal tokens, judging by the largest size."""
     refusal: Refusal | None = None
 
     def on_the_frontier(self, log_flops: Array) -> tuple[Array, Array] | None:
-        """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, where that is known."""
+        """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, if that is known."""
         if self.frontier_log_ratio is None:
             return None
         per_param = np.log(self.flops_per_token_per_param)
@@ -200,7 +200,7 @@ class RateAtBatchLaw:
 
     status: Status
     curve: RateAtBatch | None = None
-    """None where it was refused."""
+    """None if it was refused."""
     curvature: Real | None = None
     """Second derivative of the wasted ln D over ln LR at a batch size."""
     scatter: Real = 0.0
@@ -246,7 +246,7 @@ class Selection:
     """Mean ln C of the held-out cells over the largest C shown: how far the test extrapolated."""
 
     def score_of(self, route: Route) -> HeldOutScore | None:
-        """The evidence about one route, where there is some."""
+        """The evidence about one route, if there is some."""
         return next((score for score in self.scores if score.route == route), None)
 
 
@@ -281,7 +281,7 @@ class DataRange:
 
 @dataclass(frozen=True)
 class Draws:
-    """Bootstrap draws of every law, thinned to what predictions need; None where a law was refused."""
+    """Bootstrap draws of every law, thinned to what predictions need; None if a law was refused."""
 
     learning_rate: HyperparameterCurve | None = None
     batch_size: HyperparameterCurve | None = None
@@ -318,7 +318,7 @@ class Laws:
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
     rate_at_batch: RateAtBatchLaw = RateAtBatchLaw("refused")
-    """Answers where the batch size is given."""
+    """Answers if the batch size is given."""
 
     def summary(self) -> str:
         """The laws as a table, and why what is refused is."""
@@ -355,8 +355,8 @@ class Laws:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Refusals of the three laws, in order, without repetitions; if nothing answers, the joint surface's come
-        first if it names what to try.
+        """Refusals of the three laws, in order, without repetitions; if nothing answers, the joint surface's
+        refusal comes first if it names what to try.
 
         All runs together show better which edge the optimum is beyond than single loss levels do.
         """

@@ -1,4 +1,4 @@
-"""Which of the two routes answers where no target size is given.
+"""Which of the two routes answers when no target size is given.
 
 The joint surface, unless the iso-loss laws do better by more than noise on data that neither was shown.
 """

@@ -1,4 +1,4 @@
-"""fit.json as the operator leaves it beside laws.json: what the newest fit was given and how it ended."""
+"""fit.json as the operator writes it next to laws.json: what the newest fit was given and how it ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FitSummary(Report):
 
 
 def read_fit(store: Store, folder: str) -> FitSummary | None:
-    """The newest fit of the sweep in `folder`; None where there was none.
+    """The newest fit of the sweep in `folder`; None if there was none.
 
     Raises BadRecord or StoreUnavailable.
     """

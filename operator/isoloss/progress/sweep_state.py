@@ -98,7 +98,7 @@ class SweepState:
 
     @property
     def planned_flops(self) -> float:
-        """To the ends of all points of the spec's grid, without those added; 0 where it is not known."""
+        """To the ends of all points of the spec's grid, without those added; 0 if it is not known."""
         return sum(
             record.flops_per_token * record.wanted_tokens
             for record in self.ledger.points
@@ -121,7 +121,7 @@ class SweepState:
 
     @property
     def under_way(self) -> str:
-        """What trains, which of it is the slowest, and what waits; empty where nothing does."""
+        """What trains, which of it is the slowest, and what waits; empty if nothing does."""
         stages = self.stages
         parts = []
         if training := [p for p in self.points if p.stage is Stage.TRAINING]:

@@ -1,4 +1,4 @@
-"""What probes came to, as a HyperparamPrediction states it in its status: what the report shows of a validation."""
+"""Results of probes, as a HyperparamPrediction reports them in its status: what the report shows of a validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProbedPlace:
     """Sequences."""
     state: str
     loss: float | None
-    """Nats per token, mean over seeds; None where there is none yet, or training diverged."""
+    """Nats per token, mean over seeds; None if there is none yet, or training diverged."""
     standard_error: float | None
     """Standard error of that mean, nats; None before all probes are over."""
 
@@ -55,7 +55,7 @@ def probed_by(prediction: Json) -> Probed | None:
 def read_probed(prediction: Json) -> Probed:
     """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it.
 
-    Raises BadInput, naming the field, where it is no prediction with probes.
+    Raises BadInput, naming the field, if it is no prediction with probes.
     """
     if prediction.get("kind") != "HyperparamPrediction":
         raise BadInput(f"kind is {prediction.get('kind')!r}: give a HyperparamPrediction")

@@ -108,7 +108,7 @@ class Reason(StrEnum):
     SMALLEST_SIZE = "SmallestSize"
     """The cheapest size runs on its whole grid."""
     AIMED = "AimedByLaws"
-    """The provisional laws of the cheaper sizes put the optimum in or beside this cell."""
+    """The provisional laws of the cheaper sizes put the optimum in or next to this cell."""
     BESIDE_LEADER = "BesideLeader"
     """The best point must have neighbours on all sides, or it could be on a slope."""
     BEYOND_EDGE = "BeyondEdge"
@@ -165,5 +165,5 @@ class Step:
     decisions: tuple[Decision, ...] = ()
     stop: StopReason | None = None
     learning_rate: Interval | None = None
-    """At the largest size and its tokens, once it was asked for and where the laws have an answer."""
+    """At the largest size and its tokens, once it was asked for and if the laws have an answer."""
     batch_size: Interval | None = None

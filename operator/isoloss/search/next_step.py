@@ -57,7 +57,7 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     """The next decisions, or why the search is over.
 
     A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
-    Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError where a run's
+    Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError if a run's
     numbers are impossible.
     """
     state = State.of(sizes, seen, options, LEAST_NOISE)
@@ -77,7 +77,7 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
 
 
 def _noise(state: State) -> float:
-    """As stated, else as the runs scatter about the surface through them, of which replicates show how much is noise.
+    """As given, else as the runs scatter about the surface through them, of which replicates show how much is noise.
 
     Never less than is usual, nor than replicates differ.
     """
@@ -113,7 +113,7 @@ def _middle(size: Size) -> Point:
 
 
 def _narrow(state: State) -> Step:
-    """Stop where the answer is known well enough; else train what is left, nearest and cheapest first."""
+    """Stop if the answer is known well enough; else train what is left, nearest and cheapest first."""
     target = state.sizes[-1]
     found = locate(state.runs(state.sizes), target, state.options.fit)
     located = found if isinstance(found, Located) else None

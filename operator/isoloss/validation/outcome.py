@@ -27,7 +27,7 @@ class Comparison:
 
     neighbour: Probe
     difference: float
-    """Loss of the neighbour less that of the answer, nats; infinite where the neighbour diverged."""
+    """Loss of the neighbour less that of the answer, nats; infinite if the neighbour diverged."""
     standard_error: float
     """Standard error of the difference."""
     better: Literal["answer", "neighbour"] | None
@@ -36,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Direction:
-    """Where the better answer lies; None: on neither side, as far as the probes tell."""
+    """Where the better answer lies; None: the probes show neither side to be better."""
 
     learning_rate: Literal["higher", "lower"] | None = None
     batch_size: Literal["larger", "smaller"] | None = None
@@ -52,7 +52,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Refined:
-    """Laws and probes together, for the full budget; it stands beside the laws' own answer."""
+    """Laws and probes together, for the full budget; shown alongside the laws' own answer."""
 
     learning_rate: Interval
     batch_size: Interval

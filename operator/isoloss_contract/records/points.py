@@ -246,7 +246,7 @@ class TrajectoryRow(Report):
 
     @property
     def cooldown_tokens(self) -> int:
-        """What the cooldown from here took beside the run's own tokens."""
+        """What the cooldown from here took in addition to the run's own tokens."""
         return 0 if self.cooled_tokens is None else self.cooled_tokens - self.tokens
 
 
@@ -273,7 +273,7 @@ class PointProgress(Report):
     updated_at: str = Field(max_length=40)
     """RFC 3339, UTC."""
     cooldown_tokens: Tokens = 0
-    """Trained in cooldowns, beside `tokens`."""
+    """Trained in cooldowns, in addition to `tokens`."""
 
     @property
     def trained_tokens(self) -> int:
@@ -282,7 +282,7 @@ class PointProgress(Report):
 
 
 class PointResult(Report):
-    """Written last by train. States facts; the operator judges them."""
+    """Written last by train. Reports facts; the operator judges them."""
 
     contract_version: Literal[1] = 1
     key: Digest
@@ -316,7 +316,7 @@ class PointResult(Report):
     versions: dict[str, str] = Field(default_factory=dict)
     message: str = Field(default="", max_length=1024)
     cooldown_tokens: Tokens = 0
-    """Trained in cooldowns, beside `tokens`."""
+    """Trained in cooldowns, in addition to `tokens`."""
 
     @property
     def trained_tokens(self) -> int:

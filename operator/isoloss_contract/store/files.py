@@ -245,7 +245,7 @@ def _unlink(folder: int, name: str) -> None:
 
 
 def _digest(folder: int, name: str) -> str | None:
-    """SHA-256 of the file; None where nothing is there."""
+    """SHA-256 of the file; None if nothing is there."""
     digest = hashlib.sha256()
     try:
         with _opened(folder, name, os.O_NOFOLLOW) as file:

@@ -77,7 +77,7 @@ class GsBackend:
             raise
 
     def write(self, path: str, content: bytes) -> None:
-        """In parts where it is large."""
+        """In parts if it is large."""
         self._wait(lambda: self._files._pipe_file(f"{self._bucket}/{self._key(path)}", content))
 
     def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:

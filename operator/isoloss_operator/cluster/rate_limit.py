@@ -32,7 +32,7 @@ class RateLimit:
         self._paused_until = 0.0
 
     def wait(self, deadline: float) -> bool:
-        """Wait for a turn; False, at once, where it would not come before `deadline`."""
+        """Wait for a turn; False, at once, if it would not come before `deadline`."""
         with self._lock:
             now = self._clock()
             due = max(now, self._paused_until, self._full_at - self._spread)

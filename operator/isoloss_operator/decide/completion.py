@@ -67,9 +67,9 @@ def seconds_left(stored: PointFiles, work: Work) -> float | None:
 def seconds_per_token(stored: PointFiles, work: Work) -> dict[str, float]:
     """Seconds of one slot for a token of each size, by the size's name; empty while nothing is measured.
 
-    By pods from their start to their end where points have ended, else by the tokens per second that running
+    By pods from their start to their end if points have ended, else by the tokens per second that running
     ones report. A size of which nothing is known takes those of the nearest size in parameters: along the power
-    law through the nearest two, and with UNSEEN_EXPONENT where there is only one.
+    law through the nearest two, and with UNSEEN_EXPONENT if there is only one.
     """
     measured = {**_reported(stored, work), **_ended(work)}
     sizes = {point.proxy.name: float(point.proxy.parameters.active) for point in work.points}
@@ -93,7 +93,7 @@ def _ended(work: Work) -> dict[str, float]:
 
 
 def _devices(name: str, work: Work) -> int:
-    """That a pod of a size holds, as far as running ones tell."""
+    """Devices that a pod of a size holds, as observed on running ones."""
     names = {point.key: point.proxy.name for point in work.points}
     own = [job.accelerators for job in work.active if names.get(job.key) == name]
     return max(own or [job.accelerators for job in work.active] or [1])

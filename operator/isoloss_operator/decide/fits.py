@@ -54,7 +54,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class AnswerPage:
-    """What the page of a prediction shows beside the laws."""
+    """What the page of a prediction shows in addition to the laws."""
 
     prediction: Prediction
     """In sequences of the sweep's length, as the laws."""
@@ -101,7 +101,7 @@ class FitOutcome:
     inputs: str
     """FitRequest.inputs that it answers."""
     laws: Laws | None
-    """None where the fit could not run; refusals are part of Laws."""
+    """None if the fit could not run; refusals are part of Laws."""
     laws_sha256: str = ""
     """Digest of laws.json."""
     report_written: bool = False

@@ -28,7 +28,7 @@ def prediction_ledger(observed: ObservedPrediction) -> Recorded:
 
 
 def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spend) -> Recorded:
-    """The ledger stored in `folder`; a new one where there is none or where what is stored is not its owner's.
+    """The ledger stored in `folder`; a new one if there is none or if what is stored is not its owner's.
 
     With an unreadable ledger only the memory of failures is lost: results are found again, and what
     was spent is `carried`.

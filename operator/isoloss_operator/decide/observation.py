@@ -35,7 +35,7 @@ class ObservedPod:
     exit_code: int | None = None
     """Exit code of the container named trainer, once it terminated."""
     reason: str = ""
-    """Why the container or, where it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
+    """Why the container or, if it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
     message: str = ""
     """status.message of the pod or the container's own, for people."""
     termination_message: str = ""
@@ -56,7 +56,7 @@ class ObservedWorkload:
 
     name: str
     active: bool = True
-    """spec.active: False means that somebody, or Kueue itself, has taken it out of its queue."""
+    """spec.active: False means that a user, or Kueue itself, has taken it out of its queue."""
     evicted: str = ""
     """Reason of its condition Evicted: Preempted, PodsReadyTimeout, Deactivated, …; empty: it is not."""
     message: str = ""
@@ -96,14 +96,14 @@ class ObservedJob:
     trainer's exit says, although Kubernetes goes on waiting: such a Job must be deleted."""
     held_up: str = ""
     """Why its trainer container has not started, or Kueue has not noticed it, for a while: in the API server's own words
-    as far as it has any."""
+    if it has any."""
     unfinished_pods: int = 0
     """Pods neither Succeeded nor Failed, terminating ones included, lost ones not."""
     pod: ObservedPod | None = None
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
     accelerators: int = 1
-    """Devices that its pod holds; 1 where it requests none: the CPU."""
+    """Devices that its pod holds; 1 if it requests none: the CPU."""
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
@@ -118,9 +118,9 @@ class ObservedJob:
     """Another controller runs it (spec.managedBy): its pods are in another cluster and cannot be seen."""
 
     def accelerator_seconds(self, now: datetime) -> float:
-        """Seconds times devices that its pods held until `now`, as far as the API server knows.
+        """Seconds times devices that its pods held until `now`, according to the API server.
 
-        Pods that a Job replaced and that are gone cannot be counted. Where a failed Job has no pod left,
+        Pods that a Job replaced and that are gone cannot be counted. If a failed Job has no pod left,
         its own times stand in; part of them may have been spent waiting for a node.
         """
         seconds = self.worked_seconds
@@ -142,7 +142,7 @@ class ObservedJob:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its trainer container runs, as far as can be seen from this cluster."""
+        """Whether its trainer container runs, as seen from this cluster."""
         if self.managed_elsewhere:
             return self.started is not None and not self.suspended
         return self.working_since is not None
@@ -339,7 +339,7 @@ class ObservedPrediction(ObservedResource):
     manifest: Read[DataManifest] = ABSENT
     """Manifest of the sweep's corpus."""
     corpus: Read[DataManifest] = ABSENT
-    """As the ledger of a finished sweep has it; read where `manifest` is not that of its laws."""
+    """As the ledger of a finished sweep has it; read if `manifest` is not that of its laws."""
     fit: Read[FitOutcome] = ABSENT
     """The sweep's laws as stored; `laws_sha256` names them."""
     checkpoint_stamp: Read[str] = ABSENT

@@ -134,7 +134,7 @@ class PredictionPlan(PointWrites):
     status: HyperparamPredictionStatus
     probes: PointWrites | None = None
     """After everything else: what keeps them from being written must not keep back the answer. Their ledger is that of
-    the prediction, whose evaluation is in `ledger` where it has changed."""
+    the prediction, whose evaluation is in `ledger` if it has changed."""
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""

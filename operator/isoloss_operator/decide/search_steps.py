@@ -83,7 +83,7 @@ class PointDecision:
 
 @dataclass(frozen=True)
 class SearchStep:
-    """The decisions that follow from all points having come as far as they were to."""
+    """The decisions that follow once all points have reached their targets."""
 
     decisions: Annotated[tuple[PointDecision, ...], Field(max_length=MAX_ADDITIONS)] = ()
     ended: Text = ""

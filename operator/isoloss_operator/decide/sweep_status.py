@@ -81,7 +81,7 @@ def sweep_status(
 
 
 def previous_status(raw: Mapping[str, Any]) -> ScalingSweepStatus:
-    """The status as observed; an empty one where it cannot be read."""
+    """The status as observed; an empty one if it cannot be read."""
     try:
         return ScalingSweepStatus.model_validate(raw)
     except ValidationError:

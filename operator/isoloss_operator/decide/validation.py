@@ -105,7 +105,7 @@ class PlannedProbes:
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
     """Train the probes of the answer, judge them, or say what they wait for.
 
-    `view` is None where nothing is known of the sweep or its store.
+    `view` is None if nothing is known of the sweep or its store.
     """
     if view is None:
         return _as_it_was(observed)
@@ -273,7 +273,7 @@ def probe_tasks(view: PredictionView, planned: PlannedProbes) -> TaskSet:
 
 
 def unplanned_tasks(view: PredictionView) -> TaskSet:
-    """The same where no probes are planned."""
+    """The same if no probes are planned."""
     return _tasks_of(view, view.sweep, {})
 
 

@@ -38,7 +38,7 @@ class SizePlan:
     tokens: float
     """Tokens of all points, without cooldowns."""
     cooldown_tokens: float
-    """What cooldowns take beside them."""
+    """Tokens that cooldowns take in addition."""
     flops: float
     executed_flops: float
     """Including attention scores: what the accelerators execute and hours are computed from."""

@@ -30,7 +30,7 @@ MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
 """Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
 MISTRAL_WINDOW = 4096
-"""transformers' sliding_window where a Mistral config leaves it out; null means none."""
+"""transformers' sliding_window if a Mistral config leaves it out; null means none."""
 
 _SCALED: Mapping[str, tuple[str, ...]] = {
     "qwen3_moe": ("intermediate_size", "moe_intermediate_size"),
@@ -167,7 +167,7 @@ class _Shape:
     aspect: float
     """Aspect ratio, relative to the checkpoint's."""
     group: float
-    """Heads per key-value head, relative to the checkpoint's as far as there are so many heads."""
+    """Heads per key-value head, relative to the checkpoint's if there are so many heads."""
 
     def change(self, parameters: int) -> float:
         """Distance from the requested size and the checkpoint's proportions, 0 at best."""

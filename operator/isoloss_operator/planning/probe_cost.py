@@ -24,7 +24,7 @@ class ProbeCost:
 
 
 def probe_cost(spec: HyperparamPredictionSpec) -> ProbeCost | None:
-    """None where no validation is asked for."""
+    """None if no validation is asked for."""
     validation, budget = spec.validation, spec.budget
     if validation is None:
         return None

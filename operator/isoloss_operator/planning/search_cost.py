@@ -88,7 +88,7 @@ class SearchEstimate:
 
     def elapsed(self, one_by_one: Mapping[str, float], parallelism: int) -> float:
         """Expected time to the end of the search, in the unit of `one_by_one`: by size, the time that its whole grid
-        takes with one Job at a time. Replicates run beside the leader of the cheapest size."""
+        takes with one Job at a time. Replicates run alongside the leader of the cheapest size."""
         return sum(
             one_by_one[size.name] * size.measured.mean / size.measured.jobs_at_work(parallelism)
             for size in self.sizes

@@ -25,7 +25,7 @@ MOST_WASTED = 0.25
 USUAL_CURVATURE = 0.3
 """Curvature of ln D over ln x, per hyperparameter, when no joint surface shows it: as in published sweeps."""
 USUAL_TOKEN_SLOPE = 0.1
-"""-dL/dlnD, nats, where no joint surface shows it."""
+"""-dL/dlnD, nats, if no joint surface shows it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def expected_regret(laws: Laws, route: Route, target: Target) -> ExpectedRegret:
 
 
 def loss_curvature(laws: Laws) -> Array:
-    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual where no surface shows it."""
+    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it."""
     return _token_curvature(laws) * _token_slope(laws)
 
 

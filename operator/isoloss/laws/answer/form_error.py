@@ -18,7 +18,7 @@ def form_error(laws: Laws, route: Route) -> Array:
     """(2,) standard deviations of ln LR and ln B about the law.
 
     The joint surface's come from all its cells. The iso-loss laws are tested on one held-out size: a single
-    degree of freedom beside what is usual.
+    degree of freedom in addition to what is usual.
     """
     if route == "surface" and laws.surface.target_covariance is not None:
         return np.asarray(np.sqrt(np.diag(laws.surface.target_covariance)), dtype=float)

@@ -94,7 +94,7 @@ class Extrapolation:
     loss_distance: float | None
     """Lowest loss on the frontier less the target loss, nats; positive: beyond the data."""
     params_factor: float | None
-    """Target parameters over the largest size; None where not given."""
+    """Target parameters over the largest size; None if not given."""
 
 
 @dataclass(frozen=True)
@@ -118,29 +118,29 @@ class Prediction:
     """Sequences, before rounding."""
     batch_size_tokens: Interval
     target_loss: Interval | None
-    """None where the loss-compute law was refused and total_flops was given."""
+    """None if the loss-compute law was refused and total_flops was given."""
     equivalent_flops: Interval | None
-    """C_pre; None where total_flops was given."""
+    """C_pre; None if total_flops was given."""
     cpt_flops: float | None
     total_flops: Interval
     extrapolation: Extrapolation
     route: Route
     routes: dict[Route, Point]
-    """Both estimates, where there are two."""
+    """Both estimates, if there are two."""
     variants: dict[str, Point]
-    """paper, or measured where the paper's composition answers; A: the laws at C_total = C_cpt; B: at C_pre from the raw
+    """paper, or measured if the paper's composition answers; A: the laws at C_total = C_cpt; B: at C_pre from the raw
     pre-training tokens."""
     interval_level: float
     provisional: bool
     composition: Composition | None = None
-    """None where the total compute was given and nothing is composed."""
+    """None if the total compute was given and nothing is composed."""
     warnings: tuple[str, ...] = ()
     batch_size_given: bool = False
     """Whether the batch size was given: the learning rate is the best one there."""
     batch_size_cost: Interval | None = None
     """Nats that the given batch size costs over the best one, each with its best learning rate; None: not known."""
     affordable: BatchSizeRange | None = None
-    """None where no tolerance was asked for, or no batch size is known well enough."""
+    """None if no tolerance was asked for, or no batch size is known well enough."""
     six_nd_share: float | None = 1.0
     """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
 

@@ -106,7 +106,7 @@ class UnseenPast(NamedTuple):
 
 
 def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
-    """None where the initial loss is within the sweep's, or nothing can be said of it."""
+    """None if the initial loss is within the sweep's, or nothing can be said of it."""
     curve, highest, loss = laws.loss_compute.curve, laws.data.highest_loss, query.initial_loss
     if None in (curve, highest, loss) or query.total_flops is not None:
         return None
@@ -121,8 +121,8 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
     return Refusal(
         RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
         f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
-        f"its equivalent compute may matter: it is up to {past.share:.0%} of the total, where {LARGEST_UNSEEN_SHARE:.0%} "
-        "would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
+        f"its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
+        f"{LARGEST_UNSEEN_SHARE:.0%} would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
         "runs earlier, so that they begin above it, or plan a larger budget.",
         {
             "initial_loss": query.initial_loss or 0.0,

@@ -145,7 +145,7 @@ def _cut(chosen: list[tuple[int, Trajectory]], log_tokens: float) -> tuple[Indic
 
 
 def loss_at(t: Trajectory, log_tokens: float) -> float | None:
-    """ln L of a trajectory at ln D, or None where it has none there."""
+    """ln L of a trajectory at ln D, or None if it has none there."""
     if len(t.log_tokens) >= DENSE:
         if not t.log_tokens[0] - SAME_TOKENS <= log_tokens <= t.log_tokens[-1] + SAME_TOKENS:
             return None

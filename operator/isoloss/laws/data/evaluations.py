@@ -64,7 +64,7 @@ class Evaluations:
 
 
 def shared_error(runs: Sequence[Run]) -> float | None:
-    """The part of the stated errors (of ln L) that all runs have in common; None unless all state theirs.
+    """The part of the reported errors (of ln L) that all runs have in common; None unless all report theirs.
 
     All runs are evaluated on one validation text: which documents it holds moves all of their losses alike. No
     run's error is smaller than that.
@@ -75,7 +75,7 @@ def shared_error(runs: Sequence[Run]) -> float | None:
 
 
 def own_variance(run: Run, shared: float | None) -> Array:
-    """(evaluations,) variance of ln L that a run does not share with the others; 0 where nobody states it."""
+    """(evaluations,) variance of ln L that a run does not share with the others; 0 if it is not reported."""
     errors = _relative_errors(run)
     if shared is None or errors is None:
         return np.zeros(len(run.tokens))

@@ -64,7 +64,7 @@ class Outlier:
             return (
                 f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
                 f"{self.batch_size:.4g}) looks as if its learning rate were {self.meant_rate:.3g}: no other run has "
-                f"the one that it states, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
+                f"the one that it reports, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
                 f"of {self.loss:.4g} is the one that is missing there."
             )
         found = (
@@ -202,7 +202,7 @@ def _weights(log_losses: Array, lowest: float) -> Array:
 
 
 def _quadratic(positions: Array, log_losses: Array) -> _Quadratic | None:
-    """The weighted quadratic through these points, or None where they are too few."""
+    """The weighted quadratic through these points, or None if they are too few."""
     lowest = float(log_losses.min())
     weights = _weights(log_losses, lowest)
     centre = np.average(positions, axis=0, weights=weights)

@@ -1,4 +1,4 @@
-"""L(C) from the lower envelope of all runs: what they reached, where no law says what the best ones would have.
+"""L(C) from the lower envelope of all runs: what they reached, if no law says what the best ones would have.
 
 So it is for a single size, which has no laws over sizes, and for a single batch size, which has none of a best one.
 """

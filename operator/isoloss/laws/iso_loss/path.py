@@ -78,7 +78,7 @@ def find_path(
     curves: Sequence[LossCurve | None],
     log_losses: Array,
 ) -> Path | None:
-    """The path through the crossings of pairs of sizes, or None where none cross."""
+    """The path through the crossings of pairs of sizes, or None if none cross."""
     grid = np.linspace(log_losses.max() + BEYOND, log_losses.min() - BEYOND, 400)
     crossings = []
     for i, j in combinations(range(len(curves)), 2):
@@ -150,7 +150,7 @@ def read_along(
 ) -> tuple[Array, Array] | None:
     """(ln LR, ln B) (draws, levels) at ln N, ln D (draws, levels), by a log-linear law per draw.
 
-    None where the vertices do not determine all three coefficients.
+    None if the vertices do not determine all three coefficients.
     """
     n, d = vertices.log_params, vertices.log_tokens[0]
     if len(n) < 3:

@@ -241,7 +241,7 @@ def _noise(points: _Points, shape: Array, residuals: Array) -> tuple[Array, floa
 
 
 def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
-    """Refuse where the best learning rate of most late lines is outside of what was tried there."""
+    """Refuse if the best learning rate of most late lines is outside of what was tried there."""
     first = np.unique(points.line, return_index=True)[1]
     last = np.array(
         [points.where[points.size == k, 1].max() for k in range(points.size.max() + 1)]

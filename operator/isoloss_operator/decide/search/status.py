@@ -49,7 +49,7 @@ def search_status(
 
 
 def _is_paused(record: PointRecord) -> bool:
-    """Whether it has a result on the way, which is as far as is wanted."""
+    """Whether it has an intermediate result with all the tokens that are wanted for now."""
     is_done = record.state is PointState.SUCCEEDED and record.intent.action is IntentAction.RUN
     return is_done and not record.is_finished
 

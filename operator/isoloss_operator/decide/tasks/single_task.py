@@ -121,7 +121,7 @@ class SinglePass:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next attempt may start now, as far as this task is concerned."""
+        """Whether this task's next attempt may start now."""
         if self.task.suspend or self.active or self.awaited:
             return False
         if self.refused or self.retries_used_up:
@@ -232,7 +232,7 @@ def _bad_data(found: SinglePass) -> Finding | None:
     code = found.attempts.last_code
     reason = bad_data_reason(code)
     prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
-    # Retried for ever, but only in case somebody has replaced the data: nothing changes by itself.
+    # Retried forever, but only in case the data have been replaced: nothing changes by itself.
     return Finding.false(reason, f"{prefix}{found.message}", stalled=True)
 
 
