@@ -1,6 +1,6 @@
 """What a sequential search wants next. Pure: the same observations give the same step.
 
-Sizes are searched from the cheapest to the dearest. The cheapest begins on its whole grid; each other begins
+Sizes are searched from the cheapest to the most expensive. The cheapest begins on its whole grid; each other begins
 where the laws of the cheaper ones aim, and grows until its best point has tried points on all sides. Then the
 laws of all sizes say whether they know the answer well enough; while they do not, what is unfinished about the
 optima is trained, nearest to them and cheapest first.

@@ -1,4 +1,4 @@
-"""A search at one moment: its sizes from the cheapest to the dearest, and what was seen of their points."""
+"""A search at one moment: its sizes from the cheapest to the most expensive, and what was seen of their points."""
 
 from __future__ import annotations
 
