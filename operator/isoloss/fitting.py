@@ -22,7 +22,7 @@ def fit_laws(
     `runs` are those of `read_runs`, a list of `Run`, or what `read_runs` takes: the name of a table, the URI of a sweep,
     a data frame. `provisional` marks laws of a partial sweep; None: whether a run has not finished says it.
 
-    Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError where a
+    Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError if a
     run's numbers are impossible (negative losses, tokens out of order) or `options.exclude` has a name that no run has.
     """
     found = _run_set(runs)

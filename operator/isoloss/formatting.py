@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the engine takes half a second to import, and only its type
     from isoloss.laws import HyperparameterLaw, Interval, LossComputeLaw, RunNoise, SurfaceLaw
 
 ABSENT = "–"
-"""What a table shows where there is no value."""
+"""What a table shows when there is no value."""
 FORMULA_DIGITS = 4
 """At C = 1e22, three digits of gamma would put the reducible loss off by 2.5 %."""
 
@@ -58,7 +58,7 @@ def loss(value: float | None) -> str:
 
 
 def batch_size(value: float | None) -> str:
-    """Sequences or tokens per step: whole and in full; below 10, one decimal where there is one."""
+    """Sequences or tokens per step: whole and in full; below 10, one decimal if there is one."""
     text = _special(value)
     if value is None or text is not None:
         return text or ""
@@ -108,7 +108,7 @@ def _without_trailing_zeros(text: str) -> str:
 
 
 def hyperparameter_formula(law: HyperparameterLaw) -> str:
-    """LR or B over the loss L or the compute C; empty where the law was refused."""
+    """LR or B over the loss L or the compute C; empty if the law was refused."""
     if law.intercept is None or law.slope is None:
         return ""
     symbol = "LR" if law.quantity == "learning_rate" else "B"
@@ -122,7 +122,7 @@ def hyperparameter_formula(law: HyperparameterLaw) -> str:
 
 
 def loss_compute_formula(law: LossComputeLaw) -> str:
-    """L = L0 + alpha * C^-gamma; empty where the law was refused."""
+    """L = L0 + alpha * C^-gamma; empty if the law was refused."""
     if law.irreducible_loss is None or law.log_alpha is None or law.gamma is None:
         return ""
     reducible = power_law("", law.log_alpha, {"C": -law.gamma})
@@ -130,7 +130,7 @@ def loss_compute_formula(law: LossComputeLaw) -> str:
 
 
 def surface_formula(surface: SurfaceLaw) -> str:
-    """LR and B over parameters N and tokens D; empty where the surface was refused."""
+    """LR and B over parameters N and tokens D; empty if the surface was refused."""
     planes = surface.planes
     if planes is None:
         return ""

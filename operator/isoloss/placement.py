@@ -13,8 +13,8 @@ from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import Place
 
 LAW: Final = "step-law"
-"""Of the published laws the only one that counts size and tokens apart; operator/DECISIONS.md has the measured
-coverage of all."""
+"""The only published law that counts size and tokens separately; operator/DECISIONS.md has the measured coverage of
+all."""
 SOURCE: Final = PREFIX + LAW
 DIGITS: Final = 2
 LEAST_FACTOR: Final = 1.5
@@ -33,7 +33,7 @@ def placed_by_law(params: float, tokens: float, sequence_length: int) -> Place:
     """The published law's optimum, rounded to two digits, at `tokens` for sequences of `sequence_length` tokens.
 
     `params` are all parameters of the layers, without embeddings and output head; of a mixture of experts every
-    expert's. Raises NotApplicable where the law gives values that no run could use.
+    expert's. Raises NotApplicable if the law gives values that no run could use.
     """
     optimum = published_law(LAW).evaluate(total_flops=6.0 * params * tokens, params=params)
     return rounded_place(optimum.learning_rate, optimum.batch_size(sequence_length))

@@ -38,10 +38,10 @@ class SearchCost:
 
 
 def search_cost(*, sweep_flops: float, direct_runs: int, run_flops: float) -> SearchCost:
-    """A sweep beside `direct_runs` runs of the target of `run_flops` each.
+    """A sweep compared with `direct_runs` runs of the target of `run_flops` each.
 
     A search on the target itself would take as many runs as the sweep's largest grid has points. Raises
-    ValueError where a number is not positive and finite.
+    ValueError if a number is not positive and finite.
     """
     return SearchCost(direct_flops=direct_runs * run_flops, proxy_flops=sweep_flops)
 

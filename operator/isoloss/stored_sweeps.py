@@ -204,7 +204,7 @@ def _point_run(
 def _trajectory(
     sweep: StoredSweep, point: PointRecord, result: PointResult | None
 ) -> list[TrajectoryRow]:
-    """Of a finished point the rows that its ledger names, whatever longer runs followed."""
+    """Evaluations of a point; if it finished, the rows that its ledger names, whatever longer runs followed."""
     if result is not None:
         digest = point.trajectory_sha256 or result.trajectory_sha256
         return read_finished(sweep.store, point.key, digest)

@@ -41,7 +41,7 @@ def point_progress(key: str) -> str:
 
 
 def point_trajectory(key: str) -> str:
-    """JSON lines, one records.TrajectoryRow each, as far as the newest run has come: it changes."""
+    """JSON lines, one records.TrajectoryRow each, up to the newest run's last evaluation: it changes."""
     return f"{point_folder(key)}/trajectory.jsonl"
 
 
@@ -61,7 +61,7 @@ def point_checkpoints(key: str) -> str:
 
 
 def point_recordings(key: str) -> str:
-    """Folder of traces and memory snapshots of single steps, where a pod asked for them."""
+    """Folder of traces and memory snapshots of single steps, if a pod asked for them."""
     return f"{point_folder(key)}/recordings"
 
 

@@ -64,11 +64,11 @@ class IntentAction(StrEnum):
     """What is wanted of a point."""
 
     RUN = "Run"
-    """Train it as far as is wanted."""
+    """Train it for the wanted tokens."""
     PAUSE = "Pause"
     """Stop it with a checkpoint; it may run again."""
     PRUNE = "Prune"
-    """Stop it with a checkpoint; it runs again only where somebody asks for it."""
+    """Stop it with a checkpoint; it runs again only on request."""
 
 
 NOT_CHOSEN: Final = "NotChosenYet"
@@ -87,7 +87,7 @@ class Intent:
     reason: Word = ""
     """CamelCase, such as BudgetExhausted; empty: the spec alone asks for it."""
     bound: Finite | None = None
-    """The number that decided, where one did: a loss in nats per token, or FLOPs of a budget."""
+    """The number that decided, if one did: a loss in nats per token, or FLOPs of a budget."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class Placement:
     source: Annotated[str, Field(max_length=300)]
     """Whose laws placed it, such as published:step-law."""
     model: Digest
-    """Of its configuration without a vocabulary: by it a size is known again that was renamed or removed."""
+    """Digest of its configuration without a vocabulary: identifies a size that was renamed, or removed and added
+    again."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class DerivedModel:
     parameters: Annotated[int, Field(ge=1)]
     """Active ones that the spec asks for."""
     config: dict[str, Any]
-    """Of transformers."""
+    """Configuration of the transformers model."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Attempts:
     last_failure: Word = ""
     """Why the last attempt ended without a result; empty after a result."""
     last_code: Word = ""
-    """The trainer's own code for it, such as TextFieldMissing, where it gave one."""
+    """The trainer's own code for it, such as TextFieldMissing, if it gave one."""
     last_message: Annotated[str, Field(max_length=1000)] = ""
     """Its whole message, kept for preparations and evaluations alone: those of the points are in `failures`."""
     last_ended_at: Annotated[str, Field(max_length=40)] = ""
@@ -178,7 +179,7 @@ class Attempts:
     vanished: Count = 0
     """Attempts whose pod was gone before its exit code could be read."""
     accelerator_seconds: Amount = 0.0
-    """Of all attempts that ended, successful or not, as their pods' start and end show."""
+    """Seconds of all attempts that ended, successful or not, from the start and end of their pods."""
     template: Word = ""
     """Digest of the pod template that charges and halvings belong to: under another one they start at zero."""
     charged: dict[str, int] = field(default_factory=dict)
@@ -207,24 +208,24 @@ class PointRecord:
     tokens: Tokens = 0
     """Tokens at the result's last evaluation."""
     loss: Finite | None = None
-    """Last evaluation of the raw weights, nats per token, where it is known."""
+    """Last evaluation of the raw weights, nats per token, if it is known."""
     averaged_loss: Finite | None = None
     cooled_tokens: Tokens | None = None
     """Tokens that the result's last copy has seen that cooled down; None: none did."""
     cooled_loss: Finite | None = None
-    """Of that copy at its end, where it is known."""
+    """Final loss of that copy, if known."""
     flops: Amount = 0.0
-    """Of the result: 6 * active parameters * tokens, those of cooldowns included."""
+    """FLOPs of the result: 6 * active parameters * tokens, those of cooldowns included."""
     unfinished_flops: Amount = 0.0
-    """Of the attempt without a result that got furthest, by its last report. A checkpoint may hold
-    that work, so it is not added to the result's."""
+    """FLOPs of the attempt without a result that got furthest, as of its last report. A checkpoint may hold that
+    work, so it is not added to the result's."""
     accelerator_seconds: Amount = 0.0
-    """As the result states it, for all attempts that its checkpoints carried on."""
+    """As the result reports it, for all attempts that its checkpoints carried on."""
     trajectory_sha256: Word = ""
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
     versions: Count | None = None
-    """Index in Ledger.versions of what trained the result, where that is recorded."""
+    """Index in Ledger.versions of what trained the result, if that is recorded."""
     taken_back: Count = 0
     """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
@@ -256,12 +257,12 @@ class PointRecord:
 
     @property
     def spent_flops(self) -> float:
-        """Of this sweep's own attempts: what others trained cost it nothing."""
+        """FLOPs of this sweep's own attempts: what others trained cost it nothing."""
         return max(0.0 if self.adopted else self.flops, self.unfinished_flops)
 
     @property
     def spent_accelerator_seconds(self) -> float:
-        """Of this sweep's own attempts: as seen from outside, or by the result where that knows of more."""
+        """Seconds of this sweep's own attempts: as seen from outside, or from the result if that knows of more."""
         stated = 0.0 if self.adopted else self.accelerator_seconds
         return max(stated, self.attempts.accelerator_seconds)
 
@@ -276,7 +277,7 @@ class ConfigurationError(Record):
     where: str = Field(max_length=128)
     """Point, "prepare" or "evaluate"."""
     field: str = Field(max_length=400)
-    """Of the spec, where one is to blame."""
+    """Field of the spec, if one is to blame."""
     code: str = Field(max_length=64)
     message: str = Field(max_length=1024)
 
@@ -302,13 +303,13 @@ class _Changes(TypedDict, total=False):
 
 
 class LedgerHeader(Record):
-    """What a ledger has beside its points' records."""
+    """What a ledger has in addition to its points' records."""
 
     sweep: str = Field(max_length=253)
     namespace: str = Field(max_length=63)
     uid: str = Field(max_length=64)
     data_digest: str = Field(default="", max_length=64)
-    """Of the tokenised corpus; empty before it is prepared."""
+    """Digest of the tokenised corpus; empty before it is prepared."""
     prepare_key: str = Field(default="", max_length=64)
     """The preparation that `preparation` speaks of."""
     preparation: Attempts = Attempts()
@@ -319,13 +320,13 @@ class LedgerHeader(Record):
     carried: Spend = Spend()
     """Spent before the first record of this ledger: by a ledger that was lost."""
     additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
-    """Points that are planned beside the spec's."""
+    """Points that are planned in addition to the spec's."""
     placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
-    """Of sizes that have no grid in the spec."""
+    """Placements of sizes that have no grid in the spec."""
     former_placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
-    """Of sizes that an edit of the spec removed or gave a grid: they return to their places."""
+    """Placements of sizes that an edit of the spec removed or gave a grid: they return to their places."""
     derived: tuple[DerivedModel, ...] = Field(default=(), max_length=MAX_DERIVED)
-    """Of sizes that are like a checkpoint."""
+    """Models of sizes that are like a checkpoint."""
     corpus: DataManifest | None = None
     """The manifest of the corpus behind `points`, without the files of its training tokens: all that names points."""
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)
@@ -364,7 +365,7 @@ class Ledger(LedgerHeader):
 
     @property
     def spent(self) -> Spend:
-        """By all attempts of this sweep that ended, those of dropped points and lost ledgers included."""
+        """Spend of all attempts of this sweep that ended, those of dropped points and lost ledgers included."""
         records = (*self.points, *self.former)
         return Spend(
             self.carried.flops + sum(record.spent_flops for record in records),
@@ -376,7 +377,7 @@ class Ledger(LedgerHeader):
     def digest(self) -> str:
         """SHA-256 over the ledger's own fields and the digests of its records, in hexadecimal.
 
-        It does not depend on how the ledger is laid out in the store, and costs little where few
+        It does not depend on how the ledger is laid out in the store, and costs little if few
         records have changed.
         """
         found = hashlib.sha256(self.model_dump_json(exclude={"points", "former"}).encode())

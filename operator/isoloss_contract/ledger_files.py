@@ -35,7 +35,8 @@ VERSION: Final = 3
 """Increased with every change of the format. A ledger with a larger one is left alone: this version would lose
 what it does not know."""
 MAX_SEGMENTS_BYTES: Final = 64 * 2**20
-"""Of all segments of a ledger: of 45,000 points that failed twice each, or of 150,000 without a failure."""
+"""Size of all segments of a ledger together: of 45,000 points that failed twice each, or of 150,000 without a
+failure."""
 READS: Final = 3
 """A reader that comes between two writes finds a segment of the former head gone, and reads again."""
 
@@ -53,7 +54,7 @@ class LedgerHead(LedgerHeader):
 
     ledger_version: Literal[3] = 3
     epoch: int = Field(default=0, ge=0)
-    """Of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
+    """Epoch of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
     revision: int = Field(default=1, ge=1)
     """One more with every write."""
     digest: Digest
@@ -100,7 +101,7 @@ class FoundLedger:
 
     stored: StoredLedger
     version: str
-    """Of the head, for the next conditional write."""
+    """Version of the head, for the next conditional write."""
 
     @property
     def ledger(self) -> Ledger:
@@ -139,7 +140,7 @@ def parse_head(content: bytes, source: str) -> LedgerHead:
 def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedger:
     """The ledger behind a head; `read` returns a segment by name, of so many bytes at the most.
 
-    Raises what `read` raises, and BadRecord where a segment is not what the head names.
+    Raises what `read` raises, and BadRecord if a segment is not what the head names.
     """
     entries: dict[str, _Entry] = {}
     keys = []
@@ -165,7 +166,7 @@ def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedge
 def read_ledger(store: Store, folder: str) -> Ledger:
     """The ledger of the sweep in `folder` of the store.
 
-    Raises NotFound where there is none, BadRecord, NewerRecord or StoreUnavailable.
+    Raises NotFound if there is none, BadRecord, NewerRecord or StoreUnavailable.
     """
 
     def read(path: str, max_bytes: int) -> tuple[bytes, str]:
@@ -184,7 +185,7 @@ def find_ledger(
     `location` names one for people.
 
     `check` may refuse a head before its segments are read. Raises what `read` and `check` raise,
-    BadRecord or NewerRecord; NotFound where there is none.
+    BadRecord or NewerRecord; NotFound if there is none.
     """
     for _ in range(READS - 1):
         try:
@@ -231,7 +232,7 @@ def _records(entries: Iterable[_Entry], *, former: bool) -> tuple[PointRecord, .
 
 
 def next_write(before: StoredLedger | None, ledger: Ledger, epoch: int) -> LedgerWrite:
-    """How to write `ledger` over what the store holds; `before` is None where it holds nothing."""
+    """How to write `ledger` over what the store holds; `before` is None if it holds nothing."""
     places = _places(ledger)
     kept = [] if before is None else list(zip(before.head.segments, before.keys, strict=True))
     changed = _changed(before, places)
@@ -274,7 +275,7 @@ def _changed(before: StoredLedger | None, places: Mapping[str, _Place]) -> froze
 
 
 def _segment(keys: Iterable[str], places: Mapping[str, _Place], *, keep_gone: bool) -> bytes:
-    """The bytes of a segment, a line for each point. Points that are gone need no entry where no earlier segment has one."""
+    """The bytes of a segment, a line for each point. Points that are gone need no entry if no earlier segment has one."""
     found = (_entry(key, places.get(key)) for key in sorted(keys) if keep_gone or key in places)
     return b"".join(_ENTRY.dump_json(entry, exclude_defaults=True) + b"\n" for entry in found)
 

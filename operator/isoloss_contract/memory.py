@@ -7,12 +7,12 @@ from dataclasses import dataclass
 STATE_BYTES, GRADIENT_BYTES = 16, 4
 """Per parameter: float32 weights, their average and both moments; and the float32 gradients."""
 USABLE_SHARE = 0.92
-"""Of a device's memory: the rest goes to the context, workspaces and gaps between allocations."""
+"""Share of a device's memory: the rest goes to the context, workspaces and gaps between allocations."""
 DEVICES = {"80 GB": 79 * 2**30, "141 GB": 139 * 2**30}
 """Memory that a device of this name reports (H100, H200)."""
 GPUS_OF_NODE = 8
 PROCESS_BYTES = 3 * 2**30
-"""Of the host's memory, for a process with torch and the driver of an accelerator. Not measured on one."""
+"""Host memory of a process with torch and the driver of an accelerator. Not measured on one."""
 FILE_BYTES = 2**28
 """A file of a checkpoint ends with the part that makes it this large."""
 
@@ -22,12 +22,13 @@ class StateMemory:
     """Bytes that a training state takes, activations and logits left out."""
 
     device: int
-    """Of each accelerator."""
+    """Bytes on each accelerator."""
     host_build: int
-    """Of a node at most, until the weights are on its accelerators: bfloat16 ones of a checkpoint take half of it."""
+    """Bytes on a node at most, until the weights are on its accelerators: bfloat16 ones of a checkpoint take half of
+    it."""
     host_train: tuple[int, int]
-    """Of a node, least and most: with a pinned copy, into which checkpoints are read, too. An allocation of pinned
-    memory is rounded up to a power of two."""
+    """Bytes on a node, least and most: with a pinned copy, into which checkpoints are read, too. An allocation of
+    pinned memory is rounded up to a power of two."""
 
     @property
     def too_small(self) -> list[str]:
@@ -36,7 +37,7 @@ class StateMemory:
 
 
 def state_memory(parameters: int, accelerators: int) -> StateMemory:
-    """Of a model of so many parameters on so many accelerators, GPUS_OF_NODE of them on a node."""
+    """Memory for a model of so many parameters on so many accelerators, GPUS_OF_NODE of them on a node."""
     here = min(accelerators, GPUS_OF_NODE)
     processes, copy = here * PROCESS_BYTES, STATE_BYTES * parameters * here // accelerators
     return StateMemory(

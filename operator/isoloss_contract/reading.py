@@ -47,7 +47,7 @@ Read = Union[T, Absent, Unreadable, Newer, Unanswered]  # noqa: UP007  a generic
 
 
 def value_of(read: Read[T]) -> T | None:
-    """The value; None where there is none, for whichever reason."""
+    """The value; None if there is none, for whichever reason."""
     return None if isinstance(read, Absent | Unreadable | Newer | Unanswered) else read
 
 

@@ -32,8 +32,8 @@ def cooldown_steps(
 ) -> dict[int, int]:
     """For a run of `steps`: the number of steps of the cooldown after each step that has one.
 
-    Cooldowns start at every n-th evaluation; none where the run's own losses are not fitted because of
-    the warm-up. A longer run adds some and changes none. They end beyond `steps` where they start late.
+    Cooldowns start at every n-th evaluation; none if the run's own losses are not fitted because of
+    the warm-up. A longer run adds some and changes none. They end beyond `steps` if they start late.
     """
     cooldown = config.cooldown
     if cooldown is None:
@@ -48,7 +48,7 @@ def cooldown_steps(
 
 
 def steps_before_cooldown(cooldown: CooldownConfig, steps: int) -> int:
-    """The most steps at a constant learning rate after which a cooldown ends within `steps` in all; 0 where
+    """The most steps at a constant learning rate after which a cooldown ends within `steps` in all; 0 if
     there is no room for one."""
     start = math.floor(steps * (1.0 - cooldown.share)) + 1  # rounding gives it one more at most
     while start and start + _length(cooldown, start) > steps:
@@ -59,7 +59,7 @@ def steps_before_cooldown(cooldown: CooldownConfig, steps: int) -> int:
 def cooldown_tokens(
     config: EvaluationConfig, batch_tokens: int, tokens: int, warmup_tokens: int
 ) -> int:
-    """Tokens that all cooldowns of a run of `tokens` take beside its own."""
+    """Tokens that all cooldowns of a run of `tokens` take in addition to its own."""
     steps = -(-tokens // batch_tokens)
     return batch_tokens * sum(cooldown_steps(config, batch_tokens, steps, warmup_tokens).values())
 

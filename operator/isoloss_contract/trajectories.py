@@ -21,7 +21,7 @@ memory than a fit has."""
 def read_finished(store: Store, key: str, sha256: str) -> list[TrajectoryRow]:
     """The rows of the trajectory with that digest.
 
-    Raises NotFound, StoreUnavailable, or BadRecord where what is stored has another digest.
+    Raises NotFound, StoreUnavailable, or BadRecord if what is stored has another digest.
     """
     path = layout.finished_trajectory(key, sha256)
     content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)

@@ -109,7 +109,7 @@ def refused_sweep(client: ApiClient, namespace: str) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what is wrong; 0 where nothing is, 1 otherwise, 2 for a wrong command line or setting."""
+    """Print what is wrong; 0 if nothing is, 1 otherwise, 2 for a wrong command line or setting."""
     try:
         client = ApiClient(load_configuration(CONNECTIONS))
         match arguments:

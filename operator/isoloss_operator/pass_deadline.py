@@ -21,7 +21,7 @@ _deadline: ContextVar[float] = ContextVar("pass_deadline", default=math.inf)
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """The enclosed pass must be over in so many seconds, or earlier where an enclosing one says so."""
+    """The enclosed pass must be over in so many seconds, or earlier if an enclosing one says so."""
     token = _deadline.set(min(pass_deadline(), time.monotonic() + seconds))
     try:
         yield
@@ -30,7 +30,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def pass_deadline() -> float:
-    """By time.monotonic; infinite outside of a pass."""
+    """Deadline on the time.monotonic clock; infinite outside of a pass."""
     return _deadline.get()
 
 

@@ -54,7 +54,7 @@ START_RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 8.0
 """For an API server that answers without our CRDs or roles."""
 LEASE_CONNECTIONS = 2
-"""Of the lease's own client: the renewal, and a worker that confirms it."""
+"""Connections of the lease's own client: the renewal, and a worker that confirms it."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0

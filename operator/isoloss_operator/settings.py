@@ -77,7 +77,7 @@ class Settings(BaseModel):
     status_interval_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Minimum time between two writes of a status in which only numbers changed."""
     progress_interval_seconds: Annotated[float, Field(ge=0)] = 30.0
-    """The same where only the progress of what is training changed."""
+    """The same when only the progress of what is training changed."""
     kueue: bool = False
     """Read Kueue's Workloads, to say why a suspended Job is not admitted. Needs the right to list them."""
     pod_lost_seconds: Annotated[float, Field(ge=0)] = 60.0
@@ -151,7 +151,7 @@ class Settings(BaseModel):
     def refused_sources(self, namespace: str, sources: Mapping[str, str]) -> str:
         """The message that names the first field whose URI `namespace` may not read; empty: none.
 
-        `sources` are URIs by field. A glob pattern is allowed where the folder before its first
+        `sources` are URIs by field. A glob pattern is allowed if the folder before its first
         wildcard is.
         """
         for field, uri in sources.items():

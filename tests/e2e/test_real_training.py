@@ -178,7 +178,7 @@ def test_two_pods_prepare_one_corpus(
 
     wait_until(lambda: len(prepared()) == 2, "both pods to end", 240)
     said = prepared()
-    assert "1 units of input files prepared" in said[1]
+    assert "units of input files prepared: 1" in said[1]
     assert "manual:" in said[0]
     assert "notes:" in said[0]
     user.wait_for(lambda: user.sweep("real"), "DataReady", seconds=60)

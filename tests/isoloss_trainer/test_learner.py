@@ -332,7 +332,7 @@ def test_memory_refused_to_weights_that_are_spread_asks_for_another_start(
         if refused == "a step"
         else partial(learner.token_losses, *given)
     )
-    with pytest.raises(MemoryRefused, match="4 sequences at once do not fit"):
+    with pytest.raises(MemoryRefused, match="a micro-batch of 4 does not fit"):
         call()
 
 
@@ -348,7 +348,7 @@ def test_memory_refused_while_weights_change_asks_for_another_start(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(torch.optim.AdamW, "step", refuse)
-    with pytest.raises(MemoryRefused, match="4 sequences at once do not fit"):
+    with pytest.raises(MemoryRefused, match="a micro-batch of 4 does not fit"):
         run.learner.step(batch, 128)
 
 

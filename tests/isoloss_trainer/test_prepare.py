@@ -634,7 +634,7 @@ def test_the_first_pod_waits_for_the_others_and_then_does_their_work(
 def test_a_pod_number_beyond_the_jobs_is_refused(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadConfiguration, match="1 pods"):
+    with pytest.raises(BadConfiguration, match=r"is for 1 pod$"):
         _pods(prepare_task(uri(corpus), uri(tmp_path)), monkeypatch, [1])
 
 

@@ -18,8 +18,8 @@ from isoloss_trainer.world import World
 
 NAME = "isoloss_causal"
 ORDER = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-"""Of kernels, as torch.nn.attention.SDPBackend names them. torch prefers flash, which is about half as fast as cuDNN
-on Hopper; what a device says to that, `make gpu-check` measures."""
+"""Order of kernels, as torch.nn.attention.SDPBackend names them. torch prefers flash, which is about half as fast as
+cuDNN on Hopper; `make gpu-check` measures how a device compares."""
 DETERMINISTIC = ("FLASH_ATTENTION", "MATH")
 """Those whose backward pass gives equal bits each time, in the same order."""
 FAMILIES = frozenset(
@@ -46,7 +46,7 @@ def register() -> None:
 
 
 def preferred_kernels(world: World, *, deterministic: bool = False) -> AbstractContextManager[Any]:
-    """On an accelerator, prefer kernels in ORDER; where `deterministic`, only those that give equal bits."""
+    """On an accelerator, prefer kernels in ORDER; if `deterministic`, only those that give equal bits."""
     if world.on_cpu:
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -134,7 +134,7 @@ def _attend(
 
 
 def _padded(value: torch.Tensor, size: int) -> torch.Tensor:
-    """Values padded with zeros to the size of the keys where they are narrower (MLA): the flash
+    """Values padded with zeros to the size of the keys if they are narrower (MLA): the flash
     kernels of GPU and CPU require equal sizes, and the fallback materialises the scores."""
     missing = size - value.shape[-1]
     return torch.nn.functional.pad(value, (0, missing)) if missing > 0 else value

@@ -3,7 +3,7 @@
 transformers computes routing but does not balance it: DeepSeek-V3's correction bias stays zero there.
 Models with that bias get it moved a little per step towards underloaded experts (Wang et al.
 2408.15664), and more the more uneven the load is: at their fixed rate, a run of few large steps would
-never be balanced where one of many small steps is, and the batch size would be blamed for it. Others
+never be balanced while one of many small steps is, and the batch size would be blamed for it. Others
 get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a loss per micro-batch does not
 depend on how a batch is split.
 """
@@ -52,12 +52,12 @@ class ExpertBalance:
 
     @property
     def biases(self) -> dict[str, torch.Tensor]:
-        """The correction biases by name, part of the training state; empty where there are none."""
+        """The correction biases by name, part of the training state; empty if there are none."""
         return _biases(dict(zip(self._names, self._routers, strict=True)))
 
     @property
     def has_loss(self) -> bool:
-        """Whether balance is a loss beside the model's, kept while its layers compute."""
+        """Whether balance is a loss in addition to the model's, kept while its layers compute."""
         return bool(self._loss_weight) and len(self.biases) < len(self._routers)
 
     def _hook(self, number: int) -> Any:
@@ -142,7 +142,7 @@ def biases_of(network: Any) -> dict[str, torch.Tensor]:
 
 
 def averaged_name(name: str) -> str:
-    """Of the average of the bias `name`."""
+    """Name of the average of the bias `name`."""
     return f"averaged.{name}"
 
 

@@ -54,7 +54,7 @@ INDEX_BYTES = 2**26
 STEP, COOLING = "step-", "cooling-"
 """What folders are called: of the run, and of a copy that was stopped while it cooled down."""
 VERSION: Literal[3] = 3
-"""Of what a checkpoint is made of. Another one is refused, newer or older."""
+"""Version of a checkpoint's layout. Any other, newer or older, is refused."""
 
 
 class OtherLayout(BadConfiguration):
@@ -69,10 +69,10 @@ class CheckpointManifest(Record):
     tokens: Tokens
     state: TrainingState
     versions: dict[str, str]
-    """Of the packages that wrote it."""
+    """Versions of the packages that wrote it."""
     index_bytes: int = Field(ge=0, le=INDEX_BYTES)
     index_sha256: Digest
-    """Of index.json, which has the SHA-256 of everything else."""
+    """Digest of index.json, which has the SHA-256 of everything else."""
 
 
 class Checkpoints:
@@ -101,7 +101,7 @@ class Checkpoints:
         self, tensors: Tensors, cooling_from: int | None = None
     ) -> CheckpointManifest | None:
         """Fill `tensors` from the newest intact checkpoint, or from that of a copy that cools down from the step
-        `cooling_from`; None where there is none: they mean nothing then.
+        `cooling_from`; None if there is none: they mean nothing then.
 
         A part of the state that none of them belongs to is not read. Raises OtherLayout.
         """
@@ -146,7 +146,7 @@ class Checkpoints:
         *,
         cooling: bool = False,
     ) -> None:
-        """Write the state in the background; `tensors` must not change until then (`wait`). Where they are `cooling`
+        """Write the state in the background; `tensors` must not change until then (`wait`). If they are `cooling`
         down, they are of a copy of the run at `state` that has seen `tokens`; they are kept until the next
         checkpoint of the run.
 
@@ -236,7 +236,7 @@ class Checkpoints:
 
 
 def _check_version(manifest: Any, path: str) -> None:
-    """Raises ValueError where it is not a manifest, OtherLayout where it is of another VERSION."""
+    """Raises ValueError if it is not a manifest, OtherLayout if it is of another VERSION."""
     if not isinstance(manifest, dict):
         raise ValueError("no manifest")
     found = manifest.get("checkpoint_version")
@@ -250,7 +250,7 @@ def _check_version(manifest: Any, path: str) -> None:
 
 
 def check_layout(wanted: Tensors, index: Index) -> None:
-    """Raises OtherLayout, which names a tensor, where the index lacks one of `wanted`, has one more of the same
+    """Raises OtherLayout, which names a tensor, if the index lacks one of `wanted`, has one more of the same
     part of the state, or has one in another shape."""
     ours = {name: list(tensor.shape) for name, tensor in wanted.items()}
     parts = {_part(name) for name in ours}

@@ -68,7 +68,7 @@ class Part(Record):
     sizes: tuple[Count, ...]
     file: str = Field(pattern=r"^[a-z0-9-]+\.safetensors$")
     start: int = Field(ge=0)
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     bytes: int = Field(ge=0)
     sha256: Digest
 
@@ -88,7 +88,7 @@ class Index(Record):
 
 
 def check_parts(index: Index) -> None:
-    """Raises ValueError, which names a tensor, where parts are not as large as they say, leave the tensor, or do
+    """Raises ValueError, which names a tensor, if parts are not as large as they say, leave the tensor, or do
     not make it up."""
     for name, tensor in index.tensors.items():
         width, covered = KINDS[tensor.kind].itemsize, 0
@@ -106,7 +106,7 @@ def write_tensors(
     write: Callable[[str, bytes], None], tensors: Tensors, world: World, group: Any
 ) -> Index | None:
     """Write all processes' parts of `tensors` by `write`, which takes a file's name and content, one process's
-    beside the others'; rank 0 gets the index. Raises in every process what `write` raised in one."""
+    along with the others'; rank 0 gets the index. Raises in every process what `write` raised in one."""
     writer = _Writer(write, f"rank-{world.rank:05d}")
     with_others = {"process_group": group, "no_dist": world.size == 1}
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -117,7 +117,7 @@ def write_tensors(
 
 def read_tensors(store: Store, folder: str, index: Index, tensors: Tensors, world: World) -> None:
     """Fill `tensors`, this process's parts, from the files in `folder`; all processes call this. Raises in every
-    process what was raised in one: StoreError, ValueError where bytes are not those of the index."""
+    process what was raised in one: StoreError, ValueError if bytes are not those of the index."""
     reader = _Reader(store, folder, index)
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     with _own_errors():
@@ -311,7 +311,7 @@ def _content(
 
 
 def _room(size: int) -> bytearray | mmap.mmap:
-    """Of which slices are bytes, as object stores want them."""
+    """A buffer whose slices are bytes, as object stores want them."""
     if size < MAPPED_BYTES:
         return bytearray(size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -50,7 +50,7 @@ class Fence:
         self._write()
 
     def beat(self) -> None:
-        """Renew the claim. Raises Interrupted(Superseded) where another has taken it."""
+        """Renew the claim. Raises Interrupted(Superseded) if another has taken it."""
         self.check()
         self._write()
 
@@ -90,7 +90,7 @@ class Fence:
 
 
 def _age(claim: Claim) -> float:
-    """Seconds since the last heartbeat; infinite where the time is not readable."""
+    """Seconds since the last heartbeat; infinite if the time is not readable."""
     try:
         return (datetime.now(UTC) - datetime.fromisoformat(claim.updated_at)).total_seconds()
     except (ValueError, TypeError):

@@ -1,6 +1,6 @@
 """Compiled code shared between pods through the store: the first one compiles, the others load.
 
-What is loaded is code, which the process runs. So it is asked for by a variable, and only where whoever
+What is loaded is code, which the process runs. So it is asked for by a variable, and only if whoever
 writes to the store may run code in the pods. It saves time and decides nothing: what fails here is named in
 the log, and the model is compiled as without it.
 """
@@ -87,7 +87,7 @@ def facts_of_run(
 
 
 def facts_of_machine() -> dict[str, Any]:
-    """Of packages, the device and this trainer's own code."""
+    """Facts about packages, the device and this trainer's own code."""
     device: dict[str, Any] = {"device": "cpu", "machine": platform.machine()}
     if torch.cuda.is_available():
         device = {
@@ -156,7 +156,7 @@ def _version(package: str) -> str | None:
 
 
 def _code_digest(folder: Path) -> str:
-    """Of a package's source files."""
+    """Digest of a package's source files."""
     found = hashlib.sha256()
     for file in sorted(folder.glob("*.py")):
         found.update(f"{file.name}\n".encode() + file.read_bytes())

@@ -22,7 +22,7 @@ MAX_DOCUMENT_BYTES = 256 * 2**20
 """A larger document suggests that the file is not what it claims to be."""
 ROWS_AT_ONCE = 1024
 MARK = "\ufeff".encode()
-"""Of the byte order, which some editors and exports put before a text in UTF-8."""
+"""Byte order mark, which some editors and exports put before a text in UTF-8."""
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
 """Their OSErrors are storage errors even without an error number."""
 
@@ -41,14 +41,14 @@ class CorpusFile:
     path: str
     bytes: int
     identity: str
-    """Changes when the file's content changes, as far as the storage reports it (size, tag, time)."""
+    """Changes when the file's content changes, as reported by the storage (size, tag, time)."""
     format: str
     compression: str
 
 
 def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
-    """The files behind a domain's glob, by path, but for those that Spark and others put beside data, such as
-    _SUCCESS. BadData where there are none or one has another format."""
+    """The files behind a domain's glob, by path, except those that Spark and others put next to data, such as
+    _SUCCESS. BadData if there are none or one has another format."""
     field = f"domains.{source.name}.uri"
     try:
         filesystem, pattern = fsspec.core.url_to_fs(source.uri, use_listings_cache=False)
@@ -91,7 +91,7 @@ def read_documents(
     filesystem: fsspec.AbstractFileSystem, file: CorpusFile, text_field: str
 ) -> Iterator[Document]:
     """The texts of a file in order, or why one cannot be read; a text file is one document. Errors name file, row
-    and field. Raises BadData where the file itself cannot be read.
+    and field. Raises BadData if the file itself cannot be read.
 
     `text_field` may be a path, such as `meta.text`, unless a field has that very name.
     """
@@ -252,7 +252,7 @@ def _rows(batches: Any, path: Sequence[str], field: str, file: CorpusFile) -> It
 
 
 def _path(schema: Any, field: str, file: CorpusFile) -> list[str]:
-    """From a pyarrow schema down to `field`; BadData where it leads nowhere."""
+    """From a pyarrow schema down to `field`; BadData if it leads nowhere."""
     if field in schema.names:
         return [field]
     kind: Any = schema

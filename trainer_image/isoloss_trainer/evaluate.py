@@ -48,7 +48,7 @@ from isoloss_trainer.world import World
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
 PROBE_SEQUENCES = 4
-"""Of each domain: they decide whether a checkpoint wants the tokenizer's first token."""
+"""Sequences per domain: they decide whether a checkpoint wants the tokenizer's first token."""
 PATIENCE = timedelta(hours=6)
 """Processes wait for the one that fetches hundreds of gigabytes, and for those that hold a copy."""
 
@@ -141,7 +141,7 @@ def _check_stop(world: World, interruption: Interruption) -> None:
 
 
 def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) -> tuple[Any, World]:
-    """The network where this process holds a copy, else its shapes; and the world with its copies.
+    """The network if this process holds a copy, else its shapes; and the world with its copies.
 
     Raises BadData and OutOfMemory.
     """
@@ -162,7 +162,7 @@ class _Text:
 
     validation: ValidationSet
     foreign: dict[str, ForeignSequences]
-    """By domain; empty where the tokens are the sweep's."""
+    """Keyed by domain; empty if the tokens are the sweep's."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _Reading:
     data: PreparedData
     model: ForeignModel
     tokenizer: TextTokenizer | None
-    """The checkpoint's, where it is not the sweep's."""
+    """The checkpoint's, if it is not the sweep's."""
     world: World
     check: Check
 
@@ -191,7 +191,7 @@ class _Reading:
         return _Text(validation, foreign)
 
     def losses(self, text: _Text) -> tuple[Loss, dict[str, Loss]]:
-        """Of the mixture and of each domain."""
+        """Losses of the mixture and of each domain."""
         if not text.foreign:
             size = max(1, self._batch_tokens // self.config.sequence_length)
             losses = self.model.token_losses
@@ -240,7 +240,7 @@ def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: 
 
 
 def _checked_error(loss: Loss, uri: str) -> float:
-    """The standard error; BadData where the loss is not finite or the error cannot be estimated."""
+    """The standard error; BadData if the loss is not finite or the error cannot be estimated."""
     if not math.isfinite(loss.value):
         raise BadData("NonFiniteLoss", f"{uri}: the loss is not finite", FIELD)
     if loss.standard_error is None:

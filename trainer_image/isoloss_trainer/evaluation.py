@@ -21,12 +21,12 @@ from isoloss_trainer.world import World
 TokenLosses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From inputs and targets [batch, S] to the loss of every token."""
 Check = Callable[[], None]
-"""Raises where the work should end; called equally often in every process."""
+"""Raises if the work should end; called equally often in every process."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Nats per token; not finite where the weights are not."""
+    """Nats per token; not finite if the weights are not."""
 
     value: float
     standard_error: float | None
@@ -97,7 +97,7 @@ def run_losses(
     """Loss of every target of `tokens` [sequences, S + 1]: [sequences * S], shared among processes.
 
     `check` is called before each micro-batch. On an accelerator the last batch is padded: code is
-    compiled for one shape. Raises OutOfMemory in every process where a sequence does not fit in one.
+    compiled for one shape. Raises OutOfMemory in every process if a sequence does not fit in one.
     """
     device = world.device
     found = torch.zeros(len(tokens), tokens.shape[1] - 1, device=device)
@@ -128,9 +128,9 @@ def run_losses(
 def fitting_losses(
     losses: TokenLosses, inputs: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """The losses, with the batch halved where memory runs out.
+    """The losses, with the batch halved if memory runs out.
 
-    Raises OutOfMemory where a single sequence does not fit.
+    Raises OutOfMemory if a single sequence does not fit.
     """
     try:
         return losses(inputs, targets)

@@ -34,7 +34,7 @@ def export(
     """Write the newest checkpoint of the point `key` to `folder`; returns a sentence about it.
 
     `tokenizer` is the folder of the sweep's tokenizer, whose files are copied. Raises BadConfiguration
-    where `folder` holds something or the tokenizer is another, BadData where there is no such point or
+    if `folder` holds something or the tokenizer is another, BadData if there is no such point or
     its training state is gone, StoreUnavailable.
     """
     if folder.exists() and any(folder.iterdir()):
@@ -61,7 +61,7 @@ def trained_network(
 ) -> tuple[int, Any]:
     """The number of steps, and a network with the weights of the newest checkpoint in float32.
 
-    Raises BadData where there is none, StoreUnavailable.
+    Raises BadData if there is none, StoreUnavailable.
     """
     network = build_network(point.model, seed=0)
     checkpoints = Checkpoints(store, point.key, keep=1, check=lambda: None, log=log)
@@ -86,7 +86,7 @@ def _describe(network: Any, manifest: DataManifest | None) -> None:
 
 
 def _manifest(store: Store, point: PointConfig) -> DataManifest | None:
-    """Of the corpus that the point was trained on, where it is in the same store."""
+    """Manifest of the corpus that the point was trained on, if it is in the same store."""
     for prepared in store.names(layout.DATA):
         try:
             manifest = store.read_record(layout.data_manifest(prepared), DataManifest)

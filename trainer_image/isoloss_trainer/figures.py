@@ -13,7 +13,7 @@ from isoloss_trainer.world import World
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the steps since the last figures; None: unknown."""
+    """Figures of the steps since the last ones; None: unknown."""
 
     step: int
     tokens: int
@@ -24,11 +24,12 @@ class Figures:
     """Mean over these steps, before clipping."""
     learning_rate: float
     tokens_per_second: float
-    """Of all processes together, evaluations left out."""
+    """Throughput of all processes together, excluding evaluations."""
     mfu: float | None
     """Model FLOPs utilisation in the PaLM convention (utilisation.py)."""
     utilisation: float | None
-    """By the FLOPs that are executed, without what the causal mask hides: as `isoloss plan --utilisation` takes it."""
+    """Based on the FLOPs that are executed, without what the causal mask hides: as `isoloss plan --utilisation` takes
+    it."""
     peak_memory_bytes: int
     """Most that this process has had allocated: on its accelerator, else in the host's memory."""
 
@@ -77,7 +78,7 @@ class Meter:
     def figures(
         self, step: int, tokens: int, wanted: int, learning_rate: float, seconds: float
     ) -> Figures:
-        """Since the last call, after `seconds` of the run's time. Where no step has been read since, as
+        """Since the last call, after `seconds` of the run's time. If no step has been read since, as
         on an accelerator that is asked for many at once, loss and norm are those of the call before."""
         self._loss = _mean(self._losses, self._loss)
         self._norm = _mean(self._norms, self._norm)

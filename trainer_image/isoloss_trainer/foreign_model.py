@@ -119,7 +119,7 @@ def load_network(
 ) -> Any:
     """The model in `folder`, on the accelerators of `device_map` (module names to numbers) or the CPU.
 
-    Raises BadData naming `uri` where it is not a checkpoint or broken, OutOfMemory where it does not fit.
+    Raises BadData naming `uri` if it is not a checkpoint or broken, OutOfMemory if it does not fit.
     """
     import transformers
 
@@ -140,9 +140,7 @@ def load_network(
         {*report.get("missing_keys", ()), *map(str, report.get("mismatched_keys", ()))}
     )
     if broken:
-        message = (
-            f"{uri}: {len(broken)} weights are missing or have the wrong shape, first {broken[0]}"
-        )
+        message = f"{uri}: weights are missing or have the wrong shape ({len(broken)}, first {broken[0]})"
         raise BadData("WeightsMissing", message, FIELD)
     if unknown := sorted(report.get("unexpected_keys", ())):
         _check_code_is_ours(folder, uri, unknown)
@@ -202,7 +200,7 @@ def _kinds(folder: Path) -> dict[str, str]:
 
 
 def _kept_type(folder: Path) -> torch.dtype:
-    """bfloat16 where all tensors are, which takes half the host's memory; else float32, which holds any."""
+    """bfloat16 if all tensors are, which takes half the host's memory; else float32, which holds any."""
     return torch.bfloat16 if set(_kinds(folder).values()) == {"BF16"} else torch.float32
 
 
@@ -217,7 +215,7 @@ def _refuse_codes(folder: Path, uri: str) -> None:
 
 
 def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
-    """Returns config.json. Raises BadData also where it names no type of model."""
+    """Returns config.json. Raises BadData also if it names no type of model."""
     try:
         config = json.loads((folder / "config.json").read_bytes())
         kind = config["model_type"]
@@ -250,10 +248,10 @@ def _check_code_is_ours(folder: Path, uri: str, unknown: list[str]) -> None:
 
 class ForeignModel(LanguageModel):
     """A LanguageModel whose logits may be more than hidden states times a matrix (soft caps, scales):
-    where config or a probe shows that, its own logits are used, one sequence at a time."""
+    if config or a probe shows that, its own logits are used, one sequence at a time."""
 
     def __init__(self, network: Any, longest: int, uri: str = "") -> None:
-        """`longest`: tokens of the longest sequence that it will read. Raises BadData, which names `uri`, where the
+        """`longest`: tokens of the longest sequence that it will read. Raises BadData, which names `uri`, if the
         model cannot compute, or sees later tokens than it should."""
         super().__init__(network, longest)
         self.first_token: int | None = None
@@ -277,13 +275,13 @@ class ForeignModel(LanguageModel):
         later = (probe[:, half:] + size) % self.head.shape[0]
         changed = torch.cat([probe[:, :half], later], 1)
         again = self.network(changed, use_cache=False).logits.float().flatten(0, 1)
-        # A router may send a token to another expert where two are nearly as good.
+        # A router may send a token to another expert if two are nearly as good.
         if _differs(theirs[:half], again[:half]).float().mean() > 0.5:
             raise _bad_family(self.config, uri, "sees later tokens than the one it predicts from")
 
     @property
     def longest_input(self) -> int:
-        """Tokens that the checkpoint takes at once; a very large number where its positions have no end."""
+        """Tokens that the checkpoint takes at once; a very large number if its positions have no end."""
         limit = getattr(self.config, "max_position_embeddings", None)
         return int(limit) if limit and limit > 0 else 2**31
 

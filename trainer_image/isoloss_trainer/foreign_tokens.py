@@ -1,5 +1,5 @@
 """Compares a checkpoint's tokenizer with the sweep's, and has it read the text of the sweep's sequences
-in its own tokens where they differ."""
+in its own tokens if they differ."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class ForeignSequences:
     sequences: tuple[NDArray[np.uint32], ...]
     """The token that the first target follows, and the targets."""
     shares: tuple[Floats, ...]
-    """Of each target's bytes, the share inside the sweep's sequence: less than 1 at its edges."""
+    """For each target, the share of its bytes inside the sweep's sequence: less than 1 at its edges."""
     documents: tuple[Integers, ...]
-    """Of each target, a place in `sizes`."""
+    """For each target, an index into `sizes`."""
     sizes: Floats
     """Targets of the sweep's own sequences in each of its documents."""
 
@@ -79,7 +79,7 @@ class ForeignSequences:
         ours: DomainSequences,
         longest: int,
     ) -> ForeignSequences:
-        """Raises BadData where the corpus lacks the bytes of its tokens. `longest`: tokens that the
+        """Raises BadData if the corpus lacks the bytes of its tokens. `longest`: tokens that the
         checkpoint takes at once."""
         texts = validation_documents(data, domain)
         numbers, sizes = np.unique(ours.documents, return_counts=True)
@@ -119,10 +119,10 @@ class _ForeignText:
 
     tokens: NDArray[np.uint32]
     starts: Integers
-    """Of each token, where it begins in all validation text, in bytes and ends of documents."""
+    """Where each token begins in all validation text, in bytes and ends of documents."""
     ends: Integers
     documents: Integers
-    """Of each token, the place of its document among the chosen ones."""
+    """For each token, the index of its document among the chosen ones."""
     end_token: int
 
     @classmethod

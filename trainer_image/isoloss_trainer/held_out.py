@@ -7,7 +7,7 @@ import hashlib
 import json
 
 MAX_HELD_OUT_BYTES = 4 * 2**30
-"""Of a domain's texts: they are sorted in memory."""
+"""Size of a domain's texts: they are sorted in memory."""
 
 
 def document_hash(text: str) -> bytes:

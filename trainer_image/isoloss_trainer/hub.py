@@ -21,7 +21,7 @@ def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Pa
     """A local folder with the files of a repository that match `patterns`; `fetch=False`: no download.
 
     HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE are the hub's own variables. Raises
-    BadData(NotOnHub) where the repository does not exist or is not readable, StoreUnavailable where
+    BadData(NotOnHub) if the repository does not exist or is not readable, StoreUnavailable if
     the hub cannot be reached and the files are not cached.
     """
     from huggingface_hub import errors, snapshot_download

@@ -1,5 +1,5 @@
 """Which kernels compute a model: logged once at the start, because a slow fallback says nothing; and,
-where equal bits matter more than speed, only those that give them."""
+if equal bits matter more than speed, only those that give them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from isoloss_trainer.termination import BadConfiguration
 
 @contextmanager
 def deterministic_kernels(wanted: bool) -> Iterator[None]:
-    """Where `wanted`, torch uses only kernels that give equal bits for equal input on the same device.
+    """If `wanted`, torch uses only kernels that give equal bits for equal input on the same device.
 
-    Before the first product of matrices: cuBLAS reads its variable once. Raises BadConfiguration where the
+    Before the first product of matrices: cuBLAS reads its variable once. Raises BadConfiguration if the
     model needs a kernel that has no such form.
     """
     if not wanted:

@@ -39,9 +39,9 @@ def processes_to_start() -> int:
 
 def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
     """Run the task in `processes` processes, passing a stop request on to them; once more with less at once
-    where memory was refused to one.
+    if memory was refused to one.
 
-    Returns rank 0's exit code, or the first failure's where rank 0 was killed.
+    Returns rank 0's exit code, or the first failure's if rank 0 was killed.
     """
     # A shared scratch folder: what one of them fetches, the others read.
     with scratch_folder() as scratch:
@@ -54,7 +54,7 @@ def run_together(processes: int, arguments: list[str], interruption: Interruptio
 
 def start_over(arguments: list[str]) -> int:
     """Make way for a process that knows that memory was refused to this one: with what is returned as exit code,
-    where one of several is started again by those above; otherwise in place of this one."""
+    if one of several is started again by those above; otherwise in place of this one."""
     if RANK_VARIABLE not in os.environ:
         refusals = int(os.environ.get(REFUSALS_VARIABLE, "0")) + 1
         environment = {**os.environ, REFUSALS_VARIABLE: str(refusals)}
@@ -128,7 +128,7 @@ def _leaves_others_waiting(children: list[subprocess.Popen[bytes]]) -> bool:
 
 
 def _exit_code(codes: list[int | None], *, stopping: bool) -> int:
-    """Rank 0's, which reports for all. Where that is 1 or it had to be killed, another process may
+    """Rank 0's, which reports for all. If that is 1 or it had to be killed, another process may
     have failed first: then that one's. A signal is reported as 128 + its number, as shells do."""
     first, *others = codes
     if first == 0 or (first is not None and first > 1):

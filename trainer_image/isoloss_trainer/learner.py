@@ -59,7 +59,7 @@ class Learner:
     ) -> None:
         """`network` has its weights in rank 0's host memory; that of other processes may be on the meta device.
 
-        `check` raises where a step should be abandoned, before anything is changed: it is called between
+        `check` raises if a step should be abandoned, before anything is changed: it is called between
         micro-batches, equally often in every process.
         """
         self._point, self.world, self._check = point, world, check
@@ -87,8 +87,8 @@ class Learner:
         times `rate_factor`.
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
-        micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory where a single
-        sequence does not fit, and MemoryRefused where there is no way back.
+        micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory if a single
+        sequence does not fit, and MemoryRefused if there is no way back.
         """
         self.model.train()
         batch_tokens = batch[:, 1:].numel()
@@ -140,14 +140,14 @@ class Learner:
 
     @contextmanager
     def _ending_together(self, *, changing: bool = False) -> Iterator[None]:
-        """Raises MemoryRefused where memory is refused and there is no way back: in the middle of what all processes
+        """Raises MemoryRefused if memory is refused and there is no way back: in the middle of what all processes
         do together, for the others wait for this one's part, or while weights are `changing`."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
             if not (self._sharded or changing) or not is_out_of_memory(error):
                 raise
-            message = f"{self.micro_batch} sequences at once do not fit: {error}"
+            message = f"a micro-batch of {self.micro_batch} does not fit: {error}"
             raise MemoryRefused(message[:600]) from error
 
     def _try_gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
@@ -204,7 +204,7 @@ class Learner:
         self.balance.swap_averaged()
 
     def tensors(self) -> Tensors:
-        """All tensors of the training state, not copied: DTensors where processes have parts. Their names mean the
+        """All tensors of the training state, not copied: DTensors if processes have parts. Their names mean the
         same whatever the order of the model's layers."""
         moments = {
             f"{part}.{name}": self._optimizer.state[weight][theirs]

@@ -1,4 +1,4 @@
-"""Logs: JSON lines for machines, lines in words beside them for people, and on a terminal a progress bar."""
+"""Logs: JSON lines for machines, with lines in words for people, and on a terminal a progress bar."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Log:
     def progress_in_words(
         self, event: str, done: float, wanted: float, words: str, facts: Mapping[str, Any]
     ) -> None:
-        """As `progress`, with `words` for people: a line beside the JSON line, or after the bar."""
+        """As `progress`, with `words` for people: a line after the JSON line, or after the bar."""
         if not self.is_due:
             return
         self._due = time.monotonic() + (0.2 if self._terminal else self._seconds)

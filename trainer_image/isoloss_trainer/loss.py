@@ -4,7 +4,7 @@ With a vocabulary of 131,072, the logits and their float32 copy take 0.75 MB per
 of tokens at a time goes through the head: logits, float32 losses and, when training, the gradients at
 once, so that nothing of the size of the logits outlives its chunk.
 
-Logits are float32 also where hidden states and head are bfloat16. Rounded to bfloat16, logits around 30
+Logits are float32 also if hidden states and head are bfloat16. Rounded to bfloat16, logits around 30
 are off by up to 0.06, and losses by 0.002 nats; how far logits drift depends on the learning rate.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 CHUNK_BYTES = 2**31
-"""Of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more."""
+"""Size of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more."""
 CPU_CHUNK_BYTES = 2**26
 
 ChunkStep = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]

@@ -39,7 +39,7 @@ class Footprint:
     token: int
     """Activations per token, kept from the forward to the backward pass."""
     recomputed_token: int
-    """Likewise where layers keep their input alone and are computed a second time …"""
+    """Likewise if layers keep their input alone and are computed a second time …"""
     layer_token: int
     """… of which one at a time has its activations, per token."""
 
@@ -62,7 +62,7 @@ class Fit(NamedTuple):
 
 
 def footprint(network: Any, precision: Precision, processes: int = 1) -> Footprint:
-    """Of training `network` (transformers, also on the meta device) in `processes` processes."""
+    """Memory for training `network` (transformers, also on the meta device) in `processes` processes."""
     config, number = network.config, sum(p.numel() for p in network.parameters())
     layers, size = config.num_hidden_layers, 2 if precision == "bf16" else 4
     numbers = layer_numbers(config)
@@ -80,8 +80,8 @@ def footprint(network: Any, precision: Precision, processes: int = 1) -> Footpri
 
 
 def whole_bytes(network: Any, precision: Precision, processes: int) -> int:
-    """Of weights that are in no layer, for as long as a micro-batch computes, and of the largest layer and the next;
-    of the gradients of both, and of their float32 copies while they are summed. Nothing where nothing is spread."""
+    """Bytes of weights that are in no layer, for as long as a micro-batch computes, and of the largest layer and the
+    next; of the gradients of both, and of their float32 copies while they are summed. 0 if nothing is sharded."""
     if processes == 1 and precision == "float32":
         return 0
     size = 2 if precision == "bf16" else 4
@@ -92,7 +92,7 @@ def whole_bytes(network: Any, precision: Precision, processes: int) -> int:
 
 
 def head_bytes(shape: tuple[int, ...], size: int) -> int:
-    """Of the loss with an output matrix of `shape` in a type of `size` bytes (loss.py)."""
+    """Bytes of the loss with an output matrix of `shape` in a type of `size` bytes (loss.py)."""
     import torch
 
     vocabulary, width = shape
@@ -129,8 +129,8 @@ def _latent_attention(config: Any) -> int:
 
 
 def _feed_forwards(config: Any) -> list[int]:
-    """Of each layer. Layers that are dense among others with experts are known of DeepSeek-V3 alone;
-    elsewhere all are counted with experts, which keep more."""
+    """Numbers per token that each layer's feed-forward keeps. Layers that are dense among others with experts are
+    known of DeepSeek-V3 alone; elsewhere all are counted with experts, which keep more."""
     layers = config.num_hidden_layers
     if not (getattr(config, "num_experts_per_tok", 0) or 0):
         return [_dense(config)] * layers
@@ -144,8 +144,8 @@ def _dense(config: Any) -> int:
 
 
 def _with_experts(config: Any) -> int:
-    """Of each expert that a token is sent to its copy of the input, gate, up and their product, and the output
-    before it is weighted; of the shared ones as of dense layers; and the router's input in float32."""
+    """For each expert that a token is sent to: its copy of the input, gate, up and their product, and the output
+    before it is weighted; shared experts count as dense layers; and the router's input in float32."""
     own = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
     shared = own * (getattr(config, "n_shared_experts", 0) or 0)
     each = 2 * config.hidden_size + 3 * own
@@ -153,12 +153,12 @@ def _with_experts(config: Any) -> int:
 
 
 def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:
-    """On a device of `device_bytes` with nothing else on it; None where not even one sequence fits."""
+    """On a device of `device_bytes` with nothing else on it; None if not even one sequence fits."""
     return fit_beside_state(needed, length, int(USABLE_SHARE * device_bytes) - needed.state)
 
 
 def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
-    """In `free` bytes beside the state. Layers are computed twice only where
+    """In the `free` bytes left by the state. Layers are computed twice only if
     a single sequence would not fit otherwise: that takes a third longer."""
     for recompute in (False, True):
         sequences = sequences_beside_state(needed, length, free, recompute=recompute)
@@ -168,7 +168,7 @@ def fit_beside_state(needed: Footprint, length: int, free: int) -> Fit | None:
 
 
 def sequences_beside_state(needed: Footprint, length: int, free: int, *, recompute: bool) -> int:
-    """How many at once, with layers computed twice or not; 0 where not even one fits."""
+    """How many at once, with layers computed twice or not; 0 if not even one fits."""
     one = needed.of_sequences(1, length, recompute=recompute)
     return max(
         0, min(max(1, ACCELERATOR_TOKENS // length), (free - needed.whole - needed.head) // one)
@@ -188,8 +188,8 @@ class HostFootprint(NamedTuple):
 def host_footprint(
     network: Any, processes: int, given: Literal["random", "bf16", "float32"] = "random"
 ) -> HostFootprint:
-    """Of training on `processes` accelerators, GPUS_OF_NODE of them on a node. `given`: weights that are drawn, or
-    a checkpoint's in that type."""
+    """Host memory for training on `processes` accelerators, GPUS_OF_NODE of them on a node. `given`: weights that are
+    drawn, or a checkpoint's in that type."""
     sizes = [p.numel() for p in network.parameters()]
     here = min(processes, GPUS_OF_NODE)
     # An allocation of pinned memory is rounded up to a power of two; there are four of each weight.

@@ -41,7 +41,7 @@ def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -
 
 def after_refusals(guess: Fit, refusals: int) -> Fit | None:
     """What to try once memory was refused so often to processes that began with `guess`: half as much each time,
-    at last with layers computed twice; None where nothing is left to try."""
+    at last with layers computed twice; None if nothing is left to try."""
     sequences, recompute = guess
     for _ in range(refusals):
         if sequences == 1 and recompute:
@@ -52,7 +52,7 @@ def after_refusals(guess: Fit, refusals: int) -> Fit | None:
 
 
 def _fitting(network: Any, point: PointConfig, world: World) -> Fit:
-    """What the plan says, beside what others have on the device; where nothing seems to fit, one sequence: the count
+    """What the plan says, given what others have on the device; if nothing seems to fit, one sequence: the count
     is not exact."""
     free, total = torch.cuda.mem_get_info(world.device)
     ours = torch.cuda.memory_reserved(world.device) + CONTEXT_BYTES

@@ -30,7 +30,7 @@ class LanguageModel(nn.Module):
         if attention.is_plainly_causal(self.config, sequence_length):
             network.set_attn_implementation(attention.NAME)
         for module in network.modules():
-            # Not where accelerate has put its own forward, which fetches weights, around it.
+            # Not if accelerate has put its own forward, which fetches weights, around it.
             plain = type(module).__name__ == "DeepseekV3TopkRouter" and "forward" not in vars(
                 module
             )
@@ -55,7 +55,7 @@ class LanguageModel(nn.Module):
         """Decide how each layer computes its output and its gradients.
 
         `recompute`: keep its input alone for the backward pass, and compute the layer again there. `compiled`: for
-        one fixed shape, as one graph where `whole`; `options` are torch.compile's. What puts its weights together
+        one fixed shape, as one graph if `whole`; `options` are torch.compile's. What puts its weights together
         is around all that.
         """
         for layer in self.layers:
@@ -95,7 +95,7 @@ class LanguageModel(nn.Module):
 
 
 def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Logits, and the chosen experts' weights and numbers, of DeepSeek-V3's routing (2412.19437, eq. 12-16) where there is
+    """Logits, and the chosen experts' weights and numbers, of DeepSeek-V3's routing (2412.19437, eq. 12-16) if there is
     nothing to choose among groups: transformers' own sorts experts three times for it."""
     logits = nn.functional.linear(states.flatten(0, -2).float(), router.weight.float())
     scores = logits.sigmoid()
@@ -128,7 +128,7 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
 def build_network(config: dict[str, Any], *, seed: int | None = None) -> Any:
     """A transformers model with random float32 weights that depend on `seed` alone.
 
-    Raises BadConfiguration where transformers refuses the dictionary. Use no seed under
+    Raises BadConfiguration if transformers refuses the dictionary. Use no seed under
     `torch.device("meta")`, where there are shapes only.
     """
     model_class = load_model_class()
@@ -150,7 +150,7 @@ def build_shapes(config: dict[str, Any]) -> Any:
 
     with init_empty_weights(include_buffers=False):
         network = build_network(config)
-    # Each parameter was replaced as it was assigned, also where another was meant.
+    # Each parameter was replaced as it was assigned, also if another was meant.
     network.tie_weights()
     return network
 
@@ -185,7 +185,7 @@ def model_config(config: dict[str, Any]) -> Any:
 
 
 def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
-    """Raises BadConfiguration where the model cannot read sequences of the data."""
+    """Raises BadConfiguration if the model cannot read sequences of the data."""
     if config.vocab_size < vocabulary:
         raise BadConfiguration(
             "VocabularyTooSmall",

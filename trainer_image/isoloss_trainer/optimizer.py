@@ -50,7 +50,7 @@ def cooldown_factors(cooldown: CooldownConfig, steps: int) -> list[float]:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Of the steps from now on."""
+    """Set the learning rate of the steps from now on."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -81,7 +81,7 @@ def time_constants(point: PointConfig) -> TimeConstants:
 
 
 def _constant(beta: float, point: PointConfig) -> float | None:
-    """Of an average that keeps `beta` of itself at each step; None where it keeps nothing."""
+    """Time constant of an average that keeps `beta` of itself at each step; None if it keeps nothing."""
     return _batch_tokens(point) / -math.log(beta) if beta else None
 
 

@@ -1,4 +1,4 @@
-"""Decides where a checkpoint's weights are placed: a copy on every device where one device holds them,
+"""Decides where a checkpoint's weights are placed: a copy on every device if one device holds them,
 else layers spread over as few accelerators as hold them. Nothing is offloaded to a disk: that would
 take days without saying so."""
 
@@ -16,7 +16,7 @@ from isoloss_trainer.termination import OutOfMemory
 from isoloss_trainer.world import World
 
 USABLE_SHARE = 0.95
-"""Of a device's memory; the rest goes to contexts and gaps between allocations."""
+"""Share of a device's memory; the rest goes to contexts and gaps between allocations."""
 WORKING_BYTES = 10 * 2**30
 """Kept free of weights on an accelerator: for one chunk of logits (loss.CHUNK_BYTES) in both
 precisions, and a layer's activations of one micro-batch."""
@@ -41,7 +41,7 @@ class Placement:
 
 def place(shapes: Any, room: int, devices: int) -> Placement:
     """The placement on the fewest devices of a model of `shapes` (transformers, on the meta device), for
-    `devices` devices with `room` bytes for weights each. Raises OutOfMemory where there is none."""
+    `devices` devices with `room` bytes for weights each. Raises OutOfMemory if there is none."""
     needed = weight_bytes(shapes)
     if needed <= room:
         return Placement({"": 0}, 1)
@@ -56,7 +56,7 @@ def place(shapes: Any, room: int, devices: int) -> Placement:
 
 
 def _spread(shapes: Any, room: int, count: int) -> dict[str, int] | None:
-    """Layers in order over `count` devices, each filled before the next; None where they do not fit."""
+    """Layers in order over `count` devices, each filled before the next; None if they do not fit."""
     from accelerate import infer_auto_device_map
 
     found: dict[str, int | str] = infer_auto_device_map(

@@ -31,8 +31,8 @@ def plan(task: TrainTask) -> str:
 def table(
     network: Any, length: int, batch: int, precision: Precision = "bf16", *, given: bool = False
 ) -> str:
-    """Of `network`, on the meta device, on so many GPUs up to one for each sequence of a batch. `given`: it starts
-    from a checkpoint's weights. Host memory is of each node, of 8 GPUs at most."""
+    """Memory of `network`, on the meta device, on so many GPUs up to one for each sequence of a batch. `given`: it
+    starts from a checkpoint's weights. Host memory is per node, of 8 GPUs at most."""
     heads = "".join(f"  {device:>22}" for device in DEVICES)
     rows = [
         f"GPUs  state/GiB  whole/GiB  logits/GiB  sequence/GiB{heads}  host, build/GiB  host, train/GiB"

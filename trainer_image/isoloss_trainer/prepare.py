@@ -81,7 +81,7 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
         log.progress("prepare", done, len(mine), domain=corpus.source.name, unit=unit.name)
         prepare_unit(run, corpus.filesystem, unit)
     if pod > 0:
-        return f"{len(mine)} units of input files prepared; the first pod puts them together"
+        return f"units of input files prepared: {len(mine)}; the first pod puts them together"
     _await_units(run, corpora)
     manifest = _manifest(run, tuple(_finish_domain(run, corpus) for corpus in corpora))
     store.write_record(path, manifest)
@@ -100,7 +100,7 @@ class DomainCorpus:
 
     @classmethod
     def of(cls, source: DomainSource) -> DomainCorpus:
-        """List the files. Raises BadData where there are none, StoreUnavailable."""
+        """List the files. Raises BadData if there are none, StoreUnavailable."""
         filesystem, files = find_files(source)
         return cls(source, filesystem, tuple(files), tuple(find_units(source, files)))
 
@@ -110,7 +110,7 @@ def _pod_index(task: PrepareTask) -> int:
     once it has waited for the others in vain."""
     index = int(os.environ.get(POD_INDEX_VARIABLE) or 0)
     if index >= task.pods:
-        message = f"{POD_INDEX_VARIABLE} is {index}, but the task is for {task.pods} pods"
+        message = f"{POD_INDEX_VARIABLE} is {index}, but the task is for {task.pods} pod{'' if task.pods == 1 else 's'}"
         raise BadConfiguration("BadPodIndex", message, "data.parallelism")
     return index
 
@@ -159,7 +159,7 @@ def _summary(manifest: DataManifest) -> str:
     parts = [
         f"{d.name}: {d.training_tokens} tokens in {d.training_documents} documents, "
         f"{d.validation_tokens} held out in {d.validation_documents}"
-        + (f", {d.bad_documents} documents that cannot be read skipped" if d.bad_documents else "")
+        + (f", unreadable documents skipped: {d.bad_documents}" if d.bad_documents else "")
         for d in manifest.domains
     ]
     return "; ".join(parts)
@@ -253,9 +253,9 @@ def _require_enough(config: PrepareConfig, domain: DomainData) -> None:
     if domain.validation_tokens < needed or domain.validation_documents < 2:
         raise BadData(
             "DomainTooSmall",
-            f"domain {domain.name}: {domain.validation_documents} held-out documents with "
-            f"{domain.validation_tokens} tokens (of {domain.training_documents} documents kept for "
-            f"training) are too few for validation: at least 2 documents and {needed} tokens are "
-            "needed; raise validation documents per thousand or give the domain more documents",
+            f"domain {domain.name}: too little text is held out for validation (documents: "
+            f"{domain.validation_documents}, tokens: {domain.validation_tokens}; documents kept for training: "
+            f"{domain.training_documents}): at least 2 documents and {needed} tokens are needed; "
+            " raise validation documents per thousand or give the domain more documents",
             f"domains.{domain.name}",
         )

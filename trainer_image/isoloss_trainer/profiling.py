@@ -41,7 +41,7 @@ class StepRecording(ABC):
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Around step `number`, where it may be one of those."""
+        """Around step `number`, if it may be one of those."""
         if self._done or self._steps is None or not self._steps[0] <= number <= self._steps[1]:
             yield
             return
@@ -54,7 +54,7 @@ class StepRecording(ABC):
             self.close()
 
     def close(self) -> None:
-        """Write what there is, where the steps were begun."""
+        """Write what there is, if the steps were begun."""
         if self._begun is None or self._done:
             return
         self._done = True
@@ -148,7 +148,7 @@ class Recordings:
 
 
 def steps_of(variable: str) -> tuple[int, int] | None:
-    """First and last step that an environment variable names ("20" or "20-22"); None where it is not set.
+    """First and last step that an environment variable names ("20" or "20-22"); None if it is not set.
 
     Raises BadConfiguration.
     """

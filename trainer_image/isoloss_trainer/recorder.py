@@ -1,6 +1,6 @@
 """Curves of a run at Weights & Biases, for those who watch it.
 
-Nothing here may slow or fail a run: the recorder works in a thread of its own, and where it fails, the log
+Nothing here may slow or fail a run: the recorder works in a thread of its own, and if it fails, the log
 says so once and the run goes on without it.
 """
 
@@ -79,7 +79,7 @@ class Recorder:
 
 
 def wanted_curves(attempt: Attempt) -> Callable[[], Curves] | None:
-    """What begins the curves that the environment asks for; None where it asks for none, and in all ranks but 0."""
+    """What begins the curves that the environment asks for; None if it asks for none, and in all ranks but 0."""
     asked = any(map(os.environ.get, WANDB_VARIABLES))
     if not asked or os.environ.get("WANDB_MODE") == "disabled" or not attempt.world.is_first:
         return None

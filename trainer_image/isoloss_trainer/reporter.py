@@ -49,7 +49,7 @@ class Reporter:
         self.close()
 
     def begin(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
-        """Report from now on of a run that has seen `tokens`, beside those of its cooldowns, and has a
+        """Report from now on of a run that has seen `tokens`, those of its cooldowns not counted, and has a
         trajectory of `rows`."""
         self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
         self._rows = rows or None

@@ -26,7 +26,7 @@ PACKAGES = ("torch", "transformers", "isoloss")
 """Whose versions every result names: another version may compute another loss."""
 
 Losses = tuple[Loss, dict[str, Loss]]
-"""Of the mixture and of each domain."""
+"""Losses of the mixture and of each domain."""
 
 
 def trajectory_row(
@@ -151,7 +151,7 @@ def _summary(last: TrajectoryRow, epochs: Mapping[str, float]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the PACKAGES that compute a result."""
+    """Versions of Python and of the PACKAGES that compute a result."""
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 

@@ -74,7 +74,7 @@ class PointRun:
 
     def __init__(self, attempt: Attempt, reporter: Reporter | None = None) -> None:
         """Build model, learner and data. Nothing is reported without `reporter`. Raises BadConfiguration and
-        BadData where they do not fit together."""
+        BadData if they do not fit together."""
         self.attempt, self.point = attempt, attempt.task.point
         point, data, world = self.point, attempt.data, attempt.world
         self.stopwatch = Stopwatch()
@@ -113,7 +113,7 @@ class PointRun:
         return self.state.step * self.batch_tokens
 
     def resume(self) -> None:
-        """Continue from the newest checkpoint where there is one. Raises OtherLayout."""
+        """Continue from the newest checkpoint if there is one. Raises OtherLayout."""
         restored, versions = self.saving.restore() or (None, None)
         if restored is not None:
             self.state = restored
@@ -127,7 +127,7 @@ class PointRun:
 
         What is due follows from the state alone, so that a run that was stopped anywhere, also in
         the middle of an evaluation, continues as if it had not been. Raises Interrupted, after
-        saving where a stop was requested, without saving where another attempt took over.
+        saving if a stop was requested, without saving if another attempt took over.
         """
         try:
             while self._lasts():
@@ -228,7 +228,7 @@ class PointRun:
         self._log.progress(state, self.tokens)
 
     def _batch(self, step: int) -> torch.Tensor:
-        """Of the step after so many."""
+        """Batch for the step that follows `step` completed ones."""
         return self.sequences.read(step * self.point.batch_size, self.point.batch_size)
 
     def _read_steps(self) -> None:
@@ -246,7 +246,7 @@ class PointRun:
     # ------------------------------------------------------------------ its evaluations and cooldowns
 
     def _take_evaluation(self) -> None:
-        """A scheduled one: it joins the trajectory once a copy has cooled down from it, where one is due."""
+        """A scheduled one: it joins the trajectory once a copy has cooled down from it, if one is due."""
         row = self._evaluate(self._check)
         if self._lasts():
             row = self._cool_down(row)
@@ -256,7 +256,7 @@ class PointRun:
         self._reporter.note(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
 
     def _evaluate(self, check: Check) -> TrajectoryRow:
-        """Of the raw and the averaged weights. A loss that is not finite is a divergence."""
+        """Loss of the raw and the averaged weights. A loss that is not finite is a divergence."""
         raw = self._losses(check)
         with self.learner.averaged():
             averaged = self._losses(check)
@@ -268,7 +268,7 @@ class PointRun:
         return row
 
     def _losses(self, check: Check) -> Losses:
-        """Of the weights as they are."""
+        """Losses of the weights as they are."""
         size, world = self.learner.micro_batch, self.attempt.world
         if world.on_cpu:
             size = max(size, CPU_TOKENS // self.point.sequence_length)
@@ -288,7 +288,7 @@ class PointRun:
         return (*rows, self._evaluate(check))
 
     def _cool_down(self, row: TrajectoryRow) -> TrajectoryRow:
-        """The row with the losses of a copy that trains on from here while its learning rate decays to zero, where
+        """The row with the losses of a copy that trains on from here while its learning rate decays to zero, if
         one is due: the run goes on with the bits it had.
 
         A copy that has to stop is saved as it is, and goes on in the next attempt. One that is killed begins again:

@@ -1,4 +1,4 @@
-"""What a run tells those who watch it: lines in the log, and the curves beside them."""
+"""What a run reports to those who watch it: lines in the log, and the curves alongside them."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ class Saving:
 
     @property
     def accelerator_seconds(self) -> float:
-        """Of this attempt and those before it."""
+        """Accelerator seconds of this attempt and those before it."""
         return self._earlier_seconds + self._stopwatch.seconds * self._attempt.world.size
 
     def restore(self) -> tuple[TrainingState, dict[str, str]] | None:
-        """Continue from the newest checkpoint: its state, and the versions that wrote it; None where there is
+        """Continue from the newest checkpoint: its state, and the versions that wrote it; None if there is
         none. Raises OtherLayout."""
         found = self._checkpoints.restore(self._learner.on_host())
         if found is None:
@@ -94,7 +94,7 @@ class Saving:
 
     def restore_cooling(self, state: TrainingState) -> int | None:
         """Continue with the copy of the run at `state` whose cooldown an earlier attempt had to leave: the tokens that
-        it has seen. None where there is no such copy: the learner stands where the run does."""
+        it has seen. None if there is no such copy: the learner stands where the run does."""
         found = self._learner.filled(
             lambda tensors: self._checkpoints.restore(tensors, cooling_from=state.step)
         )

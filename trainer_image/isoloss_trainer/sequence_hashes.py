@@ -13,7 +13,7 @@ HASH_BYTES = 8
 
 
 def windows_path(shard_path: str) -> str:
-    """Where a shard's hashes are, beside it."""
+    """Path of a shard's hashes, next to it."""
     return f"{shard_path}.windows"
 
 
@@ -23,13 +23,13 @@ def sequence_count(tokens: int, length: int) -> int:
 
 
 def sequence_hash(tokens: NDArray[np.uint32]) -> bytes:
-    """Of one sequence of little-endian tokens."""
+    """Hash of one sequence of little-endian tokens."""
     content = np.ascontiguousarray(tokens, dtype="<u4").data
     return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
 def sequence_hashes(tokens: NDArray[np.uint32], length: int) -> bytes:
-    """Of all sequences in a shard, one after the other."""
+    """Hashes of all sequences in a shard, concatenated."""
     return b"".join(
         sequence_hash(tokens[number * length : (number + 1) * length + 1])
         for number in range(sequence_count(len(tokens), length))

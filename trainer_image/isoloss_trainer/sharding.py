@@ -24,11 +24,11 @@ from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.world import World
 
 FORWARD_METHODS = ("summed_loss", "token_losses")
-"""Of LanguageModel: what puts the weights together that belong to no layer."""
+"""Methods of LanguageModel that gather the weights that belong to no layer."""
 
 
 def is_sharded(precision: Literal["bf16", "float32"], world: World) -> bool:
-    """Whether weights are spread; of one process also where it computes in another type than it keeps."""
+    """Whether weights are spread; of one process also if it computes in another type than it keeps."""
     return world.size > 1 or precision == "bf16"
 
 

@@ -33,7 +33,7 @@ COPIED_BYTES = 256 * 2**20
 """A corpus of at most this size is copied from object storage: seconds, as a few thousand requests."""
 LOCAL = "file://"
 PATIENT = Patience(attempts=42)
-"""Of what a task cannot go on without: some five minutes, as long as its writes are tried again."""
+"""Patience with reads that a task cannot go on without: some five minutes, as long as its writes are tried again."""
 Bytes = NDArray[np.uint8]
 
 
@@ -213,7 +213,7 @@ class PreparedData:
         return self._folder.is_mapped
 
     def domain(self, name: str) -> DomainData:
-        """Raises BadData where the data have no such domain."""
+        """Raises BadData if the data have no such domain."""
         try:
             return self._domains[name]
         except KeyError:
@@ -232,5 +232,5 @@ class PreparedData:
         return self._folder.whole(self.domain(name).validation)
 
     def validation_lengths(self, name: str) -> NDArray[np.uint32]:
-        """Of every validation token, the bytes of text it stands for (records.DomainData)."""
+        """Bytes of text that each validation token stands for (records.DomainData)."""
         return self._folder.whole(self.domain(name).validation_lengths)

@@ -70,14 +70,14 @@ class TrainingState(Record, frozen=False):
     """How many steps these four sums are over."""
     watch: DivergenceWatch = Field(default_factory=DivergenceWatch)
     accelerator_seconds: float = Field(default=0.0, ge=0)
-    """Of all attempts so far, summed over processes."""
+    """Seconds of all attempts so far, summed over processes."""
     attempts: int = Field(default=1, ge=1)
     micro_batch: MicroBatch | None = None
     """What the last attempt computed with."""
 
     @property
     def cooldown_tokens(self) -> int:
-        """Tokens that cooldowns took beside those of the run."""
+        """Tokens that cooldowns took in addition to those of the run."""
         return sum(row.cooldown_tokens for row in self.trajectory)
 
     @property

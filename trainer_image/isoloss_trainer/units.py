@@ -58,7 +58,7 @@ class BadDocuments(Record):
         return first.model_copy(update={"count": self.count + other.count})
 
     def refuse_above_share(self, domain: DomainSource, documents: int) -> None:
-        """Raises BadData where they are too many beside `documents` that can be read."""
+        """Raises BadData if they are too many compared with `documents` that can be read."""
         total = self.count + documents
         if self.count > BAD_SHARE * total:
             message = (
@@ -198,7 +198,7 @@ class _UnitWriter:
         )
 
     def _skip(self, error: BadDocument) -> None:
-        """Raises the error where nothing is skipped."""
+        """Raises the error if nothing is skipped."""
         if self._run.config.bad_documents == "Refuse":
             raise error
         self._bad += BadDocuments(

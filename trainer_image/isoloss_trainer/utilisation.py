@@ -28,7 +28,8 @@ PEAK_FLOPS = {
     "L4": 121e12,
     "A10": 125e12,
 }
-"""Of dense bfloat16 products as the makers state them, by words of the name that torch gives the device."""
+"""FLOP/s of dense bfloat16 products as the makers give them, keyed by words of the name that torch reports for the
+device."""
 
 
 class TokenFlops(NamedTuple):
@@ -41,7 +42,7 @@ class TokenFlops(NamedTuple):
 
 
 def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: int) -> TokenFlops:
-    """Of a transformers `config`."""
+    """Training FLOPs per token of a transformers `config`."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     query = getattr(config, "qk_head_dim", None) or size
@@ -54,9 +55,9 @@ def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: i
 
 
 def peak_flops(world: World, precision: Literal["bf16", "float32"]) -> float | None:
-    """FLOP/s of all devices together; None where the device is unknown, or computes in float32.
+    """FLOP/s of all devices together; None if the device is unknown, or computes in float32.
 
-    Raises BadConfiguration where PEAK_FLOPS_VARIABLE is not a positive number.
+    Raises BadConfiguration if PEAK_FLOPS_VARIABLE is not a positive number.
     """
     if given := os.environ.get(PEAK_FLOPS_VARIABLE):
         return world.size * _number(given)
@@ -67,7 +68,7 @@ def peak_flops(world: World, precision: Literal["bf16", "float32"]) -> float | N
 
 
 def peak_of(device: str) -> float | None:
-    """FLOP/s of a device by its name, such as "NVIDIA H100 80GB HBM3"; None where it is unknown."""
+    """FLOP/s of a device by its name, such as "NVIDIA H100 80GB HBM3"; None if it is unknown."""
     words = set(device.split())
     # Names that are longer come first: "H100 NVL" is another device than "H100".
     known = sorted(PEAK_FLOPS, key=len, reverse=True)

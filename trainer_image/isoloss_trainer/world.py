@@ -28,7 +28,7 @@ REFUSALS_VARIABLE = "ISOLOSS_REFUSALS"
 """How often memory was refused to these processes before (launch.py)."""
 DEVICES = Path("/dev")
 BACKENDS = "cpu:gloo,cuda:nccl"
-"""gloo beside nccl: agreeing on a number must not wait for the accelerator."""
+"""gloo in addition to nccl: agreeing on a number must not wait for the accelerator."""
 
 
 def visible_accelerators() -> int:
@@ -54,7 +54,7 @@ class World:
     refusals: int = 0
     """How often memory was refused to these processes before."""
     devices_per_copy: int = 1
-    """Where a model takes several accelerators, the first of as many processes works with them all."""
+    """If a model takes several accelerators, the first of as many processes works with them all."""
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> World:
@@ -67,10 +67,10 @@ class World:
         )
 
     def joined(self, patience: timedelta | None = None) -> World:
-        """The same place once all processes have met, on its own accelerator where there is one.
+        """The same place once all processes have met, on its own accelerator if there is one.
 
         `patience`: how long to wait for other processes in a collective; default: torch's minutes.
-        Raises BadConfiguration where there is an accelerator that torch cannot use.
+        Raises BadConfiguration if there is an accelerator that torch cannot use.
         """
         import torch
 
@@ -177,7 +177,7 @@ class World:
         self.any(False)
 
     def with_copies_on(self, devices: int) -> World:
-        """The same processes where each copy of the model takes `devices` accelerators."""
+        """The same processes if each copy of the model takes `devices` accelerators."""
         return replace(self, devices_per_copy=devices)
 
     @property

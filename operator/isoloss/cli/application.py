@@ -56,7 +56,7 @@ SUMMARIES = {
 
 
 class _Light:
-    """A command or group whose `--help` is False where it is not given.
+    """A command or group whose `--help` is False if it is not given.
 
     typer converts its own default, None, with pydantic, which takes longer to import than `isoloss laws` to run.
     """

@@ -180,8 +180,6 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
             "--size-trend published:NAME takes the trend over sizes from a published law (isoloss laws)."
         )
     if laws.excluded:
-        terminal.print(
-            f"{len(laws.excluded)} runs or parts of runs were left out; --json lists them"
-        )
+        terminal.print(f"runs or parts of runs left out: {len(laws.excluded)}; --json lists them")
     if out is not None:
         terminal.print(f"written to {out}")

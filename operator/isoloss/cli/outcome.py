@@ -19,23 +19,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
+PIPED_WIDTH = 80
+"""Columns at which sentences fold in a pipe, if a command folds them there."""
 
 Parameters = ParamSpec("Parameters")
 
 
-def console() -> Console:
-    """A terminal to print tables on. Markup and emoji codes are off, because names come from files."""
+def console(piped_width: int | None = None) -> Console:
+    """A terminal to print tables on. Markup and emoji codes are off, because names come from files.
+
+    In a pipe sentences fold at `piped_width`; None: they stay whole.
+    """
     # Here and below, not above: only tables need rich, which takes a tenth of a second to import.
     from rich.console import Console
 
     class Folding(Console):
-        """Breaks sentences between words on a terminal; a pipe gets them whole, and nothing breaks a path."""
+        """Breaks sentences between words, and never a path."""
 
         def print(self, *objects: Any, **options: Any) -> None:
-            if self.is_terminal:
-                objects = tuple(
-                    folded(x, self.width) if isinstance(x, str) else x for x in objects
-                )
+            width = self.width if self.is_terminal else piped_width
+            if width is not None:
+                objects = tuple(folded(x, width) if isinstance(x, str) else x for x in objects)
             super().print(*objects, **options)
 
     return Folding(markup=False, highlight=False, emoji=False, soft_wrap=True)

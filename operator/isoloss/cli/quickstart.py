@@ -76,7 +76,7 @@ def commands(folder: Path) -> tuple[tuple[str, ...], ...]:
 
 
 def in_shell(arguments: tuple[str, ...]) -> str:
-    """A command as it can be pasted, continued where it is longer than a line."""
+    """A command as it can be pasted, continued if it is longer than a line."""
     words = [shlex.quote(word) for word in ("isoloss", *arguments)]
     lines = [words[0]]
     for option, value in _pairs(words[1:]):
@@ -100,7 +100,7 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _write_samples(folder: Path) -> None:
-    """Put the tables into the folder. Raises BadInput where it has files of someone's own."""
+    """Put the tables into the folder. Raises BadInput if it has files that are not ours."""
     runs = folder / RUNS
     sample = datasets.sample_text(datasets.RUNS)
     try:

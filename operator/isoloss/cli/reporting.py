@@ -191,7 +191,7 @@ def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
 
 
 def _search(laws: str) -> SweepState | None:
-    """What a search chose, where LAWS is a sweep in the store that has one."""
+    """What a search chose, if LAWS is a sweep in the store that has one."""
     if not is_sweep_uri(laws):
         return None
     state = sweep_state(open_sweep(laws).ledger, {})

@@ -201,7 +201,7 @@ def _judged(
 
 
 def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:
-    """As the budget counts them: of the target, where its size is known, so that a smaller proxy may stand for it."""
+    """As the budget counts them: of the target, if its size is known, so that a smaller proxy may stand for it."""
     if query.params is None:
         return probe.flops_per_token or 6.0 * probe.params
     return query.flops_per_token or laws.surface.flops_per_token_per_param * query.params

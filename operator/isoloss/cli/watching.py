@@ -72,7 +72,7 @@ def _in_the_store(uri: str) -> Read:
 
 
 def _in_a_cluster(what: str, namespace: str) -> Read:
-    """With what the store has where it can be read from here."""
+    """With what the store has if it can be read from here."""
     from isoloss.progress.moment import Moment
     from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
     from isoloss.progress.resources import ledger_folder

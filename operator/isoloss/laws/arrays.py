@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 MAX_ENTRIES = 2_000_000
-"""Of one stored array; a fit keeps a few hundred draws."""
+"""Entries of one stored array at most; a fit keeps a few hundred draws."""
 MAX_DIMENSIONS = 4
 
 
@@ -59,7 +59,7 @@ def _write_array(value: NDArray[np.float64]) -> dict[str, Any]:
 Real = Annotated[
     float, BeforeValidator(_read_number), PlainSerializer(_write_number, when_used="json")
 ]
-"""A number that laws.json can hold even where it is not finite."""
+"""A number that laws.json can hold even if it is not finite."""
 Array = Annotated[
     NDArray[np.float64],
     PlainValidator(_read_array),

@@ -19,7 +19,7 @@ from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Interval, Refusal
 
 PRIOR_RUN_NOISE = USUAL_RUN_NOISE
-"""Relative loss noise from run to run where the data cannot show it."""
+"""Relative loss noise from run to run if the data cannot show it."""
 PRIOR_FREEDOM = 2.0
 """Weight of that prior, in degrees of freedom."""
 
@@ -71,9 +71,9 @@ class Noise:
     """Standard deviations of ln L."""
 
     evaluation: float
-    """Of one evaluation about its trajectory."""
+    """Noise of one evaluation about its trajectory."""
     run: float
-    """Of a whole trajectory about the surface."""
+    """Noise of a whole trajectory about the surface."""
     freedom: float
     """Degrees of freedom behind `run`."""
 

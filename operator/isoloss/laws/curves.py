@@ -18,7 +18,7 @@ Number = Real | Array
 Quantity = Literal["learning_rate", "batch_size"]
 
 SMALLEST = 1e-300
-"""Keeps the logarithm of a batch size finite where a law that is linear in B falls below zero."""
+"""Keeps the logarithm of a batch size finite if a law that is linear in B falls below zero."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Drawn:
         return self._mapped(lambda value, _: value[rows], self)
 
     def first(self) -> Self:
-        """The first draw as plain numbers: the estimate, where it leads the draws."""
+        """The first draw as plain numbers: the estimate, if it leads the draws."""
         return self._mapped(lambda value, _: float(value[0]), self)
 
     def after(self, estimate: Self) -> Self:
@@ -67,7 +67,7 @@ class LossCurve(Drawn):
     irreducible: Number
     """L0, nats per token."""
     log_alpha: Number
-    """ln alpha; alpha alone can overflow where gamma is large."""
+    """ln alpha; alpha alone can overflow when gamma is large."""
     gamma: Number
 
     def loss(self, log_x: Number) -> Array:

@@ -24,7 +24,7 @@ class Target:
     log_tokens: Number | None = None
 
     def place(self, surface: SurfaceLaw) -> tuple[Number, Number] | None:
-        """(ln N, ln D), as given or on the sweep's frontier; None where neither is known."""
+        """(ln N, ln D), as given or on the sweep's frontier; None if neither is known."""
         if self.log_params is not None and self.log_tokens is not None:
             return self.log_params, self.log_tokens
         return surface.on_the_frontier(self.log_flops)
@@ -47,7 +47,7 @@ class Estimate(Protocol):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why it cannot answer; None where it can."""
+        """Why it cannot answer; None if it can."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Estimate(Protocol):
         ...
 
     def answer(self, target: Target) -> OptimumDraws | None:
-        """The optimum there; as many draws as `target.log_flops` has. None where it cannot tell."""
+        """The optimum there; as many draws as `target.log_flops` has. None if it cannot tell."""
         ...
 
     def refit(self, trajectories: Sequence[Trajectory], options: FitOptions) -> Self:
@@ -68,7 +68,7 @@ Law = TypeVar("Law", bound=Drawn)
 
 
 def with_draws(estimate: Law, draws: Law | None, target: Target) -> Law:
-    """The estimate and as many of its draws as the target has; the estimate alone where there are none."""
+    """The estimate and as many of its draws as the target has; the estimate alone if there are none."""
     return (
         estimate if draws is None else draws.take(slice(len(target.log_flops) - 1)).after(estimate)
     )

@@ -30,7 +30,7 @@ def fit_laws(
 ) -> Laws:
     """Laws or typed refusals from the runs of a sweep; `provisional` marks those of a partial one.
 
-    Raises InvalidRunError where a run's numbers are impossible (negative losses, tokens out of order), and
+    Raises InvalidRunError if a run's numbers are impossible (negative losses, tokens out of order), and
     for a name in `options.exclude` that no run has.
     """
     refusal = refuse_mixture([run for run in runs if run.name not in options.exclude])
@@ -54,7 +54,7 @@ def fit_laws(
 
 
 def measured_noise(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> RunNoise | None:
-    """The noise between seeds that these runs show; None where nothing was trained with two.
+    """The noise between seeds that these runs show; None if nothing was trained with two.
 
     Raises InvalidRunError as `fit_laws` does.
     """
@@ -65,7 +65,7 @@ def surface_residual(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> flo
     """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
 
     A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else. None
-    where the runs give no surface with a minimum. Raises InvalidRunError as `fit_laws` does.
+    if the runs give no surface with a minimum. Raises InvalidRunError as `fit_laws` does.
     """
     kept = [run for run in runs if run.name not in options.exclude]
     if not kept or refuse_mixture(kept) is not None:

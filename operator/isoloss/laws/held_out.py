@@ -82,7 +82,7 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
 def judged_cells(trajectories: Sequence[Trajectory], *, early: bool = False) -> list[HeldOutCell]:
     """The cells with a minimum inside: late ones of every size, or `early` ones, too.
 
-    All cells are late where runs have single evaluations.
+    All cells are late if runs have single evaluations.
     """
     cells = make_cells(trajectories)
     judged = [_judge(cell, trajectories) for cell in cells]

@@ -17,7 +17,7 @@ LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
 FlopsConvention = Literal["SixND", "WithAttention"]
 """6 N D, or with the scores of attention under the causal mask."""
 Route = Literal["iso-loss", "surface", "fixed-batch"]
-"""What answers: the paper's laws, the joint surface, or, where the batch size is given, the law of the learning rate there."""
+"""What answers: the paper's laws, the joint surface, or, if the batch size is given, the law of the learning rate there."""
 
 
 class InvalidRunError(ValueError):
@@ -60,8 +60,8 @@ class Run:
     optimizer: str | None = None
     """For example AdamW or Lion: the best settings of two optimizers are no one law."""
     configuration: str | None = None
-    """Names all that a run depends on beside its seed. Two runs of one configuration with different seeds are
-    replicates, however much they differ; where that is not known, those that differ by more than is usual are refused."""
+    """Names all that a run depends on except its seed. Two runs of one configuration with different seeds are
+    replicates, however much they differ; if that is not known, those that differ by more than is usual are refused."""
     seed: str | None = None
     """Names the seed."""
     flops_convention: FlopsConvention | None = None
@@ -130,7 +130,7 @@ class FitOptions:
     exclude: tuple[str, ...] = ()
     """Names of runs to leave out."""
     size_trend: SizeTrend | None = None
-    """Used where there is one size; None: refuse there."""
+    """Used if there is only one size; None: refuse then."""
     keep_outliers: bool = False
     """Keep even runs whose losses cannot be theirs; they are named in any case."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from isoloss.laws.arrays import Array
 
 STEPS = 4000
-"""Of the integration; errors are below 1e-6 of a quantile from one degree of freedom on."""
+"""Steps of the integration; errors are below 1e-6 of a quantile from one degree of freedom on."""
 
 
 def student_quantiles(freedom: float, levels: Array) -> Array:

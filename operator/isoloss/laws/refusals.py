@@ -42,7 +42,8 @@ def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
         counts = Counter(getattr(run, attribute) for run in runs)
         if len(counts) > 1:
             listed = ", ".join(
-                f"{value} ({n} runs)" for value, n in sorted(counts.items(), key=str)
+                f"{value} ({n} run{'' if n == 1 else 's'})"
+                for value, n in sorted(counts.items(), key=str)
             )
             return Refusal(
                 reason,

@@ -63,14 +63,14 @@ class HyperparameterLaw:
     """(2, 2), of intercept and slope."""
     r_squared: Real | None = None
     rmse: Real | None = None
-    """Of ln x (PowerLawOfLoss, learning rates) or of B in sequences (LinearInLogCompute)."""
+    """Residual of ln x (PowerLawOfLoss, learning rates) or of B in sequences (LinearInLogCompute)."""
     points: int = 0
     slope_interval: Interval | None = None
     refusal: Refusal | None = None
 
     @property
     def curve(self) -> HyperparameterCurve | None:
-        """The law itself; None where it was refused."""
+        """The law itself; None if it was refused."""
         if self.intercept is None or self.slope is None:
             return None
         return HyperparameterCurve(self.quantity, self.form, self.intercept, self.slope)
@@ -83,20 +83,20 @@ class LossComputeLaw:
     status: Status
     irreducible_loss: Real | None = None
     log_alpha: Real | None = None
-    """ln alpha; alpha alone can overflow where gamma is large."""
+    """ln alpha; alpha alone can overflow when gamma is large."""
     gamma: Real | None = None
     irreducible_loss_fixed: bool = False
     irreducible_loss_identified: bool = True
     """False: the data allow every value within `irreducible_loss_interval`."""
     rmse: Real | None = None
-    """Of the loss, in nats per token."""
+    """Residual of the loss, in nats per token."""
     r_squared: Real | None = None
     points: int = 0
     irreducible_loss_interval: Interval | None = None
     alpha_interval: Interval | None = None
     gamma_interval: Interval | None = None
     rmse_without_irreducible_loss: Real | None = None
-    """Of the same fit with L0 = 0, to compare."""
+    """RMSE of the same fit with L0 = 0, for comparison."""
     refusal: Refusal | None = None
 
     @property
@@ -106,7 +106,7 @@ class LossComputeLaw:
 
     @property
     def curve(self) -> LossCurve | None:
-        """The law itself; None where it was refused."""
+        """The law itself; None if it was refused."""
         if self.irreducible_loss is None or self.log_alpha is None or self.gamma is None:
             return None
         return LossCurve(self.irreducible_loss, self.log_alpha, self.gamma)
@@ -116,12 +116,12 @@ class LossComputeLaw:
 class Optimum:
     """The batch size and learning rate that reach a loss with the fewest tokens (or FLOPs).
 
-    The numbers are None where refused. `covariance` is that of (ln LR, ln B), for ellipses.
+    The numbers are None if refused. `covariance` is that of (ln LR, ln B), for ellipses.
     """
 
     loss: Real
     params: Real | None
-    """None on the frontier where no size reaches the loss."""
+    """None on the frontier if no size reaches the loss."""
     status: Status
     learning_rate: Real | None = None
     batch_size: Real | None = None
@@ -129,7 +129,7 @@ class Optimum:
     tokens: Real | None = None
     flops: Real | None = None
     standard_errors: dict[str, Real] = field(default_factory=dict)
-    """Of ln learning_rate, ln batch_size and ln tokens, under those three names."""
+    """Keyed by learning_rate, batch_size and tokens: standard errors of their logarithms."""
     covariance: Array | None = None
     refusal: Refusal | None = None
 
@@ -156,7 +156,7 @@ class Contour:
     centre: Array | None = None
     coefficients: Array | None = None
     residual_rms: Real | None = None
-    """Of ln D over the points used."""
+    """Residual of ln D over the points used."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,11 @@ class SurfaceLaw:
 
     status: Status
     planes: OptimumPlanes | None = None
-    """Its optimum; None where it was refused."""
+    """Its optimum; None if it was refused."""
     curvature: Array | None = None
     """(2, 2) Hessian of the loss in (ln LR, ln B), in units of the token slope dL/dlnD."""
     residual_rms: Real | None = None
-    """Of the loss, in nats per token."""
+    """Residual of the loss, in nats per token."""
     frontier_log_ratio: Real | None = None
     """ln(D / N) of the compute-optimal size at the centre of the data."""
     flops_per_token_per_param: Real = 6.0
@@ -182,11 +182,11 @@ class SurfaceLaw:
     token_slope: Real | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     same_at_all_sizes: tuple[Quantity, ...] = ()
-    """What does not depend on the size at equal tokens, as far as the largest size tells."""
+    """What does not depend on the size at equal tokens, judging by the largest size."""
     refusal: Refusal | None = None
 
     def on_the_frontier(self, log_flops: Array) -> tuple[Array, Array] | None:
-        """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, where that is known."""
+        """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, if that is known."""
         if self.frontier_log_ratio is None:
             return None
         per_param = np.log(self.flops_per_token_per_param)
@@ -200,7 +200,7 @@ class RateAtBatchLaw:
 
     status: Status
     curve: RateAtBatch | None = None
-    """None where it was refused."""
+    """None if it was refused."""
     curvature: Real | None = None
     """Second derivative of the wasted ln D over ln LR at a batch size."""
     scatter: Real = 0.0
@@ -246,7 +246,7 @@ class Selection:
     """Mean ln C of the held-out cells over the largest C shown: how far the test extrapolated."""
 
     def score_of(self, route: Route) -> HeldOutScore | None:
-        """The evidence about one route, where there is some."""
+        """The evidence about one route, if there is some."""
         return next((score for score in self.scores if score.route == route), None)
 
 
@@ -276,12 +276,12 @@ class DataRange:
     """Highest loss evaluated."""
     largest_tokens: Real | None = None
     smallest_tokens: Real | None = None
-    """Of a first evaluation that was used."""
+    """Smallest token count of a first evaluation that was used."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Bootstrap draws of every law, thinned to what predictions need; None where a law was refused."""
+    """Bootstrap draws of every law, thinned to what predictions need; None if a law was refused."""
 
     learning_rate: HyperparameterCurve | None = None
     batch_size: HyperparameterCurve | None = None
@@ -318,7 +318,7 @@ class Laws:
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
     rate_at_batch: RateAtBatchLaw = RateAtBatchLaw("refused")
-    """Answers where the batch size is given."""
+    """Answers if the batch size is given."""
 
     def summary(self) -> str:
         """The laws as a table, and why what is refused is."""
@@ -355,8 +355,8 @@ class Laws:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Of the three laws, in order, without repetitions; where nothing answers, the joint surface's before them if
-        it names what to try.
+        """Refusals of the three laws, in order, without repetitions; if nothing answers, the joint surface's
+        refusal comes first if it names what to try.
 
         All runs together show better which edge the optimum is beyond than single loss levels do.
         """

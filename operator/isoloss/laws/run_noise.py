@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from isoloss.laws.arrays import Real
 
 USUAL_NOISE = 0.003
-"""Nats between two seeds of one configuration where nothing shows it: small models have 0.0015 to 0.004."""
+"""Nats between two seeds of one configuration if nothing shows it: small models have 0.0015 to 0.004."""
 USUAL_FREEDOM = 2
-"""Degrees of freedom that it counts for beside the seeds' own."""
+"""Degrees of freedom that it adds to the seeds' own."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RunNoise:
     def believed(self) -> float:
         """The standard deviation to reckon with, nats per token.
 
-        Few seeds may agree by chance: what is usual counts beside them, where it is more. The result is that of the
+        Few seeds may agree by chance: what is usual counts too, if it is more. The result is that of the
         normal distribution as wide as the Student distribution of so many degrees of freedom.
         """
         freedom = self.freedom + USUAL_FREEDOM

@@ -1,4 +1,4 @@
-"""Which of the two routes answers where no target size is given.
+"""Which of the two routes answers when no target size is given.
 
 The joint surface, unless the iso-loss laws do better by more than noise on data that neither was shown.
 """
@@ -25,7 +25,7 @@ SURE = 2.0
 INDEPENDENT = 4.0
 """Cells of one held-out size share their runs or their size: they count as this many."""
 USUAL_SHIFT = 0.055
-"""Of ln LR and ln B of a cell about any law, as in published sweeps."""
+"""Standard deviation of ln LR and ln B of a cell about any law, as in published sweeps."""
 SAMPLES = 50
 """Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 

@@ -1,4 +1,4 @@
-"""fit.json as the operator leaves it beside laws.json: what the newest fit was given and how it ended."""
+"""fit.json as the operator writes it next to laws.json: what the newest fit was given and how it ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class FitSummary(Report):
     points: int = Field(ge=0)
     """Runs that the fit was given."""
     laws_sha256: str = Field(default="", max_length=64)
-    """Of laws.json; empty where there are none."""
+    """Digest of laws.json; empty if there are none."""
     error: str = Field(default="", max_length=2048)
     """Why the fit failed, in a sentence."""
 
 
 def read_fit(store: Store, folder: str) -> FitSummary | None:
-    """The newest fit of the sweep in `folder`; None where there was none.
+    """The newest fit of the sweep in `folder`; None if there was none.
 
     Raises BadRecord or StoreUnavailable.
     """

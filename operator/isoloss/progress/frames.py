@@ -28,7 +28,7 @@ class Frame:
     """The same in one line."""
     is_ready: bool = False
     stalled: str = ""
-    """Why nothing goes on until somebody acts."""
+    """Why nothing goes on without intervention."""
 
     @property
     def is_last(self) -> bool:
@@ -37,7 +37,7 @@ class Frame:
 
 
 def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
-    """A sweep, and maybe a prediction, in at most `height` lines where that is given."""
+    """A sweep, and maybe a prediction, in at most `height` lines if that is given."""
     view, state = moment.view, moment.state
     width = max(width, NARROWEST)
     lines = [headline(view)]

@@ -32,7 +32,7 @@ class Moment:
         return "\n".join(part for part in told if part)
 
     def document(self) -> dict[str, Any]:
-        """For programs: both statuses, and points and cost where the store can be read from here."""
+        """For programs: both statuses, and points and cost if the store can be read from here."""
         return {
             "ready": self.view.is_ready,
             "stalled": self.view.stalled.get("message"),

@@ -21,7 +21,7 @@ NARROW_CELL = 7
 
 
 def picture(state: SweepState, width: int, height: int | None = None) -> str:
-    """The picture in lines of at most `width` characters, and in at most `height` lines where that is given.
+    """The picture in lines of at most `width` characters, and in at most `height` lines if that is given.
 
     What does not fit is left out in this order: maps of the sizes where nothing trains, from the smallest on,
     the other maps, laws, bars from the smallest size on, the cost.
@@ -130,12 +130,14 @@ def loss_map(size: SizeView, width: int) -> list[str]:
         row = (_cell(cells.get((batch, rate)), size, narrow=cell == NARROW_CELL) for rate in shown)
         lines.append(f"{batch:<{LABEL}}" + "".join(f"{text:>{cell}}" for text in row))
     if len(shown) < len(rates):
-        lines.append(f"{len(rates) - len(shown)} more learning rates do not fit here")
+        more = len(rates) - len(shown)
+        do = "does" if more == 1 else "do"
+        lines.append(f"{formatting.counted(more, 'more learning rate')} {do} not fit here")
     return lines
 
 
 def _by_cell(size: SizeView) -> dict[tuple[int, float], PointView]:
-    """Of several seeds the one that came furthest, with the lowest loss of those."""
+    """The point shown in each cell: of several seeds the one that came furthest, and of those the lowest loss."""
     found: dict[tuple[int, float], PointView] = {}
     for point in sorted(size.points, key=lambda each: (each.tokens, -(each.loss or 0.0))):
         found[point.record.batch_size, point.record.learning_rate] = point

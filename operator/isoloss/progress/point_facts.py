@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class PointFacts:
-    """What is known of a point. None where nothing is stored, or where it cannot be read."""
+    """What is known of a point. None if nothing is stored, or if it cannot be read."""
 
     ledger: Ledger
     record: PointRecord
@@ -51,7 +51,7 @@ class PointFacts:
 
     @property
     def is_training(self) -> bool:
-        """Whether an attempt of this sweep has reported and has not ended, as far as the ledger knows."""
+        """Whether an attempt of this sweep has reported and, according to the ledger, has not ended."""
         return is_training(self.ledger, self.record, self.progress)
 
 
@@ -65,7 +65,7 @@ def is_training(ledger: Ledger, record: PointRecord, progress: PointProgress | N
 def find_point(ledger: Ledger, wanted: str) -> PointRecord:
     """The point of that name, or whose key starts with `wanted`.
 
-    Raises BadInput where there is none or more than one; it names points that are alike.
+    Raises BadInput if there is none or more than one; it names points that are alike.
     """
     records = (*ledger.points, *ledger.former)
     named = [record for record in records if record.name == wanted]
@@ -111,7 +111,7 @@ def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
 
 
 def read_stored_laws(sweep: StoredSweep) -> Laws:
-    """The sweep's laws. Raises StoreError: NotFound where there are none yet."""
+    """The sweep's laws. Raises StoreError: NotFound if there are none yet."""
     from isoloss.laws import BadLaws, laws_from_json
     from isoloss_contract.store import BadRecord
 
@@ -130,7 +130,7 @@ class _Reads:
     problems: list[str] = field(default_factory=list)
 
     def value(self, call: Callable[[], Value]) -> Value | None:
-        """What the call returns; None where nothing is there or it cannot be read."""
+        """What the call returns; None if nothing is there or it cannot be read."""
         try:
             return call()
         except NotFound:

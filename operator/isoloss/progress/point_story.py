@@ -47,7 +47,7 @@ def story(facts: PointFacts) -> tuple[Row, ...]:
 
 
 def story_text(rows: tuple[Row, ...], width: int) -> str:
-    """The rows as lines of at most `width` characters, where no single word is longer."""
+    """The rows as lines of at most `width` characters, if no single word is longer."""
     indent = max((len(label) for label, _ in rows), default=0) + 2
     lines = []
     for label, text in rows:
@@ -146,7 +146,7 @@ def _trained(facts: PointFacts) -> str:
     tokens = record.tokens or (rows[-1].tokens if rows else 0)
     parts = [f"{formatting.count(tokens)} tokens"]
     if rows:
-        parts.append(f"{len(rows)} evaluations")
+        parts.append(formatting.counted(len(rows), "evaluation"))
     loss = record.loss if record.loss is not None or not rows else rows[-1].loss
     averaged = (
         record.averaged_loss
@@ -191,7 +191,9 @@ def _attempts(facts: PointFacts) -> str:
         parts.append(f"{attempts.vanished} whose pods were gone")
     parts += [f"{count} charged as {name}" for name, count in sorted(attempts.charged.items())]
     if attempts.micro_batch_halvings:
-        parts.append(f"micro-batch halved {attempts.micro_batch_halvings} times")
+        parts.append(
+            f"micro-batch halved {formatting.counted(attempts.micro_batch_halvings, 'time')}"
+        )
     last = attempts.last_failure or "with a result"
     ended_at = f" at {attempts.last_ended_at}" if attempts.last_ended_at else ""
     return f"{', '.join(parts)}; the last{ended_at}: {last}"
@@ -246,7 +248,7 @@ def _laws_age(facts: PointFacts) -> str:
     fitted = sum(record.is_fitted for record in facts.ledger.points)
     if facts.fit is None or facts.fit.points >= fitted:
         return ""
-    return f"the laws are from {formatting.counted(facts.fit.points, 'point')}, and {fitted} have results by now"
+    return f"the laws are from {formatting.counted(facts.fit.points, 'point')}, and there are results of {fitted} by now"
 
 
 def _why_not_fitted(facts: PointFacts) -> str:
@@ -267,8 +269,8 @@ def _warmup(facts: PointFacts) -> str:
     if not early:
         return ""
     return (
-        f"without {early} of {len(facts.trajectory)} evaluations, up to {formatting.count(start)} tokens: "
-        "they reflect the warm-up"
+        f"without {early} of {len(facts.trajectory)} evaluations, up to {formatting.count(start)} tokens, "
+        "because of the warm-up"
     )
 
 

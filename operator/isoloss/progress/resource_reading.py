@@ -51,7 +51,7 @@ class Kubectl:
         self._program = program
 
     def get(self, resource: ResourceName) -> dict[str, Any]:
-        """One object. Raises BadInput with kubectl's own message where there is none or no answer."""
+        """One object. Raises BadInput with kubectl's own message if there is none or no answer."""
         place = ("--namespace", resource.namespace) if resource.namespace else ()
         command = [
             *(self._program, "get", resource.kind, resource.name),
@@ -93,7 +93,7 @@ def stored_sweep_uri(argument: str, namespace: str) -> str:
 
 
 def read_view(kubectl: Kubectl, resource: ResourceName) -> View:
-    """The sweep, and the prediction where that is what was named. Raises BadInput."""
+    """The sweep, and the prediction if that is what was named. Raises BadInput."""
     if resource.kind == SWEEP:
         return View(kubectl.get(resource))
     prediction = kubectl.get(resource)

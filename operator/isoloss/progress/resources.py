@@ -27,7 +27,7 @@ UNDECIDED = frozenset(
         "WithinNoise",
     }
 )
-"""Reasons of a Validated that stays Unknown unless somebody changes something."""
+"""Reasons of a Validated that stays Unknown unless a user changes something."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _answer(view: View, prediction: Json) -> str:
 
 
 def _probes_in_words(view: View) -> str:
-    """How far the probes are, their losses as they come, and the verdict; empty where there are none."""
+    """How far the probes are, their losses as they come, and the verdict; empty if there are none."""
     validated = view.condition(view.prediction, VALIDATED)
     if not validated:
         return ""
@@ -127,7 +127,7 @@ def _verdict(validated: Json) -> str:
 
 
 def probe_lines(view: View) -> list[str]:
-    """A table of the probes and what laws and probes say together; none where none are planned."""
+    """A table of the probes and what laws and probes say together; none if none are planned."""
     status = (view.prediction or {}).get("status", {})
     found = status.get("validation") or {}
     places = found.get("places", ())

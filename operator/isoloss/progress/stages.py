@@ -19,7 +19,7 @@ class Stage(Enum):
     FINISHED = ("finished", "=")
     """Trained to the tokens of its size."""
     STOPPED = ("stopped on the way", "|")
-    """As far as is wanted; a search may ask for more."""
+    """Trained for the wanted tokens; a search may ask for more."""
     PRUNED = ("pruned", "x")
     TRAINING = ("training", ">")
     WAITING = ("waiting", ".")

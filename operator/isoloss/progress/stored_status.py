@@ -1,4 +1,4 @@
-"""status.json as the operator leaves it beside a sweep's ledger: what kubectl shows, for whoever has the store alone."""
+"""status.json as the operator writes it next to a sweep's ledger: what kubectl shows, for users with access to the store only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isoloss_contract.store import NotFound, Store
 
 
 class _Shown(Report):
-    """Of the status only what is shown here is read, and that strictly."""
+    """Part of the status. Only what is shown here is read, and that strictly."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -46,7 +46,7 @@ class Metadata(_Shown):
 
 
 class SweepStatus(_Shown):
-    """What `isoloss watch` shows of a sweep beside its maps."""
+    """What `isoloss watch` shows of a sweep in addition to its maps."""
 
     conditions: list[Condition] = Field(default_factory=list, max_length=32)
     points: dict[str, int] = Field(default_factory=dict)
@@ -64,7 +64,7 @@ class StoredStatus(_Shown):
 
 
 def read_status(store: Store, folder: str) -> dict[str, Any]:
-    """The resource as kubectl would print it, as far as it is shown; {} before the first copy.
+    """The parts of the resource that are shown, as kubectl would print them; {} before the first copy.
 
     Raises BadRecord naming the file and the field, and StoreUnavailable.
     """

@@ -1,4 +1,4 @@
-"""Reads the state of a sweep from the store, again and again: the laws only where they have changed."""
+"""Reads the state of a sweep from the store, again and again: the laws only if they have changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoredSweepReader:
         """Those of the newest reading; None if there were none."""
 
     def read(self) -> Moment:
-        """Its status as the operator copied it last, and its points. Raises BadSweep where the store or the sweep
+        """Its status as the operator copied it last, and its points. Raises BadSweep if the store or the sweep
         cannot be read."""
         sweep = open_sweep(self.uri)
         # A name that two sweeps have in turn must not change what is watched.

@@ -31,9 +31,9 @@ class PointView:
     target: int
     """Tokens that are wanted now."""
     loss: float | None
-    """Of averaged weights where known, nats per token."""
+    """Loss of averaged weights if known, nats per token."""
     flops: float
-    """Of all that this sweep's attempts trained of it; 0 where the ledger does not know the FLOPs of a token."""
+    """FLOPs that this sweep's attempts spent on it; 0 if the ledger does not know the FLOPs of a token."""
 
     @property
     def share(self) -> float:
@@ -88,7 +88,7 @@ class SweepState:
 
     @property
     def points(self) -> tuple[PointView, ...]:
-        """Of all sizes."""
+        """Points of all sizes."""
         return tuple(point for size in self.sizes for point in size.points)
 
     @property
@@ -98,7 +98,7 @@ class SweepState:
 
     @property
     def planned_flops(self) -> float:
-        """To the ends of all points of the spec's grid, without those added; 0 where it is not known."""
+        """To the ends of all points of the spec's grid, without those added; 0 if it is not known."""
         return sum(
             record.flops_per_token * record.wanted_tokens
             for record in self.ledger.points
@@ -107,7 +107,7 @@ class SweepState:
 
     @property
     def spent_flops(self) -> float:
-        """Of this sweep's own attempts: those that ended, and those that run by their last reports."""
+        """FLOPs of this sweep's own attempts: those that ended, and running ones as of their last reports."""
         running = (p for p in self.points if p.stage is Stage.TRAINING)
         return self.ledger.spent.flops + sum(
             max(0.0, p.flops - p.record.spent_flops) for p in running
@@ -121,7 +121,7 @@ class SweepState:
 
     @property
     def under_way(self) -> str:
-        """What trains, which of it is the slowest, and what waits; empty where nothing does."""
+        """What trains, which of it is the slowest, and what waits; empty if nothing does."""
         stages = self.stages
         parts = []
         if training := [p for p in self.points if p.stage is Stage.TRAINING]:

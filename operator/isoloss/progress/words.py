@@ -44,7 +44,7 @@ def reason_in_words(reason: str) -> str:
 
 
 def bound_in_words(intent: Intent) -> str:
-    """The number that decided; empty where none did."""
+    """The number that decided; empty if none did."""
     if intent.bound is None:
         return ""
     if intent.action is IntentAction.PRUNE:

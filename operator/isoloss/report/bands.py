@@ -36,7 +36,7 @@ def _band(sampled: Array, level: float) -> tuple[Array, Array]:
 
 
 def band_at(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> tuple[float, float] | None:
-    """(low, high) of a law's band where an answer is drawn; None where there is neither law nor band."""
+    """(low, high) of a law's band where an answer is drawn; None if there is neither law nor band."""
     place = answer.target_loss if law.form == "PowerLawOfLoss" else answer.total_flops
     if law.curve is None or place is None:
         return None

@@ -143,7 +143,7 @@ def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
 
 
 def _noise(laws: Laws) -> str:
-    """Between seeds where that was measured, and what is off the surface."""
+    """Between seeds if that was measured, and what is off the surface."""
     measured, residual = laws.run_noise, laws.surface.residual_rms
     seeds = "" if measured is None else formatting.run_noise(measured)
     if residual is None:

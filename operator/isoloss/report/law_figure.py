@@ -38,7 +38,7 @@ from isoloss.report.inline_svg import told
 
 CURVE_POINTS = 160
 ROOM_FOR_TWO = 0.3
-"""Share of the axis between C_pre and C_total from which their labels have room beside one another."""
+"""Share of the axis between C_pre and C_total from which their labels have room next to each other."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PlacedPrediction:
 
 
 def law_curves(laws: Laws, placed: PlacedPrediction | None = None) -> Figure:
-    """f, g and L(C) with bands, residuals, and the prediction where there is one."""
+    """f, g and L(C) with bands, residuals, and the prediction if there is one."""
     with style():
         if all(part.status == "refused" for part in _parts(laws)):
             return _nothing(laws)

@@ -61,9 +61,9 @@ class ReportFigures:
     surface: Figure | None = None
     """None if the joint surface was refused."""
     search: Figure | None = None
-    """None where no search chose the points."""
+    """None if no search chose the points."""
     probes: Figure | None = None
-    """None where no probes are shown."""
+    """None if no probes are shown."""
 
 
 def draw_figures(

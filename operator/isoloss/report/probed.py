@@ -1,4 +1,4 @@
-"""What probes came to, as a HyperparamPrediction states it in its status: what the report shows of a validation."""
+"""Results of probes, as a HyperparamPrediction reports them in its status: what the report shows of a validation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ProbedPlace:
     """Sequences."""
     state: str
     loss: float | None
-    """Nats per token, mean over seeds; None where there is none yet, or training diverged."""
+    """Nats per token, mean over seeds; None if there is none yet, or training diverged."""
     standard_error: float | None
-    """Of that mean, nats; None before all probes are over."""
+    """Standard error of that mean, nats; None before all probes are over."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Probed:
     places: tuple[ProbedPlace, ...]
     """The answer first."""
     tokens: int
-    """Of each probe."""
+    """Tokens that each probe trains for."""
     verdict: str
     """Status and reason of the condition Validated."""
     message: str
     learning_rate: Interval | None = None
-    """Of laws and probes together; None where they say none."""
+    """Interval from laws and probes together; None if they give none."""
     batch_size: Interval | None = None
     """Sequences, not rounded."""
 
@@ -55,7 +55,7 @@ def probed_by(prediction: Json) -> Probed | None:
 def read_probed(prediction: Json) -> Probed:
     """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it.
 
-    Raises BadInput, naming the field, where it is no prediction with probes.
+    Raises BadInput, naming the field, if it is no prediction with probes.
     """
     if prediction.get("kind") != "HyperparamPrediction":
         raise BadInput(f"kind is {prediction.get('kind')!r}: give a HyperparamPrediction")

@@ -28,7 +28,7 @@ STAR = 0.45 * RING
 
 
 def search_map(state: SweepState) -> Figure:
-    """A panel per size, the smallest first; where there are more than MAX_SIZES, the last ones."""
+    """A panel per size, the smallest first; if there are more than MAX_SIZES, the last ones."""
     with style():
         sizes = state.sizes[-MAX_SIZES:]
         columns = min(COLUMNS, max(len(sizes), 1))
@@ -44,7 +44,7 @@ def search_map(state: SweepState) -> Figure:
 
 
 def search_sentence(state: SweepState) -> str:
-    """The number of points by what became of them, and the cost beside that of the whole grid."""
+    """The number of points by what became of them, and the cost next to that of the whole grid."""
     stages = state.stages
     told = [f"{stages[s]} {s.word}" for s in Stage if stages[s] and s not in UNDER_WAY]
     if under_way := sum(stages[stage] for stage in UNDER_WAY):

@@ -237,7 +237,7 @@ def _token_axis(axes: Axes, lines: Sequence[_Line]) -> None:
 
 
 def _noise_band(laws: Laws) -> tuple[float, str] | None:
-    """Nats that tell two runs apart, and what they are: the noise between seeds where it was measured."""
+    """Nats that tell two runs apart, and what they are: the noise between seeds if it was measured."""
     if laws.run_noise is not None:
         noise, words = laws.run_noise.deviation, "noise between seeds"
     elif laws.surface.residual_rms is not None:

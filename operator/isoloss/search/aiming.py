@@ -26,7 +26,7 @@ from isoloss.search.model import Point, Seen, Size
 NORMAL_80 = 1.2816
 """Half width of a normal distribution's central 80 %, in standard deviations."""
 TREND = "published:step-law"
-"""How optima move with size where there is only one size to tell: the aim may be off, and racing mends it."""
+"""How optima move with size when there is only one size: the aim may be off, and racing mends it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BeyondGrid:
     larger: bool
     """Whether larger values are wanted, else smaller ones."""
     params: float | None
-    """Of the size that it is about; None: of any."""
+    """Size that it concerns; None: any size."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Located:
     batch_size: Interval
     regret: float
     """Nats that the answer is expected to cost above the optimum: half of the surface's curvature times the
-    intervals' variance. Infinite where there is no surface."""
+    intervals' variance. Infinite if there is no surface."""
     lack: Lack | None = None
     """For which the laws have no loss-compute law, so that they could place no checkpoint."""
 
@@ -78,9 +78,9 @@ def _half_width(interval: Interval) -> float:
 
 
 def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
-    """Where runs of cheaper sizes put the optimum of a size at its tokens; None where their laws refuse.
+    """Where runs of cheaper sizes put the optimum of a size at its tokens; None if their laws refuse.
 
-    Where only one size tells, the published trend over sizes serves.
+    If there is only one size, the published trend over sizes is used.
     """
     if not runs:
         return None
@@ -89,7 +89,7 @@ def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
 
 
 def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | Lack | None:
-    """The optimum of a size at its tokens by the laws of these runs, or what they lack where they can name it."""
+    """The optimum of a size at its tokens by the laws of these runs, or what they lack if they can name it."""
     if not runs:
         return None
     laws = fit_laws(runs, options)
@@ -119,7 +119,7 @@ def _lack(figures: Mapping[str, Any]) -> Lack | None:
 
 
 def scatter(runs: Sequence[Run], options: FitOptions) -> float | None:
-    """Of losses about the surface through these runs, nats; None where there is no surface."""
+    """Standard deviation of losses about the surface through these runs, nats; None if there is no surface."""
     return surface_residual(runs, _with_trend(runs, options)) if runs else None
 
 
@@ -181,7 +181,7 @@ def _towards(around: Sequence[Point], centre: Point, at: tuple[float, float]) ->
 def moved_by_trend(leader: Point, here: Size, there: Size) -> tuple[float, float]:
     """(ln LR, ln B) of one size's leader carried to another by the published law's ratio.
 
-    Where that law does not apply, the leader's own: neighbours that are missing are tried from there.
+    If that law does not apply, the leader's own: neighbours that are missing are tried from there.
     """
     law = published_law(TREND)
     try:

@@ -28,13 +28,13 @@ BENDS = 0.15
 SCALE_ERROR = 0.1
 """Relative error of an excess in nats per ln D, as curves flatten more or less than is usual."""
 EVALUATION_ERROR = 0.0007
-"""Nats of a single evaluation beside its neighbours on the trajectory."""
+"""Noise of a single evaluation relative to its neighbours on the trajectory, nats."""
 WINDOW = 1.2
 """ln D before the last common evaluation that tell how the waste changes."""
 ENOUGH_FOR_SCATTER = 5
 SAFE_DEVIATIONS = 3.0
 USUAL_STEEPNESS = 0.1
-"""-dL/dlnD in nats where the leader has a single evaluation: 0.06 to 0.13 on the published sweeps."""
+"""-dL/dlnD in nats if the leader has a single evaluation: 0.06 to 0.13 on the published sweeps."""
 FLATTENS = 0.3
 """Exponent of D with which the steepness of a loss curve falls."""
 
@@ -95,7 +95,7 @@ def _excesses(
 def excess(
     point: Point, run: Run, leader: Point, best: Run, tokens: float, noise: float
 ) -> Excess | None:
-    """How far `run` ends above `best`; None where they have no range of tokens in common."""
+    """How far `run` ends above `best`; None if they have no range of tokens in common."""
     low = max(run.tokens[0], best.tokens[0]) * 0.999
     high = min(run.tokens[-1], best.tokens[-1]) * 1.001
     at = np.log(run.tokens[(run.tokens >= low) & (run.tokens <= high)])
@@ -149,7 +149,7 @@ def _waste(run: Run, best: Run, at: np.ndarray, steepness: float) -> np.ndarray:
 
 
 def _nats(best: Run, log_tokens: float, waste: float, steepness: float) -> float:
-    """By how much a run is above the leader at ln D when it has wasted so many ln tokens: the inverse of _waste."""
+    """Nats by which a run is above the leader at ln D after wasting so many ln tokens: the inverse of _waste."""
     at = np.log(best.tokens)
     back = log_tokens - max(waste, 0.0)
     here, there = np.interp([log_tokens, back], at, np.minimum.accumulate(best.losses))

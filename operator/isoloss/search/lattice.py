@@ -1,4 +1,4 @@
-"""The cells of one size's grid, and those beside a cell, the grid's own or beyond its edge."""
+"""The cells of one size's grid, and those next to a cell, the grid's own or beyond its edge."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _sides(values: Sequence[float], at: float, *, whole: bool = False) -> list[f
 
 
 def _at_least_a_step(values: Sequence[float], at: float) -> float | None:
-    """The nearest value a step away; where all are nearer, the farthest; None without any."""
+    """The nearest value a step away; if all are nearer, the farthest; None without any."""
     far = [v for v in values if abs(math.log(v / at)) > LEAST_STEP]
     return far[0] if far else (values[-1] if values else None)
 

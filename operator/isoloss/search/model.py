@@ -108,7 +108,7 @@ class Reason(StrEnum):
     SMALLEST_SIZE = "SmallestSize"
     """The cheapest size runs on its whole grid."""
     AIMED = "AimedByLaws"
-    """The provisional laws of the cheaper sizes put the optimum in or beside this cell."""
+    """The provisional laws of the cheaper sizes put the optimum in or next to this cell."""
     BESIDE_LEADER = "BesideLeader"
     """The best point must have neighbours on all sides, or it could be on a slope."""
     BEYOND_EDGE = "BeyondEdge"
@@ -149,13 +149,13 @@ class Decision:
     """To run until, or where a pruned point stopped."""
     reason: Reason
     bound: float | None = None
-    """Of a pruned point: nats by which its final loss is above the leader's at the least."""
+    """For a pruned point: nats by which its final loss is above the leader's at the least."""
     added: bool = False
     """The point is not of the grid."""
     flops: float = 0.0
     """What following a decision to run costs; what one to prune saves."""
     risk: float = 0.0
-    """Of a pruned point: the probability that it would have ended below the leader."""
+    """For a pruned point: the probability that it would have ended below the leader."""
 
 
 @dataclass(frozen=True)
@@ -165,5 +165,5 @@ class Step:
     decisions: tuple[Decision, ...] = ()
     stop: StopReason | None = None
     learning_rate: Interval | None = None
-    """At the largest size and its tokens, once it was asked for and where the laws have an answer."""
+    """At the largest size and its tokens, once it was asked for and if the laws have an answer."""
     batch_size: Interval | None = None

@@ -1,6 +1,6 @@
 """What a sequential search wants next. Pure: the same observations give the same step.
 
-Sizes are searched from the cheapest to the dearest. The cheapest begins on its whole grid; each other begins
+Sizes are searched from the cheapest to the most expensive. The cheapest begins on its whole grid; each other begins
 where the laws of the cheaper ones aim, and grows until its best point has tried points on all sides. Then the
 laws of all sizes say whether they know the answer well enough; while they do not, what is unfinished about the
 optima is trained, nearest to them and cheapest first.
@@ -57,7 +57,7 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     """The next decisions, or why the search is over.
 
     A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
-    Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError where a run's
+    Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError if a run's
     numbers are impossible.
     """
     state = State.of(sizes, seen, options, LEAST_NOISE)
@@ -77,7 +77,7 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
 
 
 def _noise(state: State) -> float:
-    """As stated, else as the runs scatter about the surface through them, of which replicates show how much is noise.
+    """As given, else as the runs scatter about the surface through them, of which replicates show how much is noise.
 
     Never less than is usual, nor than replicates differ.
     """
@@ -113,7 +113,7 @@ def _middle(size: Size) -> Point:
 
 
 def _narrow(state: State) -> Step:
-    """Stop where the answer is known well enough; else train what is left, nearest and cheapest first."""
+    """Stop if the answer is known well enough; else train what is left, nearest and cheapest first."""
     target = state.sizes[-1]
     found = locate(state.runs(state.sizes), target, state.options.fit)
     located = found if isinstance(found, Located) else None

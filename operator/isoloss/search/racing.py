@@ -1,4 +1,4 @@
-"""Within one size: who leads, who cannot win any more, what is missing beside the leader, who runs on."""
+"""Within one size: who leads, who cannot win any more, what is missing next to the leader, who runs on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from isoloss.search.state import FEWEST_SHARE, REACHED, RUNGS, State
 from isoloss_contract.ledger import IntentAction
 
 USUAL_CURVATURE = 0.3
-"""Of ln D over the square of ln LR or ln B, on the published sweeps."""
+"""Curvature of ln D over the square of ln LR or ln B, in the published sweeps."""
 RIVAL = 0.1
-"""Probability of ending below the leader from which on a point runs on beside it."""
+"""Probability of ending below the leader from which on a point runs on alongside it."""
 INSIDE = 0.25
 """Steps from an edge at which an optimum is well inside."""
 
@@ -25,11 +25,11 @@ class Race:
 
     leader: Point
     excesses: dict[Point, Excess]
-    """Of the others over the leader."""
+    """How far each of the others is above the leader."""
 
 
 def standing(state: State, size: Size) -> Race | None:
-    """Of the points that went far enough to be judged; None without any."""
+    """The standing of the points that went far enough to be judged; None if there are none."""
     runs = {
         s.point: s.run
         for s in state.open_of(size)
@@ -39,7 +39,7 @@ def standing(state: State, size: Size) -> Race | None:
 
 
 def race(state: State, size: Size) -> list[Decision]:
-    """Prunes, and what is missing beside the leader, else who runs on; nothing: the size is settled."""
+    """Prunes, and what is missing next to the leader, else who runs on; nothing: the size is settled."""
     now = standing(state, size)
     if now is None:
         return []
@@ -89,7 +89,7 @@ def _kept(state: State, size: Size, leader: Point) -> set[Point]:
 def missing_neighbours(
     state: State, size: Size, now: Race, *, strict: bool = False
 ) -> Iterator[Decision]:
-    """Cells beside the leader on sides where nothing was tried, unless the optimum is on its other side.
+    """Cells next to the leader on sides where nothing was tried, unless the optimum is on its other side.
 
     With `strict` they are wanted wherever the optimum may be.
     """
@@ -112,7 +112,7 @@ def beyond_outermost(
 ) -> Iterator[Decision]:
     """In the leader's row or column, the cell a step beyond the outermost that ran; `axis` is a field of Point.
 
-    None where it was tried: what failed there is no reason to go still farther.
+    None if it was tried: what failed there is no reason to go still farther.
     """
     own = state.seen_of(size)
     tried = {s.point for s in own if s.wanted > 0.0}
@@ -128,7 +128,7 @@ def beyond_outermost(
 
 def missing_diagonal(state: State, size: Size, now: Race) -> Iterator[Decision]:
     """One cell that differs from the leader in both: in the grid before beyond it, and along the valley, where larger
-    batches go with larger learning rates, before across it. None where all were tried."""
+    batches go with larger learning rates, before across it. None if all were tried."""
     own, leader = state.seen_of(size), now.leader
     tried, grid = {s.point for s in own if s.wanted > 0.0}, set(grid_points(size))
     beside = neighbours(size, own, leader)
@@ -205,7 +205,7 @@ def _is_inside(now: Race, point: Point) -> bool:
     """Whether the point opposite to a neighbour is so nearly as good that the optimum is on its side.
 
     A parabola of the usual curvature through it and the leader has its vertex more than a quarter of the way
-    from the leader to it: k h^2 (1/2 - v) tokens are wasted there where the vertex is v steps h away.
+    from the leader to it: k h^2 (1/2 - v) tokens are wasted there if the vertex is v steps h away.
     """
     for other, found in now.excesses.items():
         if _is_opposite(point, other, now.leader):

@@ -1,4 +1,4 @@
-"""A search at one moment: its sizes from the cheapest to the dearest, and what was seen of their points."""
+"""A search at one moment: its sizes from the cheapest to the most expensive, and what was seen of their points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isoloss.search.model import Decision, Point, Reason, SearchOptions, Seen, S
 from isoloss_contract.ledger import IntentAction
 
 FEWEST_SHARE = 0.3
-"""Of the size's tokens, below which no point is judged: ranks that early do not last."""
+"""Share of the size's tokens below which no point is judged: ranks that early do not last."""
 RUNGS = (FEWEST_SHARE, 0.6, 1.0)
 """Shares of the size's tokens at which points are judged."""
 REACHED = 0.99
@@ -86,7 +86,7 @@ class State:
 
     @property
     def spent_flops(self) -> float:
-        """By everything seen."""
+        """FLOPs of everything seen."""
         sizes = {size.name: size for size in self.sizes}
         return sum(
             sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens

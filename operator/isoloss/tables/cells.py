@@ -58,7 +58,7 @@ def _without_untrained(numbers: Numbers) -> Numbers:
     table = numbers.table
     if not kept:
         raise table.bad(0, "tokens", "no row has more than 0 tokens")
-    note = f"{table.source}: {len(trained) - len(kept)} evaluations at 0 tokens were left out"
+    note = f"{table.source}: evaluations at 0 tokens were left out: {len(trained) - len(kept)}"
     return Numbers(
         replace(table, columns={}, rows=[table.rows[i] for i in kept]),
         [numbers.names[i] for i in kept],

@@ -124,7 +124,7 @@ def read_csv(content: bytes, source: str) -> Table:
             if len(record) != len(header):
                 raise BadTable(
                     source,
-                    f"{len(record)} cells where the header has {len(header)}",
+                    f"cells: {len(record)}, but the header has {len(header)}",
                     row=reader.line_num,
                     column=header[min(len(record), len(header) - 1)],
                 )

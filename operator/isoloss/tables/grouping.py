@@ -135,7 +135,7 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
         flops_per_token=last["flops"] / last["tokens"] if "flops" in last else None,
         bytes_per_token=last["bytes"] / last["tokens"] if "bytes" in last else None,
         diverged=bool(numbers.diverged[list(rows)].any()),
-        # Where a table names seeds, its runs of equal settings differ in nothing else.
+        # If a table names seeds, its runs of equal settings differ in nothing else.
         configuration=numbers.table.source if "seed" in numbers.labels else None,
         optimizer=_label(numbers, rows, "optimizer"),
         seed=_label(numbers, rows, "seed"),

@@ -1,7 +1,7 @@
 """Rows against arithmetic: signs, whole numbers, and quantities that must be in another unit.
 
 What arithmetic can distinguish is refused: a batch size in tokens, tokens in billions, an overflowed
-integer, a perplexity as a loss. Bits for nats are only suspected, and only where bytes are given.
+integer, a perplexity as a loss. Bits for nats are only suspected, and only if bytes are given.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _check_derived(numbers: Numbers) -> None:
             "flops",
             (ratio < low) | (ratio > high),
             lambda i: (
-                f"{values['flops'][i]:g} is {ratio[i]:.3g} per parameter and token, where about 6 is usual: "
+                f"{values['flops'][i]:g} is {ratio[i]:.3g} per parameter and token, but about 6 is usual: "
                 "another unit, or 6 * params * tokens overflowed a 64-bit integer"
             ),
         )
@@ -179,7 +179,7 @@ def _check_derived(numbers: Numbers) -> None:
 
 
 def _suspect_bits(numbers: Numbers) -> None:
-    """A warning where even the best loss is more than text usually costs; no error: text differs."""
+    """A warning if even the best loss is more than text usually costs; no error: text differs."""
     values = numbers.values
     if "bytes" not in values:
         return
@@ -187,6 +187,6 @@ def _suspect_bits(numbers: Numbers) -> None:
     seen = per_byte[np.isfinite(per_byte)]
     if seen.size and seen.min() > USUAL_NATS_PER_BYTE:
         numbers.warnings.append(
-            f"{numbers.table.source}: the lowest loss is {seen.min():.2f} per byte of text, where 0.5 to "
+            f"{numbers.table.source}: the lowest loss is {seen.min():.2f} per byte of text, but 0.5 to "
             "0.9 nats are usual: check that it is in nats per token, not in bits (1 bit = 0.6931 nats)"
         )

@@ -2,7 +2,7 @@
 
 L = m + (x - u)' H (x - u) / 2 over x = (ln LR, ln B): m unknown, u normal, H as the laws know it up to a common
 factor, and each of its entries up to a share. Given u and that factor, the losses are linear in m and H, whose
-integral is exact; u and the factor are on a grid. Draws from it are the posterior. Where the losses' errors are known
+integral is exact; u and the factor are on a grid. Draws from it are the posterior. If the losses' errors are known
 within bounds alone, their scale is on the grid, too: how closely the losses follow any bowl tells of it.
 """
 
@@ -23,12 +23,12 @@ REACH = 3.5
 NEGLIGIBLE = 1e-4
 """Share of the posterior outside the fine grid, per side."""
 LOG_FACTORS = np.log(2.0) * np.linspace(-2.4, 2.4, 7)
-"""Of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
+"""Factors of the curvature: a normal of standard deviation ln 2, cut off at a factor of 5."""
 ENTRY_ERRORS = np.array([0.3, 0.25, 0.3])
 """Standard deviations of H's entries xx, xy, yy at a given factor; of xy as a share of sqrt(xx yy)."""
 NOISE_SCALES = 5
 """Scales of the errors between their bounds, evenly in their logarithm, each as likely beforehand as it is large: with
-equal probabilities 80 % intervals held 73 % where errors were as large as their bound."""
+equal probabilities 80 % intervals held 73 % when errors were as large as their bound."""
 MISFIT = 0.1
 """Error of the bowl itself, as a share of a probe's height above the lowest one: valleys are no parabolas."""
 ROUNDING = 1e-13
@@ -115,7 +115,7 @@ class _Data:
         return np.concatenate([m, factors[:, None] * scale], axis=1) ** 2
 
     def design(self, minima: Array) -> Array:
-        """(k, n, 4): losses are this times (m, xx, xy, yy) where the minimum is `minima` (k, 2)."""
+        """(k, n, 4): losses are this times (m, xx, xy, yy) if the minimum is `minima` (k, 2)."""
         x, y = np.moveaxis(self.places[None] - minima[:, None], -1, 0)
         return np.stack([np.ones_like(x), 0.5 * x * x, x * y, 0.5 * y * y], axis=-1)
 

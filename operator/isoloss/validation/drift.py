@@ -2,7 +2,7 @@
 
 The laws say it through the total compute. Continued runs deviate: `make bench-transfer` measured the optima of 12
 checkpoints at two budgets, a factor of 3.2 apart. Their learning rates moved as the composition Measured says, their batch
-sizes grew by a factor of 1.1 where the laws have them grow by 2.1. So the learning rate is carried by it,
+sizes grew by a factor of 1.1, although the laws have them grow by 2.1. So the learning rate is carried by it,
 and the batch size by a part of what the laws say, with an error that covers nothing and nearly all of it.
 """
 
@@ -14,11 +14,12 @@ from isoloss.laws import Array, Prediction
 from isoloss.validation.bowl import Normal
 
 ERROR_PER_LOG_TOKENS = np.array([0.19, 0.17])
-"""Of ln LR and ln B per ln of budget over probe: 12 checkpoints, the errors of their measured optima included."""
+"""Errors of ln LR and ln B per ln of budget over probe: 12 checkpoints, the errors of their measured optima
+included."""
 BATCH_SHARE, BATCH_ERROR = 0.25, 0.5
-"""Of the laws' move of ln B: what is carried, and its standard deviation."""
+"""Share of the laws' move of ln B that is carried over, and its standard deviation."""
 MEASURED = "measured"
-"""The variant that answers carry beside the paper's composition."""
+"""The variant that answers carry in addition to the paper's composition."""
 
 
 def drift(at_probes: Prediction, at_budget: Prediction) -> Normal:

@@ -27,16 +27,16 @@ class Comparison:
 
     neighbour: Probe
     difference: float
-    """Loss of the neighbour less that of the answer, nats; infinite where the neighbour diverged."""
+    """Loss of the neighbour less that of the answer, nats; infinite if the neighbour diverged."""
     standard_error: float
-    """Of the difference."""
+    """Standard error of the difference."""
     better: Literal["answer", "neighbour"] | None
     """Beyond noise; None: they cannot be told apart."""
 
 
 @dataclass(frozen=True)
 class Direction:
-    """Where the better answer lies; None: on neither side, as far as the probes tell."""
+    """Where the better answer lies; None: the probes show neither side to be better."""
 
     learning_rate: Literal["higher", "lower"] | None = None
     batch_size: Literal["larger", "smaller"] | None = None
@@ -52,7 +52,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Refined:
-    """Laws and probes together, for the full budget; it stands beside the laws' own answer."""
+    """Laws and probes together, for the full budget; shown alongside the laws' own answer."""
 
     learning_rate: Interval
     batch_size: Interval

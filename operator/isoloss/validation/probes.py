@@ -12,7 +12,7 @@ import numpy as np
 from isoloss.laws import USUAL_NOISE, Array, Run, RunNoise
 
 STATED_FREEDOM = 4.0
-"""Degrees of freedom that a stated noise counts for beside the seeds' own."""
+"""Degrees of freedom that a given noise adds to the seeds' own."""
 SAME_TOKENS = 0.05
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 
@@ -38,12 +38,13 @@ class Probe:
     batch_size: float
     """Sequences."""
     loss: float
-    """At the end, nats per token, mean over seeds; not a number where it diverged."""
+    """At the end, nats per token, mean over seeds; not a number if it diverged."""
     standard_error: float
-    """Of that mean, by the noise between seeds, nats; what all probes share, as their validation text, left out."""
+    """Standard error of that mean from the noise between seeds, nats; what all probes share, such as their validation
+    text, left out."""
     diverged: bool = False
     least_error: float | None = None
-    """What it is at the least, where the noise is only known not to exceed one that gives the `standard_error`."""
+    """What it is at the least, if the noise is only known not to exceed one that gives the `standard_error`."""
 
     @property
     def log_place(self) -> tuple[float, float]:
@@ -85,8 +86,8 @@ def probes_of_runs(
 ) -> tuple[tuple[Probe, ...], float]:
     """The probes at the most tokens that all runs reached, and these tokens.
 
-    The noise between seeds, nats, is the one stated, else the one measured on runs of the same kind (`RunNoise`);
-    where places have several seeds, their own scatter counts as well. Where nothing measures it, it is at most
+    The noise between seeds, nats, is the one given, else the one measured on runs of the same kind (`RunNoise`);
+    if places have several seeds, their own scatter counts as well. If nothing measures it, it is at most
     `residual`, by which losses are off the laws' surface, and at least what is usual. Raises InvalidProbes for runs that differ in
     more than learning rate, batch size and seed, or that ended at other tokens.
     """
@@ -130,14 +131,14 @@ def loss_at(run: Run, tokens: float) -> float:
 
 
 def _scatter(groups: Iterable[Sequence[float]]) -> RunNoise:
-    """Of the seeds of each place; no degree of freedom where each has one."""
+    """Noise between the seeds of each place; no degree of freedom if each has one."""
     repeated = [np.array(losses) for losses in groups if len(losses) > 1]
     squares = sum(float(np.sum((losses - losses.mean()) ** 2)) for losses in repeated)
     return RunNoise(squares, sum(len(losses) - 1 for losses in repeated))
 
 
 def _deviation(own: RunNoise, stated: float | None, measured: RunNoise | None) -> float | None:
-    """Standard deviation between seeds, nats; None where nothing tells it."""
+    """Standard deviation between seeds, nats; None if it is not known."""
     if stated is not None:
         squares = STATED_FREEDOM * stated**2 + own.squares
         return float(np.sqrt(squares / (STATED_FREEDOM + own.freedom)))

@@ -79,7 +79,7 @@ def validate(
 ) -> Validation | Refused:
     """Judge the laws' answer to `query` by `probes` of `probe_flops` each, and refine it.
 
-    Refused where the laws have no answer. Raises InvalidProbes where no probe is at the answer, probes are longer
+    Refused if the laws have no answer. Raises InvalidProbes if no probe is at the answer, probes are longer
     than the budget, or the query has no budget of continued pre-training; ValueError for a query that contradicts
     itself.
     """
@@ -122,7 +122,7 @@ def judge(
 
     `moves` is ln of the optimum at the full budget over that at the probes' tokens, `curvature` (2, 2) the Hessian of the
     loss over (ln LR, ln B) in nats, as the laws know it; `tolerance` is in nats at the full budget. Raises
-    InvalidProbes where no probe is at the answer.
+    InvalidProbes if no probe is at the answer.
     """
     middle = _at_the_answer(answer, probes)
     told = Validation(None, Reason.TOO_FEW_PROBES, "", _compared(middle, probes))
@@ -139,7 +139,7 @@ def judge(
     places = log_places(kept)
     if len(kept) < FEWEST or any(np.ptp(places, axis=0) <= 0.0):
         message = (
-            f"{len(kept)} probes did not diverge: at least {FEWEST} are needed, with two learning rates and two "
+            f"Probes that did not diverge: {len(kept)}. At least {FEWEST} are needed, with two learning rates and two "
             "batch sizes among them."
         )
         return replace(told, message=message)

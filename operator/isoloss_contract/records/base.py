@@ -1,7 +1,7 @@
 """The base class of all records, and the content hash that names what they determine.
 
 Equal content has equal keys. A record with a wrong type is refused, because others can write to the
-object store that results come from. An unknown field is refused where it could change what a task
+object store that results come from. An unknown field is refused if it could change what a task
 means; in what a trainer reports it is passed over, because a newer trainer may report more.
 """
 

@@ -33,7 +33,7 @@ class EvaluateConfig(Record):
     precision: Literal["bf16", "float32"] = "bf16"
     checkpoint_stamp: Annotated[str, Field(max_length=64)] = ""
     """Digest of the names and versions of the checkpoint's files: other weights under the same URI are another
-    checkpoint. Empty where nobody could list them."""
+    checkpoint. Empty if they could not be listed."""
 
     @property
     def key(self) -> str:

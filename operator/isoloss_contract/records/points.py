@@ -58,9 +58,9 @@ class CooldownConfig(Record):
     come to, had it ended there. The run itself goes on as if there were none."""
 
     share: float = Field(default=0.2, gt=0, le=0.5)
-    """Of all tokens that the copy has seen at its end, those over which its learning rate decays."""
+    """Share of all tokens the copy has seen at its end over which its learning rate decays."""
     shape: Literal["Linear", "OneMinusSqrt"] = "Linear"
-    """Of the learning rate over the share x of the cooldown that is behind: 1 - x or 1 - sqrt(x)."""
+    """Factor of the learning rate over the share x of the cooldown that is done: 1 - x or 1 - sqrt(x)."""
     per_decade: int = Field(default=4, ge=1, le=100)
     """Cooldowns per factor of ten in tokens: a divisor of the evaluations'."""
 
@@ -110,7 +110,7 @@ class PointConfig(Record):
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: Literal["bf16", "float32"] = "bf16"
     initialization: Literal["Default", "DepthScaled"] = "Default"
-    """Of random weights: as transformers does it, or with outputs into the residual stream divided by
+    """Initialisation of random weights: as transformers does it, or with outputs into the residual stream divided by
     sqrt(2 * layers)."""
     initial_weights: Uri | None = None
     """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
@@ -232,7 +232,7 @@ class TrajectoryRow(Report):
     cooled_tokens: Tokens | None = None
     """Tokens that a copy of the run has seen that cooled down from here; None: there was no cooldown."""
     cooled_loss: Finite | None = None
-    """Of that copy at its end."""
+    """Final loss of that copy."""
     cooled_loss_standard_error: Finite | None = None
     domains: dict[Name, DomainLoss] = Field(default_factory=dict)
     training_loss: Finite | None = None
@@ -246,7 +246,7 @@ class TrajectoryRow(Report):
 
     @property
     def cooldown_tokens(self) -> int:
-        """What the cooldown from here took beside the run's own tokens."""
+        """What the cooldown from here took in addition to the run's own tokens."""
         return 0 if self.cooled_tokens is None else self.cooled_tokens - self.tokens
 
 
@@ -257,7 +257,7 @@ class TimeConstants(Report):
     first_moment_tokens: PositiveFinite | None = None
     second_moment_tokens: PositiveFinite | None = None
     weight_decay_tokens: PositiveFinite | None = None
-    """Of the weights, at the peak learning rate."""
+    """Time constant of the weights, at the peak learning rate."""
 
 
 class PointProgress(Report):
@@ -269,11 +269,11 @@ class PointProgress(Report):
     wanted_tokens: Tokens
     loss: Finite | None
     tokens_per_second: Finite | None
-    """Of all training, cooldowns included."""
+    """Throughput of all training, cooldowns included."""
     updated_at: str = Field(max_length=40)
     """RFC 3339, UTC."""
     cooldown_tokens: Tokens = 0
-    """Trained in cooldowns, beside `tokens`."""
+    """Trained in cooldowns, in addition to `tokens`."""
 
     @property
     def trained_tokens(self) -> int:
@@ -282,7 +282,7 @@ class PointProgress(Report):
 
 
 class PointResult(Report):
-    """Written last by train. States facts; the operator judges them."""
+    """Written last by train. Reports facts; the operator judges them."""
 
     contract_version: Literal[1] = 1
     key: Digest
@@ -304,7 +304,7 @@ class PointResult(Report):
     cooled_tokens: Tokens | None = None
     """Tokens that the last copy has seen that cooled down; None: none did."""
     cooled_loss: Loss | None = None
-    """Of that copy at its end; None, where `cooled_tokens` are stated, if not finite."""
+    """Final loss of that copy; None, if `cooled_tokens` is set, when it is not finite."""
     trajectory_sha256: Digest
     evaluations: int = Field(ge=0)
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -316,7 +316,7 @@ class PointResult(Report):
     versions: dict[str, str] = Field(default_factory=dict)
     message: str = Field(default="", max_length=1024)
     cooldown_tokens: Tokens = 0
-    """Trained in cooldowns, beside `tokens`."""
+    """Trained in cooldowns, in addition to `tokens`."""
 
     @property
     def trained_tokens(self) -> int:

@@ -44,7 +44,8 @@ class PrepareTask(Record):
     config: PrepareConfig
     store_uri: Uri
     pods: int = Field(default=1, ge=1, le=1000)
-    """Of the Job: each takes every so many-th unit of input files, and the first one puts them together."""
+    """Number of the Job's pods: each takes every so many-th unit of input files, and the first one puts them
+    together."""
 
 
 class Shard(Report):
@@ -61,7 +62,7 @@ class HashedShard(Shard):
     """Training tokens, of which a sequence can be read and trusted without the others."""
 
     windows_sha256: Digest
-    """Of the file PATH.windows with a hash of every training sequence in the shard."""
+    """Digest of the file PATH.windows, which has a hash of every training sequence in the shard."""
 
 
 class DomainData(Report):
@@ -78,8 +79,7 @@ class DomainData(Report):
     validation_tokens: Tokens
     validation_bytes: int = Field(ge=0)
     validation_lengths: Shard
-    """Of every validation token, the bytes of text that it stands for, the end of a document counting
-    as one."""
+    """Bytes of text that each validation token stands for, the end of a document counting as one."""
     bad_documents: int = Field(default=0, ge=0)
     """Documents that could not be read and were skipped."""
     near_duplicates: int = Field(default=0, ge=0)
@@ -87,7 +87,7 @@ class DomainData(Report):
 
 
 TWINS_SHARE = 0.03
-"""Of the held-out documents: where more have twins, losses are too low to compare."""
+"""Share of the held-out documents: if more have twins, losses are too low to compare."""
 
 
 class DataManifest(Report):

@@ -1,7 +1,7 @@
 """What a kind of storage must be able to do for `Store`.
 
-A backend tries once. It raises FileNotFoundError where nothing is there, Unusable, Changed, Refused, and
-any other exception where the storage did not do what was asked. `Store` retries and names the URI.
+A backend tries once. It raises FileNotFoundError if nothing is there, Unusable, Changed, Refused, and
+any other exception if the storage did not do what was asked. `Store` retries and names the URI.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Patience:
     silence_seconds: float = 60.0
     """A connection that brings no byte for this long has failed."""
     attempt_seconds: float = 3600.0
-    """Of one try, however steadily bytes arrive."""
+    """Duration of one try at most, however steadily bytes arrive."""
 
 
 class Backend(Protocol):
     """One folder in one kind of storage. Thread-safe; paths are relative to the folder."""
 
     def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
-        """Content and version. Raises Unusable where it is longer than `max_bytes`."""
+        """Content and version. Raises Unusable if it is longer than `max_bytes`."""
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
-        """`size` bytes from `start`; fewer, or none, where the object ends before."""
+        """`size` bytes from `start`; fewer, or none, if the object ends before."""
 
     def write(self, path: str, content: bytes) -> None:
         """Replace the object atomically, or make it."""
@@ -46,7 +46,7 @@ class Backend(Protocol):
     def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
         """Replace the object if it still has that version; for None, make it. Its new version.
 
-        Where answers can be lost the object keeps `mark`, which no other write has. Raises Changed.
+        If answers can be lost the object keeps `mark`, which no other write has. Raises Changed.
         """
 
     def version_marked(self, path: str, mark: str) -> str | None:
@@ -66,6 +66,7 @@ class Backend(Protocol):
 
 
 def check_names(count: int) -> None:
-    """Of the names found so far in a folder. Raises Unusable where they are more than any folder of ours has."""
+    """Check the number of names found so far in a folder. Raises Unusable if they are more than any folder of ours
+    has."""
     if count > MAX_NAMES:
         raise Unusable(f"more than {MAX_NAMES} names")

@@ -1,6 +1,6 @@
-"""What an S3 server says beside the content of objects (errors, listings, receipts), as long as it may be.
+"""What an S3 server sends apart from the content of objects (errors, listings, receipts), limited in length.
 
-aiobotocore reads all of that into memory before anybody can look at its length: an error without end took the
+aiobotocore reads all of that into memory before anything can look at its length: an error without end took the
 process with it, and with the process every tenant's sweeps.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiobotocore.httpsession import AIOHTTPSession
 
 MAX_BYTES: Final = 4 * 2**20
-"""A page of a thousand names of 1,024 bytes takes 3.3 MB where every character is escaped."""
+"""A page of a thousand names of 1,024 bytes takes 3.3 MB if every character is escaped."""
 PART: Final = 2**20
 
 
@@ -33,7 +33,7 @@ class BoundedSession(AIOHTTPSession):
 
 
 async def read_at_most(stream: Any, max_bytes: int) -> bytes | None:
-    """All that `stream` has, whatever length was stated; None where it is more. A checksum is checked at its end."""
+    """All that `stream` has, whatever length was announced; None if it is more. A checksum is checked at its end."""
     content = bytearray()
     while part := await stream.read(PART):
         content += part

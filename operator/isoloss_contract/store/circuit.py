@@ -8,10 +8,10 @@ status of 5xx). A status of 4xx is an answer: that object is denied or its key i
 one may be read. But it says nothing about other objects, so it does not count as the store giving out
 any (`has_answered_since`).
 
-A timeout may also be one object's own fault: a part of the store that lies on a broken disk. It is, where
+A timeout may also be one object's own fault: a part of the store that lies on a broken disk. It is, if
 another call was answered after this one began, and then it is not counted. But who reads the last result
 of a sweep makes no other call, and would take the store to be down for ever. So whoever missed a result in
-the last pass first asks for an object that nobody makes (`Storage.results`). Where that is answered, the
+the last pass first asks for an object that nobody makes (`Storage.results`). If that is answered, the
 store is trusted: asked again at once, and what is missing is held back alone.
 
 There is one circuit for each store, which is a prefix and not a bucket: what a tenant does wrong in its own
@@ -52,7 +52,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """Raises NotAsked where the limit of this context is over."""
+    """Raises NotAsked if the limit of this context is over."""
     deadline = _deadline.get()
     if deadline is not None and time.monotonic() > deadline:
         raise NotAsked("not asked: the time for reading the store is used up")

@@ -64,12 +64,12 @@ class FileBackend:
             return os.pread(file.fileno(), size, start)
 
     def write(self, path: str, content: bytes) -> None:
-        """By renaming a complete file."""
+        """Write by renaming a complete file."""
         with self._folder_of(path, create=True) as (folder, name):
             _replace(folder, name, content)
 
     def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
-        """By renaming under a lock that all writers with a condition take; no answer can be lost."""
+        """Write by renaming under a lock that all writers with a condition take; no answer can be lost."""
         with (
             self._folder_of(path, create=True) as (folder, name),
             _locked(folder, name, self._lock_seconds),
@@ -245,7 +245,7 @@ def _unlink(folder: int, name: str) -> None:
 
 
 def _digest(folder: int, name: str) -> str | None:
-    """SHA-256 of the file; None where nothing is there."""
+    """SHA-256 of the file; None if nothing is there."""
     digest = hashlib.sha256()
     try:
         with _opened(folder, name, os.O_NOFOLLOW) as file:

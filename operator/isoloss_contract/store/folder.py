@@ -134,7 +134,7 @@ class Store:
         return self._ask(path, lambda: self._backend.read(path, max_bytes))
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
-        """`size` bytes from `start`. Raises NotFound, StoreUnavailable, or BadRecord where it ends before."""
+        """`size` bytes from `start`. Raises NotFound, StoreUnavailable, or BadRecord if it ends before."""
 
         def call() -> bytes:
             content = self._backend.read_range(path, start, size)

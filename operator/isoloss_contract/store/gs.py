@@ -77,7 +77,7 @@ class GsBackend:
             raise
 
     def write(self, path: str, content: bytes) -> None:
-        """In parts where it is large."""
+        """In parts if it is large."""
         self._wait(lambda: self._files._pipe_file(f"{self._bucket}/{self._key(path)}", content))
 
     def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
@@ -101,7 +101,7 @@ class GsBackend:
         return self._wait(put)
 
     def version_marked(self, path: str, mark: str) -> str | None:
-        """By the object's metadata."""
+        """The version, if the object's metadata has the mark."""
         try:
             facts = self._wait(lambda: self._facts(path))
         except FileNotFoundError:

@@ -32,11 +32,11 @@ class Limit:
 MANIFEST: Final = Limit(16 * 2**20, 150_000)
 """Tokens of 30,000 shards; 15,000 of them (a trillion tokens) take 4.0 MB and 75,000 values."""
 RESULT: Final = Limit(64 * 2**10, 2_000)
-"""Of a point. The largest takes 3 kB."""
+"""Result of a point. The largest takes 3 kB."""
 EVALUATION: Final = Limit(64 * 2**10, 2_000)
-"""Of a checkpoint. With 64 domains 8 kB."""
+"""Evaluation of a checkpoint. 8 kB with 64 domains."""
 PROGRESS: Final = Limit(16 * 2**10, 500)
-"""Of a point. 0.5 kB."""
+"""Progress report of a point. 0.5 kB."""
 FIT: Final = Limit(8 * 2**20, 160_000)
 """fit.json. A step of a search that decides on 10,000 points takes 3.1 MB and 120,000 values."""
 LAWS: Final = Limit(4 * 2**20, 150_000)
@@ -44,8 +44,8 @@ LAWS: Final = Limit(4 * 2**20, 150_000)
 LEDGER_HEAD: Final = Limit(8 * 2**20, 120_000)
 """With 10,000 additions 1.3 MB and 60,000 values."""
 LINE: Final = Limit(64 * 2**10, 2_000)
-"""Of a trajectory, or of a segment of a ledger, where a point that failed often takes 1.5 kB."""
+"""Line of a trajectory, or of a segment of a ledger, where a point that failed often takes 1.5 kB."""
 MODEL_CONFIG: Final = Limit(2**20, 50_000)
 """A checkpoint's config.json, which others write."""
 LARGEST: Final = Limit(16 * 2**20, 150_000)
-"""Of any other record."""
+"""Any other record."""

@@ -25,7 +25,7 @@ def parse_record(
     content: bytes, model: type[Model], source: str, *, limit: Limit = limits.LARGEST
 ) -> Model:
     """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field, and
-    NewerRecord where the record says that it follows a newer contract, whatever else is in it.
+    NewerRecord if the record says that it follows a newer contract, whatever else is in it.
     """
     limit.check(content, source)
     try:

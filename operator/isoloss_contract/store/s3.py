@@ -1,8 +1,8 @@
 """Objects in S3. Conditional writes are If-Match and If-None-Match of PutObject.
 
-Real S3 answers 412 where the condition does not hold, 409 where another request to the object is
-under way, and 404 where an object to be replaced is gone: all three mean that it must be read
-again. The role needs s3:GetObject beside s3:PutObject. botocore's and s3fs' own retries are off,
+Real S3 answers 412 if the condition does not hold, 409 if another request to the object is
+under way, and 404 if an object to be replaced is gone: all three mean that it must be read
+again. The role needs s3:GetObject in addition to s3:PutObject. botocore's and s3fs' own retries are off,
 because they multiply: `Store` retries.
 """
 
@@ -29,9 +29,11 @@ _DENIED = 403
 _AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", "OperationAborted")
 """Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
 _CONNECTIONS = 128
-"""Of all stores together, as they have one client: what some hold without an answer must not keep others out."""
+"""Connections of all stores together, which share one client: what some hold without an answer must not keep others
+out."""
 _PART_BYTES = 2**24
-"""Of an upload in parts: each is copied while the interpreter is held. s3fs takes parts from twice as much on."""
+"""Part size of a multipart upload: each is copied while the interpreter is held. s3fs takes parts from twice as much
+on."""
 _MARK = "isoloss-write"
 
 
@@ -91,7 +93,7 @@ class S3Backend:
             raise
 
     def write(self, path: str, content: bytes) -> None:
-        """In parts where it is large. Any buffer whose slices are bytes will do."""
+        """In parts if it is large. Any buffer whose slices are bytes will do."""
         body = content if len(content) >= 2 * _PART_BYTES else bytes(content)
 
         async def put() -> None:
@@ -120,7 +122,7 @@ class S3Backend:
         return self._ask(put)
 
     def version_marked(self, path: str, mark: str) -> str | None:
-        """By the object's metadata."""
+        """The version, if the object's metadata has the mark."""
         try:
             facts = self._head(path)
         except FileNotFoundError:
@@ -128,7 +130,7 @@ class S3Backend:
         return str(facts["ETag"]) if facts.get("Metadata", {}).get(_MARK) == mark else None
 
     def stamp(self, path: str) -> str:
-        """The ETag; some gateways have none for files that were put there beside them."""
+        """The ETag; some gateways have none for files that were not written through them."""
         facts = self._head(path)
         return str(facts.get("ETag") or f"{facts['LastModified']}-{facts['ContentLength']}")
 
@@ -184,7 +186,7 @@ class S3Backend:
     def _ask(
         self, call: Callable[[Client], Coroutine[Any, Any, Answer]], read: str | None = None
     ) -> Answer:
-        """`read`: the path of an object that is only read, which may be absent where it is denied."""
+        """`read`: the path of an object that is only read, which may be absent if it is denied."""
 
         async def asked() -> Answer:
             return await call(await self._client())
@@ -238,7 +240,7 @@ class S3Backend:
 
 
 async def _at_most(body: Any, max_bytes: int) -> bytes:
-    """All of an object. Raises Unusable where it is longer."""
+    """All of an object. Raises Unusable if it is longer."""
     content = await read_at_most(body, max_bytes)
     if content is None:
         raise Unusable(f"larger than {max_bytes} bytes")

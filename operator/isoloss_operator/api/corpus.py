@@ -78,7 +78,7 @@ class Data(ApiType):
     """Held-out documents. Immutable."""
     bad_documents: Annotated[Literal["Skip", "Refuse"], IDENTITY] = "Skip"
     """What becomes of documents that cannot be read: without text, not JSON, not UTF-8. They are skipped and
-    counted, and where they are more than 1 % of a domain the corpus is refused; or it is refused for the first one.
+    counted, and if they are more than 1 % of a domain the corpus is refused; or it is refused for the first one.
     Immutable."""
     parallelism: int = Field(default=1, ge=1, le=1000)
     """Number of pods that tokenise the corpus side by side, each some of its files. They are one Job and

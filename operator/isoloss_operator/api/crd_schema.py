@@ -94,7 +94,7 @@ class _Walk:
     ) -> tuple[Schema, tuple[str, ...]]:
         """The schema without `$ref` and without null.
 
-        What stands beside them wins, but a field's rules join those of its type.
+        What is next to them wins, but a field's rules join those of its type.
         """
         while "$ref" in schema or "anyOf" in schema:
             beside = dict(schema)

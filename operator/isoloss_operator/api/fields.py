@@ -1,6 +1,6 @@
 """The base of the API types, their rules and the scalar fields that several of them share.
 
-A rule is stated in CEL for the API server and in Python for `isoloss plan` and the operator, with one message:
+A rule is written in CEL for the API server and in Python for `isoloss plan` and the operator, with one message:
 both refuse the same manifests.
 """
 
@@ -338,7 +338,7 @@ BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name
 
 
 def names_are_unique(items: Items) -> Items:
-    """The items. Raises PydanticCustomError where two have one name."""
+    """The items. Raises PydanticCustomError if two have one name."""
     names = [item.name for item in items]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -54,7 +54,7 @@ class PredictionBudget(ApiType):
 
     flops: Decimal | None = None
     """Planned compute of the continued pre-training, counted as 6 * active parameters * tokens, or with
-    attention where the sweep's fit.flops says so."""
+    attention if the sweep's fit.flops says so."""
     tokens: PositiveTokens | None = None
     """Planned tokens, converted to FLOPs with the target's active parameters."""
 
@@ -72,7 +72,7 @@ class AnswerValidation(ApiType):
 
     tokens_share: BudgetShare
     """Share of the budget's tokens that each probe trains for, with a fresh optimizer and the sweep's
-    warm-up. Where the laws are of cooled losses, the last of these tokens are its cooldown. Five probes of
+    warm-up. If the laws are of cooled losses, the last of these tokens are its cooldown. Five probes of
     0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of a tenth seldom settle
     anything."""
     factor: NeighbourFactor = "2"
@@ -111,7 +111,7 @@ class HyperparamPredictionSpec(ApiType):
         ),
         Rule(
             "!has(self.checkpoint) || !has(self.targetParameters)",
-            "targetParameters goes with initialLoss only: the checkpoint states its own",
+            "targetParameters goes with initialLoss only: the checkpoint has its own",
             lambda spec: spec.checkpoint is None or spec.target_parameters is None,
         ),
         Rule(
@@ -146,7 +146,7 @@ class HyperparamPredictionSpec(ApiType):
     """Planned compute."""
     target_parameters: PositiveTokens | None = None
     """Active parameters of the target in matrix products, output head included. Only with initialLoss:
-    a checkpoint states its own."""
+    a checkpoint has its own."""
     target_sequence_length: int | None = Field(default=None, ge=8, le=1_048_576)
     """Tokens per sequence of the planned run. The predicted batch size keeps its tokens and is given in
     sequences of this length. Defaults to the sweep's data.sequenceLength."""
@@ -157,7 +157,7 @@ class HyperparamPredictionSpec(ApiType):
     wants. Measured: the learning rate besides times the root of C_cpt / (C_pre + C_cpt), as continued runs of small
     checkpoints wanted. The other one is among status.variants."""
     batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Batch size of the planned run in sequences, where it cannot be chosen. The answer is then the best learning rate
+    """Batch size of the planned run in sequences, if it cannot be chosen. The answer is then the best learning rate
     at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among
     status.secondOpinions."""
     batch_size_tolerance: Decimal | None = None

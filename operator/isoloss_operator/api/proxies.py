@@ -109,7 +109,7 @@ class Grid(ApiType):
             _ascends,
         ),
     ]
-    """Sequences per optimizer step, in ascending order: at least three, or a single one for all sizes in spec.grid where
+    """Sequences per optimizer step, in ascending order: at least three, or a single one for all sizes in spec.grid if
     predictions are to set spec.batchSize to it."""
     learning_rates: Annotated[
         tuple[LearningRate, ...],

@@ -59,8 +59,8 @@ def _cut(text: Any) -> Any:
 
 
 StatusText = Annotated[str, Field(max_length=MAX_TEXT), BeforeValidator(_cut)]
-# A map that an apply leaves empty becomes null where server-side apply merges it key by key, which the schema
-# refuses for good. So it is replaced as a whole, and left out where there is nothing to say.
+# A map that an apply leaves empty becomes null when server-side apply merges it key by key, which the schema
+# refuses for good. So it is replaced as a whole, and left out if there is nothing to say.
 DomainLosses = Annotated[
     dict[str, StatusText],
     Field(max_length=32, json_schema_extra={"x-kubernetes-map-type": "atomic"}),
@@ -193,7 +193,7 @@ class SearchStatus(StatusType):
     """Number of points that repeat the best one of the cheapest size with other seeds."""
     saved_flops: StatusText = ""
     """FLOPs of the whole grid, each point trained to its end, less those of all points so far as they are
-    trained or wanted. Negative where added points cost more than was saved."""
+    trained or wanted. Negative if added points cost more than was saved."""
     placed: Annotated[tuple[PlacedSizeStatus, ...], Field(max_length=20)] = ()
     """Sizes whose grid was left to the search."""
 
@@ -218,8 +218,8 @@ class ScalingSweepStatus(StatusType):
     """Accelerator hours of the same attempts: running time of their pods times the accelerators that
     these held."""
     estimated_completion: StatusText = ""
-    """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339). Of a
-    search: as far as searches of such grids go on average, with as many Jobs as they keep at work."""
+    """Estimated time of completion, from the seconds that a token of each size has taken so far (RFC 3339). A search
+    is assumed to take the average share of such grids, with as many Jobs as they keep at work."""
     learning_rate_law: LawStatus | None = None
     """Law of the optimal learning rate over loss."""
     batch_size_law: LawStatus | None = None
@@ -239,7 +239,7 @@ class ScalingSweepStatus(StatusType):
     ledger: LedgerReference | None = None
     """Ledger with the details of every point."""
     search: SearchStatus | None = None
-    """The sequential search, where spec.search.strategy asks for one."""
+    """The sequential search, if spec.search.strategy asks for one."""
     laws_uri: StatusText = ""
     """URI of laws.json."""
     laws_sha256: StatusText = ""
@@ -250,7 +250,7 @@ class ScalingSweepStatus(StatusType):
 
 
 class SearchCostStatus(StatusType):
-    """Compute of the sweep beside a grid search on the target itself, 6 * parameters * tokens."""
+    """Compute of the sweep compared with a grid search on the target itself, 6 * parameters * tokens."""
 
     sweep_flops: StatusText
     """FLOPs of the whole sweep."""
@@ -259,7 +259,7 @@ class SearchCostStatus(StatusType):
     direct_runs: int
     """Number of points of the sweep's largest grid."""
     saving: StatusText
-    """1 - sweepFlops / directFlops. Negative where the sweep costs more."""
+    """1 - sweepFlops / directFlops. Negative if the sweep costs more."""
 
 
 class ExtrapolationStatus(StatusType):
@@ -296,15 +296,16 @@ class ProbeStatus(StatusType):
     """Batch size in sequences of the sweep's length."""
     state: StatusText
     """Pending, Active, Succeeded, Diverged or Failed: of the seed that is furthest from its end, and Diverged
-    where any diverged."""
+    if any diverged."""
     loss: StatusText = ""
     """Loss at the end in nats per token, mean over the seeds that have one."""
     difference: StatusText = ""
     """Loss less that at the answer, in nats, once all probes are over."""
     standard_error: StatusText = ""
-    """Of the difference, by the noise between seeds; where nothing measures it, by the largest that it may be."""
+    """Standard error of the difference, from the noise between seeds; if nothing measures it, from the largest that
+    it may be."""
     better: StatusText = ""
-    """answer or neighbour, where one is better beyond noise."""
+    """answer or neighbour, if one is better beyond noise."""
 
 
 class ValidationStatus(StatusType):
@@ -327,8 +328,8 @@ class ValidationStatus(StatusType):
     estimated_completion: StatusText = ""
     """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339)."""
     beats_neighbours: bool | None = None
-    """Whether the answer's loss is below that of every neighbour beyond noise; false where a neighbour's is
-    below it. Absent where that is not known."""
+    """Whether the answer's loss is below that of every neighbour beyond noise; false if a neighbour's is
+    below it. Absent if that is not known."""
     regret: IntervalStatus | None = None
     """Nats that the answer loses at the full budget, by the probes alone."""
     direction: StatusText = ""
@@ -340,7 +341,7 @@ class ValidationStatus(StatusType):
 
 
 class RefinedStatus(StatusType):
-    """Laws and probes together, beside the laws' own answer."""
+    """Laws and probes together, in addition to the laws' own answer."""
 
     learning_rate: IntervalStatus | None = None
     """Learning rate."""
@@ -367,7 +368,7 @@ class HyperparamPredictionStatus(StatusType):
     observed_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
     """Generation of the spec that the status was computed from. -1 before the first pass."""
     conditions: ConditionList = ()
-    """Conditions: Accepted, Evaluated, Ready, Stale, Stalled and Reconciling, and Validated where
+    """Conditions: Accepted, Evaluated, Ready, Stale, Stalled and Reconciling, and Validated if
     spec.validation asks for it."""
     initial_loss: IntervalStatus | None = None
     """Initial loss in nats per token. The interval follows from the standard error."""
@@ -388,11 +389,11 @@ class HyperparamPredictionStatus(StatusType):
     batch_size_tokens: StatusText = ""
     """Predicted batch size in tokens."""
     batch_size_cost: IntervalStatus | None = None
-    """Nats that spec.batchSize is expected to cost over the best batch size, where the laws know that one."""
+    """Nats that spec.batchSize is expected to cost over the best batch size, if the laws know that one."""
     affordable_batch_sizes: BatchSizeRangeStatus | None = None
-    """Batch sizes within spec.batchSizeTolerance. Absent where none is known to be; a warning then says so."""
+    """Batch sizes within spec.batchSizeTolerance. Absent if none is known to be; a warning then says so."""
     search_cost: SearchCostStatus | None = None
-    """Compute of the sweep beside a grid search on the target itself."""
+    """Compute of the sweep compared with a grid search on the target itself."""
     extrapolation: ExtrapolationStatus | None = None
     """How far the answer lies beyond the sweep's data."""
     variants: tuple[VariantStatus, ...] = Field(default=(), max_length=4)
@@ -414,6 +415,6 @@ class HyperparamPredictionStatus(StatusType):
     report_uri: StatusText = ""
     """URI of the page with the answer, where it lies on the laws, and its probes. It is drawn after the answer."""
     validation: ValidationStatus | None = None
-    """The probes of the answer, where spec.validation asks for them."""
+    """The probes of the answer, if spec.validation asks for them."""
     refined: RefinedStatus | None = None
     """Laws and probes together, once the probes are judged. The answer above stays that of the laws."""

@@ -97,7 +97,7 @@ class Evaluation(ApiType):
     averaging_tokens: NonNegativeTokens = 0
     """Time constant of the averaged weights in tokens. 0 means a tenth of the tokens seen."""
     cooldown: Cooldown | None = None
-    """Train cooled copies of every run, too, for their losses. They cost compute beside the run's: a third to
+    """Train cooled copies of every run, too, for their losses. They cost compute in addition to the run's: a third to
     three fifths of it at the defaults, as `isoloss plan` prints. None when absent."""
 
 
@@ -136,7 +136,7 @@ class Training(ApiType):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of every point's runs, the sweep's own first."""
+        """Seeds of every point's runs, the sweep's own first."""
         return (self.seed, *self.additional_seeds)
 
 
@@ -154,7 +154,7 @@ class Fit(ApiType):
     FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
     """Form of the hyperparameter laws along the sizes of least compute. LinearInLogCompute is answered by them even
-    where the target's size is known: the joint surface has power laws alone."""
+    if the target's size is known: the joint surface has power laws alone."""
 
 
 USUAL_ADDITIONS = 6
@@ -168,7 +168,7 @@ class ExtendGrid(ApiType):
     """Maximum number of added points, over all sizes. When absent 6, or 6 for each size without a grid."""
 
     def limit(self, placed_sizes: int) -> int:
-        """The maximum where so many sizes have no grid in the spec."""
+        """The maximum if so many sizes have no grid in the spec."""
         if self.max_points is not None:
             return self.max_points
         return USUAL_ADDITIONS * max(placed_sizes, 1)
@@ -197,7 +197,7 @@ class SearchPlacement(ApiType):
 
     @property
     def points(self) -> int:
-        """Of one size."""
+        """Number of points per size."""
         return self.lines**2
 
 
@@ -217,7 +217,7 @@ class Search(ApiType):
     of the smaller, and ends once the optimum is known to `precision`. Changing it keeps all that was
     trained: Exhaustive finishes what Sequential left out."""
     extend_grid: ExtendGrid = ExtendGrid()
-    """Points that Sequential may add where an optimum is on the edge of a grid."""
+    """Points that Sequential may add if an optimum is on the edge of a grid."""
     precision: SearchPrecision = SearchPrecision()
     """When Sequential ends before every point near the optima is trained."""
     replicates: int = Field(default=2, ge=0, le=8)
@@ -308,7 +308,7 @@ _POINTS = _GRID.format(
 FEWEST_LINES = 3
 """Learning rates, and batch sizes, that show a minimum."""
 FEWEST_STEPS = 100
-"""Of a run at its largest batch size: of fewer the warm-up is most, or batch sizes were meant in tokens."""
+"""Steps of a run at its largest batch size: with fewer, most are warm-up, or batch sizes were meant in tokens."""
 _ONE_BATCH_SIZE = (
     "(has(self.grid) && self.grid.batchSizes.size() == 1 && !self.proxies.exists(p, has(p.grid)))"
 )
@@ -439,11 +439,11 @@ class ScalingSweepSpec(ApiType):
     ]
     """Proxy model sizes. Fitting the laws takes at least two."""
     grid: Grid | None = None
-    """Grid of every size without one of its own. May be absent if every proxy has a grid, and where
+    """Grid of every size without one of its own. May be absent if every proxy has a grid, or if
     search.strategy is Sequential: search.placement then places the first points."""
     design: Literal["Checked", "Unchecked"] = "Checked"
     """Whether sizes, grids and tokens that can give no laws are refused: a single size, fewer than three learning
-    rates or batch sizes where no search adds points, runs of fewer than 100 steps. A single batch size in spec.grid
+    rates or batch sizes if no search adds points, runs of fewer than 100 steps. A single batch size in spec.grid
     is no mistake: the sweep then answers predictions that set spec.batchSize to it. Unchecked trains them all
     the same, as a part of a sweep that is to grow, say."""
     optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
@@ -471,7 +471,7 @@ class ScalingSweepSpec(ApiType):
     tolerations, volumes and so on. The container is named trainer."""
 
     def grid_of(self, proxy: Proxy) -> Grid:
-        """The grid of one size: its own or the sweep's. Raises ValueError where it is still to be placed."""
+        """The grid of one size: its own or the sweep's. Raises ValueError if it is still to be placed."""
         grid = proxy.grid or self.grid
         if grid is None:
             raise ValueError(f"proxy {proxy.name} has no grid")
@@ -490,7 +490,7 @@ class ScalingSweepSpec(ApiType):
 
     @property
     def grids(self) -> list[Grid]:
-        """Of each size that is not still to be placed."""
+        """Grids of all sizes except those still to be placed."""
         found = (proxy.grid or self.grid for proxy in self.proxies)
         return [grid for grid in found if grid is not None]
 
@@ -501,7 +501,7 @@ class ScalingSweepSpec(ApiType):
         return self.grid is not None and len(self.grid.batch_sizes) == 1 and not has_own
 
     def largest_batch(self, proxy: Proxy) -> int:
-        """Sequences; 1 where the grid of the size is still to be placed."""
+        """Sequences; 1 if the grid of the size is still to be placed."""
         grid = proxy.grid or self.grid
         return 1 if grid is None else max(grid.batch_sizes)
 

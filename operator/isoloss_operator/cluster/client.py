@@ -136,7 +136,7 @@ class Cluster:
     ) -> None:
         """`on_call` gets the verb, HTTP status (0: no answer) and seconds of every request sent.
 
-        `call_seconds` limit a call with all its waiting: for `limit`, and where the server is overloaded and
+        `call_seconds` limit a call with all its waiting: for `limit`, and if the server is overloaded and
         asks to come back later.
         """
         self._transport = Transport(client, user_agent=FIELD_MANAGER)
@@ -205,7 +205,7 @@ class Cluster:
     def patch(self, kind: Kind, namespace: str, name: str, change: Object) -> Object:
         """Merge `change` into an object (RFC 7386).
 
-        Raises Conflict where `change` names a uid or resourceVersion that is no longer the object's.
+        Raises Conflict if `change` names a uid or resourceVersion that is no longer the object's.
         """
         query = [("fieldManager", FIELD_MANAGER)]
         return self._call(
@@ -298,7 +298,7 @@ class Cluster:
 
 
 def _checked(request: Request, answer: Answer) -> Object:
-    """The answer's object. Raises ClusterError where it is none or a refusal."""
+    """The answer's object. Raises ClusterError if it is none or a refusal."""
     if answer.status >= 400:
         kind = KINDS_OF_ERROR.get(answer.status, Unavailable)
         raise kind(f"{request}: {answer.status} {_message(answer.content)}", answer.status)

@@ -17,8 +17,8 @@ def publish_config_map(
 ) -> None:
     """Make the ConfigMap of `owner` say what is wanted; `found` is what was read under its name.
 
-    Raises Conflict where it has been created, changed or replaced since, NotFound where it is gone by now, and
-    Refused where the API server does not take it (quota, rights, an invalid name, immutable).
+    Raises Conflict if it has been created, changed or replaced since, NotFound if it is gone by now, and
+    Refused if the API server does not take it (quota, rights, an invalid name, immutable).
     """
     body = config_map_manifest(wanted, owner)
     if found is None:

@@ -24,7 +24,8 @@ class EventReader:
         self._kept: dict[tuple[str, str], tuple[float, str]] = {}
 
     def newest_warning(self, namespace: str, names: Sequence[str]) -> str:
-        """Of the first of these objects that has one, such as "FailedMount: MountVolume.SetUp failed"; empty: none.
+        """The newest warning of the first of these objects that has one, such as "FailedMount: MountVolume.SetUp
+        failed"; empty: none.
 
         Raises Unavailable.
         """

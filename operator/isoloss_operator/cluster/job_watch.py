@@ -34,7 +34,7 @@ RETRY_SECONDS = (1.0, 1.0, 2.0, 3.0, 5.0)
 """Before each further attempt; the last one from then on."""
 GONE = 410
 NONSENSE = (ValueError, LookupError, TypeError, AttributeError)
-"""Raised where a line is not an event."""
+"""Raised if a line is not an event."""
 
 Object = Mapping[str, Any]
 Deliver = Callable[[Object, Object], None]
@@ -116,7 +116,7 @@ class _Watch:
                 self._stopped.wait(delay)
 
     def _watch(self) -> None:
-        """Deliver the events of one watch until the API server ends it. Raises where that is an error."""
+        """Deliver the events of one watch until the API server ends it. Raises if that is an error."""
         is_empty = True
         with self._transport.stream(self._request(), self._silent_seconds) as lines:
             for line in lines:

@@ -11,7 +11,7 @@ So in between a Job is believed in that was not listed, and it may be gone. That
     not listed, had ended before            taken for recorded: labelled by this operator, or collected since
 
 A recorded Job holds no slot and its attempt is in the stored ledger, so that believing in one too many starts and
-stops nothing. The next full LIST forgets it. Where another process has labelled a Job that this one has not recorded,
+stops nothing. The next full LIST forgets it. If another process has labelled a Job that this one has not recorded,
 the ledger's epoch ends one of the two.
 """
 
@@ -117,9 +117,9 @@ class JobReader:
         self._workloads = workloads
         self._clock = clock
         self._remembered: dict[str, _Remembered] = {}
-        """By owner uid."""
+        """Keyed by owner uid."""
         self._since: dict[str, dict[str, float]] = {}
-        """By owner uid: since when what `_Seen` counts has been so."""
+        """Keyed by owner uid: since when what `_Seen` counts has been so."""
         self._events = EventReader(cluster, clock=clock)
 
     def read(self, owner: Owner) -> LiveJobs:
@@ -185,7 +185,7 @@ class JobReader:
     def _with_workloads(
         self, owner: Owner, jobs: tuple[ObservedJob, ...], since: _Seen
     ) -> tuple[ObservedJob, ...]:
-        """The Jobs, suspended ones with their Workload: nobody else waits for Kueue. Where there is none for a while,
+        """The Jobs, suspended ones with their Workload: nobody else waits for Kueue. If there is none for a while,
         nobody may ever admit them."""
         suspended = frozenset(job.uid for job in jobs if job.suspended and not job.is_finished)
         if self._workloads is None or not suspended:
@@ -268,7 +268,7 @@ class _Seen:
 
 
 def _still_starting(job: ObservedJob, seconds: float) -> str:
-    """Where no event says more."""
+    """Reason to give if no event says more."""
     if job.pod is None:
         return f"Job {job.name} has had no pod for over {seconds:.0f} s"
     said = job.pod.waiting_message or job.pod.waiting_reason

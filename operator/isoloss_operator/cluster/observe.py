@@ -52,7 +52,7 @@ class PodFacts:
     """Its trainer container ended a while ago, another one goes on, and nobody stops the pod."""
     start: datetime | None
     end: datetime | None
-    """Of the trainer container; None: not yet or unknown."""
+    """End of the trainer container; None: not yet or unknown."""
     observed: ObservedPod
 
 

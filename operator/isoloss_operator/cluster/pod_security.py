@@ -1,7 +1,7 @@
-"""The restricted Pod Security Standard, as far as a pod template can violate it. Pure.
+"""The restricted Pod Security Standard, those parts that a pod template can violate. Pure.
 
 Checked before a Job is created: the API server's own admission looks at pods, so that a Job that violates it
-would exist and never get one. No looser than the standard of any supported version (1.31 to 1.36); where those
+would exist and never get one. No looser than the standard of any supported version (1.31 to 1.36); if those
 differ (sysctls, volumes of images), the strictest counts.
 https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
@@ -30,7 +30,7 @@ ALLOWED_VOLUMES = frozenset(
     }
 )
 ALLOWED_PROFILES = ("RuntimeDefault", "Localhost")
-"""Of seccomp and AppArmor."""
+"""Allowed profiles of seccomp and AppArmor."""
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 """Prefix of the older form, which kubelets still obey."""
 ALLOWED_SYSCTLS = frozenset(
@@ -60,7 +60,7 @@ ALLOWED_SELINUX_TYPES = (
 def violations(template: Mapping[str, Any]) -> list[str]:
     """Violations of the standard by a PodTemplateSpec, each as `field: reason`.
 
-    Raises BadPodTemplate where a field has the wrong shape.
+    Raises BadPodTemplate if a field has the wrong shape.
     """
     whole = Fields(template, "podTemplate")
     pod = whole.fields("spec")
@@ -104,7 +104,7 @@ def _volumes(pod: Fields) -> Iterator[str]:
 
 
 def _container(container: Fields, pod: Fields) -> Iterator[str]:
-    """`pod` is the pod's securityContext, whose values count where the container has none."""
+    """`pod` is the pod's securityContext, whose values count if the container has none."""
     context = container.fields("securityContext")
     yield from _any_context(context)
     yield from _privileges(context)

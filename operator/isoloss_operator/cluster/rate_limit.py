@@ -32,7 +32,7 @@ class RateLimit:
         self._paused_until = 0.0
 
     def wait(self, deadline: float) -> bool:
-        """Wait for a turn; False, at once, where it would not come before `deadline`."""
+        """Wait for a turn; False, at once, if it would not come before `deadline`."""
         with self._lock:
             now = self._clock()
             due = max(now, self._paused_until, self._full_at - self._spread)
@@ -55,7 +55,7 @@ class RateLimit:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Of a Retry-After header. Its other form, a date, is of a clock that need not be ours."""
+    """Seconds of a Retry-After header. Its other form, a date, is of a clock that need not be ours."""
     if retry_after is None or not retry_after.strip().isdecimal():
         return DEFAULT_PAUSE_SECONDS
     return min(float(retry_after), LONGEST_PAUSE_SECONDS)

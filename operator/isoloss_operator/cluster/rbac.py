@@ -30,7 +30,7 @@ def _rule(group: str, resources: Sequence[str], *verbs: str) -> Rule:
 RULES = (
     _rule(GROUP, KINDS, "get", "list", "watch"),
     _rule(GROUP, [f"{kind}/status" for kind in KINDS], "patch"),
-    # Needed for blockOwnerDeletion where OwnerReferencesPermissionEnforcement is enabled.
+    # Needed for blockOwnerDeletion if OwnerReferencesPermissionEnforcement is enabled.
     _rule(GROUP, [f"{kind}/finalizers" for kind in KINDS], "update"),
     _rule("batch", ["jobs"], "list", "watch", "create", "patch", "delete"),
     _rule("", ["pods"], "list"),
@@ -41,7 +41,7 @@ RULES = (
 )
 """In every watched namespace."""
 KUEUE_RULES = (_rule("kueue.x-k8s.io", ["workloads"], "list"),)
-"""Beside RULES where the operator reads Kueue's Workloads."""
+"""Added to RULES if the operator reads Kueue's Workloads."""
 
 
 def lease_rules(name: str) -> tuple[Rule, Rule]:

@@ -36,5 +36,5 @@ class ServerClock:
         self._ahead = ahead if abs(ahead) > TOLERANCE else timedelta()
 
     def now(self) -> datetime:
-        """UTC, aware: this machine's clock where the two agree."""
+        """UTC, aware: this machine's clock if the two agree."""
         return self._here() + self._ahead

@@ -13,7 +13,7 @@ class BadPodTemplate(ValueError):
 
 @dataclass(frozen=True)
 class Fields:
-    """An object within a template. Raises BadPodTemplate where a field has another shape than asked for."""
+    """An object within a template. Raises BadPodTemplate if a field has another shape than asked for."""
 
     values: Mapping[str, Any]
     path: str
@@ -43,11 +43,11 @@ class Fields:
         return found
 
     def fields(self, name: str) -> Fields:
-        """A field that is an object; empty where it is absent."""
+        """A field that is an object; empty if it is absent."""
         return Fields.of(self.values.get(name), self.where(name))
 
     def items(self, name: str) -> list[Any]:
-        """A field that is a list; empty where it is absent."""
+        """A field that is a list; empty if it is absent."""
         found = self.values.get(name)
         if found is None:
             return []
@@ -56,7 +56,7 @@ class Fields:
         return found
 
     def objects(self, name: str) -> Iterator[Fields]:
-        """The objects of a list, each under its own name where it has one."""
+        """The objects of a list, each under its own name if it has one."""
         for number, item in enumerate(self.items(name)):
             place = f"{self.where(name)}[{number}]"
             found = Fields.of(item, place)

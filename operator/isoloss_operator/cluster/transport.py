@@ -14,7 +14,7 @@ from kubernetes.client import ApiClient, ApiException
 CONNECT_SECONDS = 5.0
 CHUNK = 2**16
 TRANSPORT_ERRORS = (urllib3.exceptions.HTTPError, ApiException, OSError)
-"""What `send` raises where there is no answer."""
+"""What `send` raises if there is no answer."""
 BROKEN_CONNECTION = (urllib3.exceptions.ProtocolError, ConnectionError)
 """Those of a connection that broke after it had been made. A server closes what has been idle, and a client
 finds out with the next request on it."""

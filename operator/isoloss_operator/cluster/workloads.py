@@ -32,7 +32,7 @@ class WorkloadReader:
         self._cluster = cluster
 
     def of_jobs(self, namespace: str, job_uids: frozenset[str]) -> dict[str, ObservedWorkload]:
-        """By Job uid, for those of `job_uids` that have a Workload. Raises Unavailable."""
+        """Workloads keyed by Job uid, for those of `job_uids` that have one. Raises Unavailable."""
         for version in VERSIONS:
             kind = Kind(GROUP, version, PLURAL, "Workload")
             listed = self._cluster.list(kind, namespace, labels=JOB_UID_LABEL)

@@ -28,7 +28,7 @@ ROUNDED_TOO_FAR: Final = 0.25
 """Natural logarithm by which rounding may move a batch size before the answer warns, as the laws' own."""
 
 BOTH: Final[dict[Route, str]] = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
-"""What may answer where the batch size is not given."""
+"""What may answer when the batch size is not given."""
 
 
 def predicted(
@@ -39,7 +39,7 @@ def predicted(
 ) -> Prediction | Finding:
     """The answer in sequences of the sweep's length, or why there is none.
 
-    `result` is the measured loss, None where the spec states it.
+    `result` is the measured loss, None if the spec has it.
     """
     try:
         outcome = predict(laws, question(laws, spec, sweep, result))
@@ -95,7 +95,7 @@ def _target_flops(
     sweep: ScalingSweepSpec,
     result: EvaluationResult | None,
 ) -> float | None:
-    """FLOPs per token of the target as the laws count them; None where they follow from its parameters, or
+    """FLOPs per token of the target as the laws count them; None if they follow from its parameters, or
     its attention is not known."""
     if laws.flops_convention != "WithAttention" or result is None or result.attention is None:
         return None
@@ -171,7 +171,7 @@ def _scaled(interval: Interval, factor: float) -> Interval:
 def target_parameters(
     spec: HyperparamPredictionSpec, result: EvaluationResult | None
 ) -> float | None:
-    """Active parameters of the target: measured, or as the spec states them."""
+    """Active parameters of the target: measured, or from the spec."""
     if result is not None:
         return float(result.parameters.active)
     return float(spec.target_parameters) if spec.target_parameters else None
@@ -194,7 +194,7 @@ def predicted_in_words(prediction: Prediction) -> str:
 
 
 def _route(prediction: Prediction) -> str:
-    """Which estimate answered, and that it is alone where the other one was refused."""
+    """Which estimate answered, and that it is alone if the other one was refused."""
     name = BOTH[prediction.route]
     alone = len(prediction.routes) < len(BOTH)
     return f"{name} alone (see status.warnings)" if alone else name

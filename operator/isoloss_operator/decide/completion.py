@@ -17,9 +17,9 @@ from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.search_cost import search_estimate
 
 UNSEEN_EXPONENT: Final = 0.5
-"""Of active parameters, in the seconds that a token of a size is assumed to take while only one size is measured.
-Small models wait for the overhead of each step, whatever their size (0); large ones keep the device busy, and take
-time in proportion to their FLOPs (1). Halfway errs by the square root of the ratio of both sizes at most."""
+"""Exponent of active parameters in the assumed seconds per token of a size while only one size is measured. Small
+models wait for the overhead of each step, whatever their size (0); large ones keep the device busy, and take time in
+proportion to their FLOPs (1). Halfway errs by the square root of the ratio of both sizes at most."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def seconds_left(stored: PointFiles, work: Work) -> float | None:
 def seconds_per_token(stored: PointFiles, work: Work) -> dict[str, float]:
     """Seconds of one slot for a token of each size, by the size's name; empty while nothing is measured.
 
-    By pods from their start to their end where points have ended, else by the tokens per second that running
+    By pods from their start to their end if points have ended, else by the tokens per second that running
     ones report. A size of which nothing is known takes those of the nearest size in parameters: along the power
-    law through the nearest two, and with UNSEEN_EXPONENT where there is only one.
+    law through the nearest two, and with UNSEEN_EXPONENT if there is only one.
     """
     measured = {**_reported(stored, work), **_ended(work)}
     sizes = {point.proxy.name: float(point.proxy.parameters.active) for point in work.points}
@@ -80,7 +80,7 @@ def seconds_per_token(stored: PointFiles, work: Work) -> dict[str, float]:
 
 
 def _ended(work: Work) -> dict[str, float]:
-    """Of points with a result of this sweep's own."""
+    """Pace by size, from points with a result of this sweep's own."""
     records = {record.key: record for record in work.ledger.points}
     seconds, tokens = defaultdict[str, float](float), defaultdict[str, float](float)
     for point in work.points:
@@ -93,14 +93,14 @@ def _ended(work: Work) -> dict[str, float]:
 
 
 def _devices(name: str, work: Work) -> int:
-    """That a pod of a size holds, as far as running ones tell."""
+    """Devices that a pod of a size holds, as observed on running ones."""
     names = {point.key: point.proxy.name for point in work.points}
     own = [job.accelerators for job in work.active if names.get(job.key) == name]
     return max(own or [job.accelerators for job in work.active] or [1])
 
 
 def _reported(stored: PointFiles, work: Work) -> dict[str, float]:
-    """By the mean speed of the running points of a size."""
+    """Pace by size, from the mean speed of its running points."""
     names = {point.key: point.proxy.name for point in work.points}
     speeds = defaultdict[str, list[float]](list)
     for job in work.active:

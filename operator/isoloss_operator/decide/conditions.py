@@ -1,7 +1,7 @@
 """Conditions as metav1 defines them.
 
 Ready is what `kubectl wait --for=condition=Ready` waits for. Reconciling and Stalled follow kstatus:
-Reconciling=True while work is under way, Stalled=True where nothing will happen until somebody changes
+Reconciling=True while work is under way, Stalled=True when nothing will happen until a user changes
 something.
 """
 
@@ -42,7 +42,7 @@ class Finding:
     reason: AnyReason
     message: str
     stalled: bool = False
-    """Nothing will happen until somebody changes something."""
+    """Nothing will happen until a user changes something."""
 
     @classmethod
     def true(cls, reason: AnyReason, message: str) -> Finding:
@@ -150,7 +150,7 @@ def turned(
 
 
 def shortened(text: str, limit: int) -> str:
-    """`text` in one printable line, cut with an ellipsis where it is longer than `limit` bytes of UTF-8."""
+    """`text` in one printable line, cut with an ellipsis if it is longer than `limit` bytes of UTF-8."""
     line = text[: limit + 1]  # a character takes a byte at least: the rest cannot matter
     if not line.isprintable():
         line = "".join(c if c.isprintable() else " " for c in line)
@@ -166,7 +166,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """The moment behind an RFC 3339 text; None where it is none."""
+    """The moment behind an RFC 3339 text; None if it is none."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -47,7 +47,7 @@ class EvaluationStep:
     """The prediction's ledger with every end of its attempts, from which its probes go on; None: it was not looked
     at."""
     ledger: Ledger | None = None
-    """The same where it is to be written; None: it is unchanged."""
+    """The same if it is to be written; None: it is unchanged."""
     create: tuple[JobRequest, ...] = ()
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
@@ -76,11 +76,11 @@ def evaluate_config(
 def given_loss_step(
     observed: ObservedPrediction, sweep: ScalingSweepSpec, initial_loss: str
 ) -> EvaluationStep:
-    """Nothing to measure: the spec states the initial loss."""
+    """Nothing to measure: the spec has the initial loss."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return EvaluationStep(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
-        delete=deletions(observed.evaluate_jobs, "the spec states the initial loss"),
+        delete=deletions(observed.evaluate_jobs, "the spec sets the initial loss"),
         expire=expiries(sweep, observed.evaluate_jobs),
     )
 
@@ -157,7 +157,7 @@ def evaluation_step(
 
 
 def _usable(found: Read[EvaluationResult], config: EvaluateConfig) -> Read[EvaluationResult]:
-    """What is stored as the result; Unreadable also where it is another evaluation's."""
+    """What is stored as the result; Unreadable also if it is another evaluation's."""
     if isinstance(found, EvaluationResult) and found.key != config.key:
         return Unreadable(f"it is the result of {found.key}")
     return found
@@ -190,7 +190,7 @@ def _without_refusal(ledger: Ledger) -> Ledger:
 def _result_aside(
     measured: SinglePass, found: Read[EvaluationResult], config: EvaluateConfig
 ) -> tuple[SetAside, ...]:
-    """The result, where it cannot be used and no running attempt is about to overwrite it."""
+    """The result, if it cannot be used and no running attempt is about to overwrite it."""
     if not isinstance(found, Unreadable) or measured.active:
         return ()
     path, attempt = layout.evaluation_result(config.key), measured.attempts.ended + 1

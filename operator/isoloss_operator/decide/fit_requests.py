@@ -125,7 +125,7 @@ def watched_now(observed: ObservedSweep, ledger: Ledger) -> Watched:
 def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:
     """Whether a fit with these inputs replaces the one that runs, rather than waiting for it.
 
-    More points do not end a provisional fit: where they come faster than fits end, none ever would.
+    More points do not end a provisional fit: if they come faster than fits end, none ever would.
     """
     if running.inputs == inputs:
         return False

@@ -47,14 +47,14 @@ class Watched:
 
     ledger: Ledger
     progress: Mapping[str, PointProgress]
-    """By point key, of what trains."""
+    """Keyed by point key; only points that are training."""
     resource: Mapping[str, Any]
     """Its metadata and status as the API server shows them."""
 
 
 @dataclass(frozen=True)
 class AnswerPage:
-    """What the page of a prediction shows beside the laws."""
+    """What the page of a prediction shows in addition to the laws."""
 
     prediction: Prediction
     """In sequences of the sweep's length, as the laws."""
@@ -85,13 +85,13 @@ class FitRequest:
     searched: Ledger | None = None
     """For the report of a sweep whose points a search chooses: what it has chosen so far."""
     watched: Watched | None = None
-    """Of a sweep on the way: how far it is, for its page."""
+    """For a sweep still under way: its progress, for its page."""
     draws_only: bool = False
     """Fit nothing: draw the page with `laws`."""
     answer: AnswerPage | None = None
     """Draw the page of a prediction."""
     laws: Laws | None = None
-    """Of the newest fit, for a request that draws only; None: there was none."""
+    """Laws of the newest fit, for a request that draws only; None: there was none."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class FitOutcome:
     inputs: str
     """FitRequest.inputs that it answers."""
     laws: Laws | None
-    """None where the fit could not run; refusals are part of Laws."""
+    """None if the fit could not run; refusals are part of Laws."""
     laws_sha256: str = ""
-    """Of laws.json."""
+    """Digest of laws.json."""
     report_written: bool = False
     ledger_sha256: str = ""
-    """Of the ledger it was fitted to."""
+    """Digest of the ledger it was fitted to."""
     points: int = 0
     """Runs that it used."""
     unreadable: tuple[tuple[str, str], ...] = ()
@@ -115,7 +115,7 @@ class FitOutcome:
     error: str = ""
     """Why the fit itself failed, in a sentence."""
     step: SearchStep | None = None
-    """Of the search, where one was asked for."""
+    """Step of the search, if one was asked for."""
 
     @property
     def is_page(self) -> bool:

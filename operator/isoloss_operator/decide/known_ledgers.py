@@ -14,13 +14,13 @@ from isoloss_operator.decide.tasks.ledgers import Recorded
 
 
 def sweep_ledger(observed: ObservedSweep) -> Recorded:
-    """Of the points of a sweep."""
+    """Ledger of the points of a sweep."""
     folder = layout.sweep_folder(observed.name, observed.uid)
     return _known(observed, observed.ledger, folder, _spent_by(observed.status))
 
 
 def prediction_ledger(observed: ObservedPrediction) -> Recorded:
-    """Of the evaluation and the probes of a prediction."""
+    """Ledger of the evaluation and the probes of a prediction."""
     folder = layout.prediction_folder(observed.name, observed.uid)
     status = observed.status.get("validation")
     spent = _spent_by(status if isinstance(status, dict) else {})
@@ -28,7 +28,7 @@ def prediction_ledger(observed: ObservedPrediction) -> Recorded:
 
 
 def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spend) -> Recorded:
-    """The ledger stored in `folder`; a new one where there is none or where what is stored is not its owner's.
+    """The ledger stored in `folder`; a new one if there is none or if what is stored is not its owner's.
 
     With an unreadable ledger only the memory of failures is lost: results are found again, and what
     was spent is `carried`.

@@ -122,7 +122,7 @@ def _one_batch_size(batch_size: float, points: int, *, final: bool) -> Finding:
 
 
 def _refused_laws(laws: Laws) -> str:
-    """Which laws are refused although another route answers; empty where none is."""
+    """Which laws are refused although another route answers; empty if none is."""
     named = {
         "learning rate": laws.learning_rate.status,
         "batch size": laws.batch_size.status,

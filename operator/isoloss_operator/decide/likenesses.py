@@ -14,9 +14,10 @@ from isoloss_operator.planning.specs import with_derived_proxies
 
 
 def without_likenesses(observed: ObservedSweep, spec: ScalingSweepSpec) -> ScalingSweepSpec:
-    """By the ledger or, where that does not know a model yet, by the checkpoint's config.json.
+    """The spec with its models derived: from the ledger or, if that does not know a model yet, from the checkpoint's
+    config.json.
 
-    Raises InvalidSpec where a proxy cannot be derived.
+    Raises InvalidSpec if a proxy cannot be derived.
     """
     configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
     return with_derived_proxies(spec, configs, sweep_ledger(observed).ledger.derived)

@@ -33,9 +33,9 @@ class ObservedPod:
 
     phase: str = "Pending"
     exit_code: int | None = None
-    """Of the container named trainer, once it terminated."""
+    """Exit code of the container named trainer, once it terminated."""
     reason: str = ""
-    """Why the container or, where it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
+    """Why the container or, if it never ran, the pod ended: OOMKilled, Evicted, Error, …"""
     message: str = ""
     """status.message of the pod or the container's own, for people."""
     termination_message: str = ""
@@ -56,7 +56,7 @@ class ObservedWorkload:
 
     name: str
     active: bool = True
-    """spec.active: False means that somebody, or Kueue itself, has taken it out of its queue."""
+    """spec.active: False means that a user, or Kueue itself, has taken it out of its queue."""
     evicted: str = ""
     """Reason of its condition Evicted: Preempted, PodsReadyTimeout, Deactivated, …; empty: it is not."""
     message: str = ""
@@ -82,7 +82,7 @@ class ObservedJob:
     complete: bool = False
     failed: bool = False
     reason: str = ""
-    """Of the Complete or Failed condition: BackoffLimitExceeded, DeadlineExceeded, …"""
+    """Reason of the Complete or Failed condition: BackoffLimitExceeded, DeadlineExceeded, …"""
     message: str = ""
     deleting: bool = False
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
@@ -96,14 +96,14 @@ class ObservedJob:
     trainer's exit says, although Kubernetes goes on waiting: such a Job must be deleted."""
     held_up: str = ""
     """Why its trainer container has not started, or Kueue has not noticed it, for a while: in the API server's own words
-    as far as it has any."""
+    if it has any."""
     unfinished_pods: int = 0
     """Pods neither Succeeded nor Failed, terminating ones included, lost ones not."""
     pod: ObservedPod | None = None
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
     accelerators: int = 1
-    """Devices that its pod holds; 1 where it requests none: the CPU."""
+    """Devices that its pod holds; 1 if it requests none: the CPU."""
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
@@ -118,9 +118,9 @@ class ObservedJob:
     """Another controller runs it (spec.managedBy): its pods are in another cluster and cannot be seen."""
 
     def accelerator_seconds(self, now: datetime) -> float:
-        """Seconds times devices that its pods held until `now`, as far as the API server knows.
+        """Seconds times devices that its pods held until `now`, according to the API server.
 
-        Pods that a Job replaced and that are gone cannot be counted. Where a failed Job has no pod left,
+        Pods that a Job replaced and that are gone cannot be counted. If a failed Job has no pod left,
         its own times stand in; part of them may have been spent waiting for a node.
         """
         seconds = self.worked_seconds
@@ -142,7 +142,7 @@ class ObservedJob:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its trainer container runs, as far as can be seen from this cluster."""
+        """Whether its trainer container runs, as seen from this cluster."""
         if self.managed_elsewhere:
             return self.started is not None and not self.suspended
         return self.working_since is not None
@@ -227,11 +227,11 @@ class PointFiles:
     """What the store says of points."""
 
     results: Mapping[str, Read[PointResult]] = field(default_factory=dict)
-    """By point key, for the keys of PointReads.results; keys left out are absent."""
+    """Keyed by point key, for the keys of PointReads.results; keys left out are absent."""
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
-    """By point key, for the keys of PointReads.progress; unreadable ones are left out."""
+    """Keyed by point key, for the keys of PointReads.progress; unreadable ones are left out."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
-    """By Job uid: since when a running train Job has reported no progress."""
+    """Keyed by Job uid: since when a running train Job has reported no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +270,7 @@ class FirstReads:
 
     store_uri: str
     folder: str
-    """Of the sweep."""
+    """Folder of the sweep."""
     manifest: str
     sources: Mapping[str, str] = field(default_factory=dict)
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
@@ -337,13 +337,13 @@ class ObservedPrediction(ObservedResource):
     spec: HyperparamPredictionSpec | InvalidSpec
     sweep: ObservedReference | None = None
     manifest: Read[DataManifest] = ABSENT
-    """Of the sweep's corpus."""
+    """Manifest of the sweep's corpus."""
     corpus: Read[DataManifest] = ABSENT
-    """As the ledger of a finished sweep has it; read where `manifest` is not that of its laws."""
+    """As the ledger of a finished sweep has it; read if `manifest` is not that of its laws."""
     fit: Read[FitOutcome] = ABSENT
     """The sweep's laws as stored; `laws_sha256` names them."""
     checkpoint_stamp: Read[str] = ABSENT
-    """Of the files of spec.checkpoint; absent where they may not be listed, or there is none."""
+    """Stamp of the files of spec.checkpoint; absent if they may not be listed, or there is none."""
     evaluation: Read[EvaluationResult] = ABSENT
     config_map: Mapping[str, Any] | None = None
     """What has the name that the spec publishes under, with any owner; the change to it is made from this."""

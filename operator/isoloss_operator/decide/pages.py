@@ -36,7 +36,7 @@ def sweep_page(
     points: Mapping[str, PlannedPoint],
 ) -> FitRequest | None:
     """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
-    only where it would show something new. The fits draw the others."""
+    only if it would show something new. The fits draw the others."""
     if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
         return None
     reported = {key: each.trained_tokens for key, each in observed.progress.items()}
@@ -56,7 +56,7 @@ def answer_page(
 ) -> tuple[FitRequest | None, float]:
     """The page of an answer to draw now, and in how many seconds the next is due, infinite for none.
 
-    The first is drawn at once, the next a minute later at the earliest, where the answer, its probes or the verdict
+    The first is drawn at once, the next a minute later at the earliest, if the answer, its probes or the verdict
     have changed. It shows the laws as they were fitted, and needs nothing of the store.
     """
     answer, fit, observed = view.prediction_in_sweep_sequences, view.fit, view.observed

@@ -27,7 +27,7 @@ class JobRequest:
     attempt: int
     task: PrepareTask | TrainTask | EvaluateTask
     labels: Mapping[str, str]
-    """Of the Job and its pod, see labels.py. The shell adds none that a decision needs."""
+    """Labels of the Job and its pod, see labels.py. The shell adds none that a decision needs."""
     pod_templates: tuple[Mapping[str, Any], ...] = ()
     """Partial PodTemplateSpecs in order, later ones win: the sweep's, then that of its data, the
     proxy or the checkpoint. The operator's own configuration comes before all of them."""
@@ -134,7 +134,7 @@ class PredictionPlan(PointWrites):
     status: HyperparamPredictionStatus
     probes: PointWrites | None = None
     """After everything else: what keeps them from being written must not keep back the answer. Their ledger is that of
-    the prediction, whose evaluation is in `ledger` where it has changed."""
+    the prediction, whose evaluation is in `ledger` if it has changed."""
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""

@@ -85,7 +85,7 @@ class State:
     measurement: Measurement | None = field(default_factory=Measurement)
     """None: as the status has it."""
     answer: Answer | None = NO_NUMBERS
-    """None: as the status has it (only where it still stands)."""
+    """None: as the status has it (only if it still stands)."""
     step: EvaluationStep | None = None
     requeue_after: float | None = None
     """None: as the evaluation asks for."""
@@ -152,7 +152,7 @@ def _standing_or(
     step: EvaluationStep | None = None,
     preview: Answer | None = None,
 ) -> State:
-    """The former answer, marked stale for what `finding` says, where it stands; else no answer for that.
+    """The former answer, marked stale for what `finding` says, if it stands; else no answer for that.
 
     `preview` is shown without vouching for it (a provisional answer).
     """

@@ -19,7 +19,7 @@ from isoloss_operator.planning.specs import InvalidSpec, prepare_config
 
 
 def prediction_reads(observed: ObservedPrediction) -> PredictionReads | None:
-    """Where the sweep's manifest and laws are; None where there is no (valid) sweep."""
+    """Where the sweep's manifest and laws are; None if there is no (valid) sweep."""
     reference = observed.sweep
     if reference is None or isinstance(reference.spec, InvalidSpec):
         return None

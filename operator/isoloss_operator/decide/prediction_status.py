@@ -96,7 +96,7 @@ def prediction_status(
 
 
 def previous_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionStatus:
-    """The status as observed; an empty one where it cannot be read."""
+    """The status as observed; an empty one if it cannot be read."""
     try:
         return HyperparamPredictionStatus.model_validate(raw)
     except ValidationError:
@@ -116,7 +116,7 @@ def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
 
 
 def given(initial_loss: str) -> Measurement:
-    """An initial loss that the spec states; it comes without an interval."""
+    """An initial loss from the spec; it comes without an interval."""
     return Measurement(initial_loss=IntervalStatus(value=initial_loss))
 
 
@@ -184,7 +184,7 @@ def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
 def search_cost_status(
     spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
 ) -> SearchCostStatus | None:
-    """The sweep beside a search on the target with the planned budget, both as 6 N D; None: one is unknown."""
+    """The sweep compared with a search on the target with the planned budget, both as 6 N D; None: one is unknown."""
     try:
         cost = search_cost(
             sweep_flops=float(status.get("plannedFlops", "")),

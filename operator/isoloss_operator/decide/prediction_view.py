@@ -56,7 +56,7 @@ class PredictionView:
 
     @property
     def result(self) -> EvaluationResult | None:
-        """The measured loss; None where the spec states one, or nothing is measured yet."""
+        """The measured loss; None if the spec has one, or nothing is measured yet."""
         return self.step.result
 
     @property
@@ -87,7 +87,7 @@ class PredictionView:
 
     @property
     def answer(self) -> Answer:
-        """The answer of the final laws; an empty one where there is none."""
+        """The answer of the final laws; an empty one if there is none."""
         if isinstance(self.prediction, Finding) or isinstance(self.fit, Finding):
             return Answer()
         return self._answered(self.prediction, self.fit)
@@ -130,7 +130,7 @@ class PredictionView:
 
     @property
     def _unnoticed(self) -> tuple[str, ...]:
-        """What may change without anybody being told."""
+        """What may change without an event."""
         checkpoint = self.spec.checkpoint
         if checkpoint is None or value_of(self.observed.checkpoint_stamp) is not None:
             return ()
@@ -140,7 +140,7 @@ class PredictionView:
 
 
 def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
-    """The view of a prediction; None where its spec, its sweep or its store is not as it should be, or the corpus is
+    """The view of a prediction; None if its spec, its sweep or its store is not as it should be, or the corpus is
     not prepared yet."""
     spec, reference, manifest = observed.spec, observed.sweep, corpus_of_laws(observed)
     if isinstance(spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
@@ -152,7 +152,7 @@ def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
 
 
 def corpus_of_laws(observed: ObservedPrediction) -> DataManifest | None:
-    """The corpus of the sweep: as its ledger has it where that was read, else what is prepared."""
+    """The corpus of the sweep: as its ledger has it if that was read, else what is prepared."""
     recorded, found = value_of(observed.corpus), value_of(observed.manifest)
     if recorded is None or (found is not None and found.digest == recorded.digest):
         return found

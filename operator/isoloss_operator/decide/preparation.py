@@ -40,7 +40,7 @@ WORDS: Final = Wording(
 
 
 def decide_preparation(view: SweepView) -> SweepPlan:
-    """The plan while there is no usable manifest. Raises InvalidSpec where the points cannot be planned."""
+    """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec = view.observed, view.spec
     known = sweep_ledger(observed)
     ledger = for_spec(known.ledger, observed.generation, view.config.key)
@@ -100,7 +100,7 @@ def _has_room(view: SweepView) -> bool:
 
 
 def _obsolete(view: SweepView) -> list[ObservedJob]:
-    """Jobs on another corpus. Where only the manifest is damaged, points continue training."""
+    """Jobs on another corpus. If only the manifest is damaged, points continue training."""
     stored = value_of(view.observed.ledger)
     same_corpus = stored is not None and stored.prepare_key == view.config.key
     wanted = {job.uid for job in (view.own_jobs if same_corpus else view.prepare_jobs)}

@@ -12,7 +12,7 @@ from isoloss_operator.planning.specs import InvalidSpec
 def publication(
     observed: ObservedPrediction, status: HyperparamPredictionStatus
 ) -> ConfigMapRequest | None:
-    """The ConfigMap to publish; None where none is wanted, or another owner has its name."""
+    """The ConfigMap to publish; None if none is wanted, or another owner has its name."""
     if observed.config_map_foreign:
         return None
     name = _wanted_name(observed)

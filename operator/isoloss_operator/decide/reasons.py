@@ -75,7 +75,7 @@ class Reason(StrEnum):
     TRAINING = "Training"
     """Points are training or about to start."""
     SEARCHING = "Searching"
-    """Every chosen point has trained as far as the search asked; the search decides which points train next, and how far."""
+    """Every chosen point has trained for the tokens that the search asked for; the search decides which points train next, and for how many."""
     SEARCH_STEP = "SearchStep"
     """The search chose points to train, pruned or added some, or is over; the message says which and why."""
     FITTING = "Fitting"
@@ -215,12 +215,12 @@ AnyReason = Reason | RefusalReason
 
 
 def bad_data_reason(code: str) -> Reason:
-    """The reason for unusable data behind a trainer's code; BadData where the code is not a known one."""
+    """The reason for unusable data behind a trainer's code; BadData if the code is not a known one."""
     return next((reason for reason in TRAINER_REASONS if reason == code), Reason.BAD_DATA)
 
 
 def known_reason(text: str) -> AnyReason:
-    """The reason in an observed condition; NotYetKnown where it is none of ours."""
+    """The reason in an observed condition; NotYetKnown if it is none of ours."""
     for reasons in (Reason, RefusalReason):
         if text in reasons.__members__.values():
             return reasons(text)

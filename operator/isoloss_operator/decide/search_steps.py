@@ -32,7 +32,7 @@ class SearchedPoint:
     batch_size: int
     learning_rate: float
     wanted_tokens: int
-    """Of the last decision; 0: it was never chosen."""
+    """Tokens of the last decision; 0: it was never chosen."""
     pruned: bool
     failed: bool
     """For good."""
@@ -52,7 +52,7 @@ class SearchRequest:
     max_added_points: int
     replicates: int
     flops_left: float | None
-    """Of the budget; None: there is none."""
+    """FLOPs left of the budget; None: there is no budget."""
 
 
 Text = Annotated[str, Field(max_length=64)]
@@ -71,11 +71,11 @@ class PointDecision:
     reason: Text
     """One of isoloss.search.Reason."""
     bound: Finite | None
-    """Of a pruned point: nats by which it would end above the leader at the least."""
+    """For a pruned point: nats by which it would end above the leader at the least."""
     flops: Finite
     """What following a decision to run costs; what one to prune saves."""
     risk: Finite
-    """Of a pruned point: probability that it would have ended below the leader."""
+    """For a pruned point: probability that it would have ended below the leader."""
     added: bool
     replicate: int = 0
     """n: a repeat with the sweep's seed and n."""
@@ -83,7 +83,7 @@ class PointDecision:
 
 @dataclass(frozen=True)
 class SearchStep:
-    """The decisions that follow from all points having come as far as they were to."""
+    """The decisions that follow once all points have reached their targets."""
 
     decisions: Annotated[tuple[PointDecision, ...], Field(max_length=MAX_ADDITIONS)] = ()
     ended: Text = ""

@@ -1,9 +1,9 @@
 """Suspension acts before anything is read: Jobs are stopped first, and recorded once the ledger can be.
 
-A store that is away, a revoked right or a sweep that is gone must not keep pods at work that somebody wants to
+A store that is away, a revoked right or a sweep that is gone must not keep pods at work that a user wants to
 stop. Their attempts are not charged. What they cost is known of the Jobs as they were when they were stopped: the
 shell remembers these until a pass has written them to the ledger. An operator that is restarted after they are gone
-has forgotten them, and the accelerator time of such an attempt counts only once its point's result states it.
+has forgotten them, and the accelerator time of such an attempt counts only once its point's result reports it.
 """
 
 from __future__ import annotations

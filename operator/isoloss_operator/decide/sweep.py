@@ -244,7 +244,7 @@ def _over(view: PointsView) -> Finding | None:
 
 
 def _searching(view: PointsView) -> Finding | None:
-    """Every point came as far as it was to: the search decides in the process of a fit, the next pass follows it."""
+    """Every point has reached its target: the search decides in the process of a fit, the next pass follows it."""
     if view.search is None:
         return None
     fit = view.observed.fit

@@ -32,7 +32,7 @@ NEW_SECONDS = 30.0
 
 
 def first_reads(observed: ObservedSweep) -> FirstReads | None:
-    """Where the manifest, ledger and models of a sweep are; None where its spec is invalid."""
+    """Where the manifest, ledger and models of a sweep are; None if its spec is invalid."""
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
         return None
@@ -96,7 +96,7 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
         for job in over
         if job.key not in records or job.attempt > records[job.key].attempts.ended
     ]
-    # The Job of a lost attempt stays beside the next one, which is yet to end: until then, its
+    # The Job of a lost attempt stays alongside the next one, which is yet to end: until then, its
     # result would make the point done and the attempt one too many.
     readable = {job.key for job in unrecorded} | ((ended | stored) - working)
     # How far an attempt came is read once, before the ledger knows of its end: it may have no result.
@@ -127,7 +127,7 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
 def _without_jobs(
     tasks: TaskSet, jobs: Sequence[ObservedJob], stored: frozenset[str]
 ) -> frozenset[str]:
-    """Points whose last Job somebody may have deleted by hand, and whom nobody told to wait: what it had done is known
+    """Points whose last Job may have been deleted by hand, and that were not told to wait: what it had done is known
     by its last report alone. Of points that are dropped now there is no other time to ask."""
     ledger = tasks.known.ledger
     if ledger.carried != Spend():

@@ -81,7 +81,7 @@ def sweep_status(
 
 
 def previous_status(raw: Mapping[str, Any]) -> ScalingSweepStatus:
-    """The status as observed; an empty one where it cannot be read."""
+    """The status as observed; an empty one if it cannot be read."""
     try:
         return ScalingSweepStatus.model_validate(raw)
     except ValidationError:
@@ -94,7 +94,7 @@ class SweepFacts:
 
     store_uri: str
     folder: str
-    """Of the ledger, in the store."""
+    """Folder of the ledger in the store."""
     points: Sequence[PlannedPoint]
     ledger: Ledger
     active: Sequence[ObservedJob] = ()

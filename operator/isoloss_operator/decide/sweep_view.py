@@ -56,19 +56,19 @@ class SweepView:
     spec: ScalingSweepSpec
     """The same with a `config` in place of every `like`, and a grid for every size."""
     placements: tuple[Placement, ...] = ()
-    """Of sizes whose grid its user left to the search."""
+    """Placements of sizes whose grid the user left to the search."""
     former_placements: tuple[Placement, ...] = ()
-    """Of sizes that it does not place any more."""
+    """Placements of sizes that the search no longer places."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Present names of placed sizes by former ones."""
     models: tuple[DerivedModel, ...] = ()
-    """Of sizes that are like a checkpoint."""
+    """Models of sizes that are like a checkpoint."""
     unplaced: Finding | None = None
     """Why sizes wait for their first points; None: every size has a grid."""
 
     @classmethod
     def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
-        """Raises InvalidSpec where a proxy cannot be derived from its checkpoint, or no law places its grid."""
+        """Raises InvalidSpec if a proxy cannot be derived from its checkpoint, or no law places its grid."""
         ledger, manifest = sweep_ledger(observed).ledger, value_of(observed.manifest)
         derived = without_likenesses(observed, spec)
         models = derived_models(spec, derived, ledger.derived)
@@ -166,7 +166,7 @@ class PointsView:
 
     @cached_property
     def search(self) -> SearchRequest | None:
-        """The step of the search that is due: every point has come as far as it was to, and the budget has room."""
+        """The step of the search that is due: every point has reached its target, and the budget has room."""
         tasks = self.tasks
         if not self.spec.searches or not tasks.is_quiet:
             return None
@@ -177,7 +177,7 @@ class PointsView:
 
     @cached_property
     def step(self) -> SearchStep | None:
-        """What that step decided; None before it is known, and where none is due."""
+        """What that step decided; None before it is known, and if none is due."""
         fit = self.observed.fit
         return fit.step if fit is not None and self.search and self.is_fitted(final=True) else None
 
@@ -229,7 +229,7 @@ def sweep_tasks(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
     """The points of a sweep, and the corpus that they train on; None: it is to be prepared first, or a size has no
     places yet.
 
-    Raises InvalidSpec where the corpus does not fit the spec.
+    Raises InvalidSpec if the corpus does not fit the spec.
     """
     if view.unplaced:
         return None
@@ -239,7 +239,7 @@ def sweep_tasks(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
 
 
 def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
-    """The points of the corpus in the ledger where nothing is left to train: then nobody needs the data, whatever
+    """The points of the corpus in the ledger if nothing is left to train: then nobody needs the data, whatever
     the store holds of them by now."""
     corpus, found = sweep_ledger(view.observed).ledger.corpus, view.manifest
     if corpus is None or corpus.prepare_key != view.config.key:
@@ -273,9 +273,9 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
 def _planned_points(
     spec: ScalingSweepSpec, manifest: DataManifest, ledger: Ledger
 ) -> tuple[PlannedPoint, ...]:
-    """The spec's points and the ledger's additions, as far as the ledger wants them trained.
+    """The spec's points and the ledger's additions, limited to what the ledger wants trained.
 
-    Raises InvalidSpec where the corpus does not fit the spec.
+    Raises InvalidSpec if the corpus does not fit the spec.
     """
     points = plan_points(spec, manifest, ledger.additions)
     return _with_targets(points, ledger.points) if spec.searches else points

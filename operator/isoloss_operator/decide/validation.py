@@ -94,18 +94,18 @@ class PlannedProbes:
     """The probes of the present answer."""
 
     spec: ScalingSweepSpec
-    """Of the sweep that trains them."""
+    """Spec of the sweep that trains them."""
     points: tuple[PlannedPoint, ...]
     query: PredictionQuery
     fit: FitOutcome
     flops: float
-    """Of one probe, its cooldown included, counted as the budget is."""
+    """FLOPs of one probe, its cooldown included, counted as the budget is."""
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
     """Train the probes of the answer, judge them, or say what they wait for.
 
-    `view` is None where nothing is known of the sweep or its store.
+    `view` is None if nothing is known of the sweep or its store.
     """
     if view is None:
         return _as_it_was(observed)
@@ -273,7 +273,7 @@ def probe_tasks(view: PredictionView, planned: PlannedProbes) -> TaskSet:
 
 
 def unplanned_tasks(view: PredictionView) -> TaskSet:
-    """The same where no probes are planned."""
+    """The same if no probes are planned."""
     return _tasks_of(view, view.sweep, {})
 
 

@@ -31,8 +31,8 @@ Seeds = Sequence[PointRecord]
 def validation_status(
     tasks: TaskPass, spec: ScalingSweepSpec, found: Validation | None
 ) -> ValidationStatus:
-    """Of the planned probes; `spec` is of the sweep that trains them, `found` what their losses say, once they are
-    over."""
+    """Status of the planned probes; `spec` is that of the sweep that trains them, `found` what their losses show once
+    they are over."""
     world, planned = tasks.world, tuple(tasks.points.values())
     facts = SweepFacts(
         store_uri=store_uri(spec),
@@ -131,7 +131,8 @@ def _mean(losses: Iterable[float | None]) -> float | None:
 
 
 def _state(active: Container[str], seeds: Seeds) -> str:
-    """Of several seeds: a divergence first, for no place with one is fit to train at; then the one with most to do."""
+    """State of several seeds together: a divergence first, for no place with one is fit to train at; then the one
+    with most to do."""
     states = {each.state for each in seeds}
     if PointState.DIVERGED in states:
         return "Diverged"

@@ -30,7 +30,7 @@ _REASONS: Final[Mapping[Judged, Reason]] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The condition, and the figures behind it where there are any."""
+    """The condition, and the figures behind it if there are any."""
 
     finding: Finding
     validation: Validation | None = None
@@ -55,7 +55,7 @@ def verdict(
     unstated = [record.name for record in done if not _is_known(spec, record)]
     if unstated:
         return _too_few(
-            f"{len(unstated)} of {len(done)} results have no cooled loss, and the laws are fitted to cooled losses ({unstated[0]} first)."
+            f"Results without a cooled loss: {len(unstated)} of {len(done)} ({unstated[0]} first). The laws are fitted to cooled losses."
         )
     runs = [_run(tasks.points[record.key], spec, record) for record in done]
     if all(run.diverged for run in runs):
@@ -133,7 +133,7 @@ class ProbeLoss:
 def judged_loss(spec: ScalingSweepSpec, record: PointRecord) -> ProbeLoss | None:
     """The loss by which a probe with a result is judged, `spec` being of the sweep that trained it.
 
-    None where the laws are of cooled losses and the result states none: no other loss stands in for it.
+    None if the laws are of cooled losses and the result has none: no other loss stands in for it.
     """
     match spec.fit.weights:
         case "Cooled":

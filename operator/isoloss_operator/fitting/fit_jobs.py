@@ -17,7 +17,7 @@ class FitJob:
     tokenizer: str | None
     """Digest of the corpus' tokenizer."""
     title: str
-    """Of the report."""
+    """Title of the report."""
     store_anchor: str = ""
     """Storage.anchor of the store."""
 

@@ -76,7 +76,7 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
         )
         if unreadable:
             # Laws without these points would not be those of the ledger. The next pass trains them again.
-            outcome = failed(request, f"{len(unreadable)} trajectories are unusable")
+            outcome = failed(request, f"unusable trajectories: {len(unreadable)}")
             return replace(outcome, unreadable=unreadable)
         runs = [each for each in read if isinstance(each, Run)]
         outcome = _fit(store, job, runs)
@@ -88,7 +88,7 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
         on_laws(outcome)
         written = _write_report(store, job, runs, outcome.laws)
         outcome = replace(outcome, report_written=written)
-        # Were the operator killed before, or where this fails, the next one makes the fit again, and with it the report.
+        # Were the operator killed before, or if this fails, the next one makes the fit again, and with it the report.
         if written:
             _write_at_last(store, record, fit_document(outcome))
         return outcome
@@ -189,7 +189,7 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
 def _attention(job: FitJob, point: FitPoint, result: PointResult) -> AttentionShape | None:
     if job.request.flops == "SixND":
         return None
-    # The trainer states it of the usual families only.
+    # The trainer reports it for the usual families only.
     return result.attention or attention_shape(point.config.model)
 
 
@@ -219,7 +219,7 @@ def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
 
 
 def _search(request: FitRequest, runs: list[Run]) -> SearchStep | None:
-    """The next step of the search; None where none was asked for."""
+    """The next step of the search; None if none was asked for."""
     if request.search is None:
         return None
     by_key = {point.key: run for point, run in zip(request.points, runs, strict=True)}

@@ -312,7 +312,7 @@ def run_in_process(
             on_laws(stored)
     except EOFError:
         process.join(5)
-        # Libraries in C end the process where they get no memory; others say so by themselves.
+        # Libraries in C end the process if they get no memory; others say so by themselves.
         limit = f"its memory is limited to {memory_mib} MiB (fitMemoryMiB)"
         said = NotFitted(f"the fit's process died (exit code {process.exitcode}); {limit}")
     except TimeoutError:
@@ -332,7 +332,7 @@ def run_in_process(
 def _await(
     answers: Connection, deadline: float, superseded: threading.Event
 ) -> LawsStored | FitEnd:
-    """What the process says next. Raises EOFError where it ended, TimeoutError at the deadline."""
+    """What the process says next. Raises EOFError if it ended, TimeoutError at the deadline."""
     while not answers.poll(max(0.0, min(POLL_SECONDS, deadline - time.monotonic()))):
         if superseded.is_set():
             return NotFitted("the fit was superseded")
@@ -362,7 +362,7 @@ def _main(
 
 
 def _limit_memory(mib: int) -> None:
-    """Fail by itself at the limit, and die first where the machine or container runs out before that.
+    """Fail by itself at the limit, and die first if the machine or container runs out before that.
 
     RLIMIT_DATA counts private writable memory: within 40 % of what a fit really uses. RLIMIT_AS would count
     the code of every library and the stacks of threads that never grow, twice as much.

@@ -24,13 +24,13 @@ from isoloss_operator.decide.search_steps import (
 )
 
 SHORT_OF_WANTED = 0.99
-"""Share of its wanted tokens below which a run that ended has not been evaluated as far as it was trained."""
+"""Share of its wanted tokens below which a run that ended has not been evaluated near its end."""
 
 
 def search_step(
     request: SearchRequest, runs: Mapping[str, Run], fit_options: FitOptions
 ) -> SearchStep:
-    """What follows from the runs by point key. Raises ValueError where a run's numbers are impossible."""
+    """What follows from the runs by point key. Raises ValueError if a run's numbers are impossible."""
     sizes = {
         s.name: Size(s.name, s.parameters, s.tokens, s.batch_sizes, s.learning_rates)
         for s in request.sizes

@@ -27,7 +27,7 @@ values that are not listed here.
 
 
 def chart_page(chart: Path) -> str:
-    """Markdown. Raises OSError where the chart's files are missing."""
+    """Markdown. Raises OSError if the chart's files are missing."""
     values = yaml.safe_load((chart / "values.yaml").read_text())
     schema = json.loads((chart / "values.schema.json").read_text())
     about = yaml.safe_load((chart / "Chart.yaml").read_text())

@@ -2,7 +2,7 @@
 
     python -m isoloss_operator.generate.crdgen [--check] [FOLDER]
 
-`--check` writes nothing and exits 1 where a file differs from what the types say.
+`--check` writes nothing and exits 1 if a file differs from what the types say.
 """
 
 from __future__ import annotations

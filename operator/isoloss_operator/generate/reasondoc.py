@@ -131,7 +131,7 @@ def sample_metrics() -> Metrics:
 
 
 def member_texts(kind: type[StrEnum]) -> dict[str, str]:
-    """The text below each member of an enumeration, by the member's name; empty where there is none."""
+    """The text below each member of an enumeration, by the member's name; empty if there is none."""
     source = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(source, ast.ClassDef)
     texts = dict.fromkeys(kind.__members__, "")

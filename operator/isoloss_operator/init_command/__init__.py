@@ -10,7 +10,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli.inputs import count
-from isoloss.cli.outcome import ANSWERED, command, console, print_document
+from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, console, print_document
 from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
 from isoloss_operator.api.yaml_text import read_documents
@@ -45,7 +45,7 @@ from isoloss_operator.planning.specs import (
 )
 
 SEARCH_LINES, GRID_LINES = 3, 4
-"""Learning rates, and batch sizes: a search adds lines where the optimum lies beyond, a grid cannot."""
+"""Learning rates, and batch sizes: a search adds lines if the optimum lies beyond, a grid cannot."""
 BUDGET = 1.2
 """Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""
 WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
@@ -85,7 +85,9 @@ def init(
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="Folder for what is trained. By default isoloss beside the checkpoint."),
+        typer.Option(
+            help="Folder for what is trained. By default isoloss next to the checkpoint."
+        ),
     ] = None,
     secret: Annotated[
         str | None, typer.Option(help="Secret with the keys to the storage, for the pods.")
@@ -213,7 +215,7 @@ def _document(path: Path, text: str, plan: Planned, sizes: dict[str, Any]) -> di
 
 
 def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
-    terminal = console()
+    terminal = console(PIPED_WIDTH)
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
     if not written.design.is_affordable:
         terminal.print(
@@ -227,6 +229,9 @@ def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
         )
     where = f" --namespace {written.namespace}" if written.namespace else ""
     terminal.print(
-        f"\nwritten to {path}; {guesses(text)} of its lines are marked '{GUESSED}'. When they are right:\n"
+        f"\nwritten to {path}; {guesses(text)} of its lines are marked '{GUESSED}'. When they are right:"
+    )
+    # Commands are to be pasted: a pipe gets them whole.
+    console().print(
         f"\n    kubectl apply -f {path}\n    isoloss watch scalingsweep/{written.name}{where}"
     )

@@ -17,9 +17,9 @@ from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.parameters import parameter_counts
 
 LONGEST_NAME = 40
-"""Of a sweep: the names of what belongs to it are longer."""
+"""Longest name of a sweep: the names of what belongs to it are longer."""
 USUAL_SEQUENCE = 8192
-"""Tokens, where the checkpoint has as many positions."""
+"""Tokens, if the checkpoint has as many positions."""
 FILE_NAME = re.compile(r"[*?\[]|\.\w+$")
 """What the last part of a corpus URI has that names files rather than a folder."""
 _FOLDER: TypeAdapter[str] = TypeAdapter(FolderUri)
@@ -63,7 +63,7 @@ def folder(option: str, uri: str) -> str:
 
 
 def read_checkpoint(uri: str) -> Checkpoint:
-    """Raises BadInput where its config.json cannot be read, or its family is not supported."""
+    """Raises BadInput if its config.json cannot be read, or its family is not supported."""
     uri = folder("--checkpoint", uri)
     try:
         config = Store(uri, follow_links=True).read_json_object("config.json")
@@ -80,7 +80,7 @@ def read_checkpoint(uri: str) -> Checkpoint:
 
 
 def tokenizer(given: str | None, checkpoint: str) -> str:
-    """As given, else the checkpoint's. Raises BadInput where it has none."""
+    """As given, else the checkpoint's. Raises BadInput if it has none."""
     if given is not None:
         return folder("--tokenizer", given)
     try:
@@ -131,14 +131,14 @@ def name_of(option: str, given: str | None, checkpoint: str) -> str:
 
 
 def _name_of(uri: str) -> str:
-    """Of the last folder of a corpus URI, or the file where there is no folder."""
+    """Name of the last folder of a corpus URI, or of the file if there is no folder."""
     segments = [each for each in uri.partition("://")[2].split("/") if each]
     plain = [each for each in segments if not FILE_NAME.search(each)]
     return _as_label((plain or segments)[-1].split(".")[0]) or "corpus"
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, numbered where another has it."""
+    """The name, numbered if another has it."""
     if name not in taken:
         return name
     return next(found for n in range(2, 100) if (found := f"{name}-{n}") not in taken)

@@ -16,25 +16,25 @@ from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_pro
 from isoloss_operator.planning.parameters import parameter_counts
 
 COST_SHARE: Final = 0.5
-"""Of the planned run's FLOPs, that all grids may cost. A search of 3 x 3 takes half of its grids on average."""
+"""Share of the planned run's FLOPs that all grids may cost. A search of 3 x 3 takes half of its grids on average."""
 LARGEST_SHARE: Final = 0.25
-"""Of the checkpoint's active parameters, that the largest proxy may have."""
+"""Share of the checkpoint's active parameters that the largest proxy may have."""
 TOKENS_PER_PARAMETER: Final = {3: (100, 60, 40), 2: (80, 40)}
-"""By number of sizes, the smallest first: trained longer, it reaches losses that the larger ones have, too."""
+"""Keyed by number of sizes, the smallest size first: trained longer, it also reaches losses of the larger ones."""
 LAYOUTS: Final[tuple[tuple[int, float], ...]] = ((3, 2.5), (2, 3.0), (2, 2.5), (2, 2.0))
 """Number of sizes and the factor between two of them, the preferred first."""
 FEWEST_LAYERS: Final = 4
 SMALLEST_BODY: Final = 0.25
-"""Of a proxy's active parameters, that its layers must have: the rest is the output head."""
+"""Share of a proxy's active parameters that its layers must have: the rest is the output head."""
 LADDER_STEP: Final = 1.1
 SMALLEST_OF_CHECKPOINT: Final = 1e-3
-"""Of its active parameters: below, nothing is tried."""
+"""Share of the checkpoint's active parameters below which nothing is tried."""
 NEAR: Final = 1.2
 """Factor by which a size may miss the layout."""
 
 GPU_BYTES: Final = 80e9
 STATE_SHARE: Final = 0.6
-"""Of an accelerator's memory, that weights, gradients and optimizer may take; activations have the rest."""
+"""Share of an accelerator's memory that weights, gradients and optimizer may take; activations have the rest."""
 KEPT_BYTES, SPLIT_BYTES = 8, 16
 """Per parameter: on every accelerator, and divided among those of a Job (docs/reference/memory.md)."""
 ACCELERATORS_OF_JOB: Final = (1, 2, 4, 8)
@@ -72,7 +72,7 @@ class ProxySize:
 
     @property
     def accelerators(self) -> int | None:
-        """Of a Job, that hold its training state; None: those of a node do not."""
+        """Accelerators of a Job, enough to hold its training state; None: those of a node do not."""
         for count in ACCELERATORS_OF_JOB:
             state = self.total * (KEPT_BYTES + SPLIT_BYTES / count)
             if state <= STATE_SHARE * GPU_BYTES:
@@ -98,7 +98,7 @@ class Design:
     first_tokens: int
     """Tokens at the first evaluation."""
     accelerators: int
-    """Of each Job."""
+    """Accelerators of each Job."""
     parallelism: int
     """Jobs at a time."""
     is_affordable: bool

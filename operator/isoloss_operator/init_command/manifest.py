@@ -40,7 +40,7 @@ class Written:
     evaluation_accelerators: int
     """That hold the checkpoint's weights."""
     lines: int
-    """Of each grid."""
+    """Number of learning rates, and of batch sizes, in each grid."""
     validation_sequences: int | None = None
     """Per domain; None: the API's default."""
     budget: float | None = None
@@ -62,7 +62,7 @@ def guesses(text: str) -> int:
 
 
 def _scalar(text: str) -> str:
-    """A text that YAML reads as that text: in quotes where it would take it for something else."""
+    """A text that YAML reads as that text: in quotes if it would take it for something else."""
     # One letter alone is a truth value to some readers.
     is_plain = len(text) > 1 and read_documents(f"- {text}") == [[text]]
     return text if is_plain else json.dumps(text, ensure_ascii=False)
@@ -99,7 +99,7 @@ def _sweep(written: Written) -> Iterator[str]:
     if written.design.first_tokens != FIRST_TOKENS:
         yield "  evaluation:"
         yield f"    firstTokens: {written.design.first_tokens} # a twentieth of the shortest runs"
-    yield f"  parallelism: {written.design.parallelism} # Jobs at a time, on {written.accelerators} accelerators"
+    yield f"  parallelism: {written.design.parallelism} # Jobs at a time, on {formatting.counted(written.accelerators, 'accelerator')}"
     if written.budget is not None:
         yield "  budget:"
         yield f'    flops: "{formatting.flops(written.budget)}" # the whole grid, and a fifth for retries'
@@ -113,7 +113,7 @@ def _storage(written: Written) -> Iterator[str]:
     if written.secret:
         yield f"    secretName: {_scalar(written.secret)}"
     elif not written.storage.startswith("file:"):
-        yield "    # secretName: sweep-s3 # where pods need keys: a Secret with AWS_ACCESS_KEY_ID and so on"
+        yield "    # secretName: sweep-s3 # if pods need keys: a Secret with AWS_ACCESS_KEY_ID and so on"
 
 
 def _data(written: Written) -> Iterator[str]:
@@ -214,9 +214,7 @@ def _prediction(written: Written) -> Iterator[str]:
     count = written.evaluation_accelerators
     size = f"for {formatting.count(written.checkpoint.total)} parameters"
     if count > NODE:
-        size += (
-            f"; where no node has {count}, measure the loss yourself and set initialLoss instead"
-        )
+        size += f"; if no node has {count}, measure the loss yourself and set initialLoss instead"
     yield f"            resources: {{limits: {{nvidia.com/gpu: {count}}}}} # {GUESSED}: of 80 GB each, {size}"
     yield "  budget:"
     yield f"    tokens: {written.cpt_tokens}"

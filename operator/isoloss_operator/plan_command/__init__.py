@@ -27,7 +27,7 @@ from isoloss_operator.planning.specs import InvalidSpec
 def plan(
     manifest: Annotated[
         Path,
-        typer.Argument(help="A ScalingSweep manifest (YAML), its predictions beside it or not."),
+        typer.Argument(help="A ScalingSweep manifest (YAML), with or without its predictions."),
     ],
     tokens_per_second: Annotated[
         float | None,

@@ -34,18 +34,18 @@ class SizePlan:
     """Active parameters in matrix products, head included."""
     total_params: int
     warmup_tokens: int
-    """Of each point."""
+    """Warm-up tokens of each point."""
     tokens: float
-    """Of all points, without cooldowns."""
+    """Tokens of all points, without cooldowns."""
     cooldown_tokens: float
-    """What cooldowns take beside them."""
+    """Tokens that cooldowns take in addition."""
     flops: float
     executed_flops: float
     """Including attention scores: what the accelerators execute and hours are computed from."""
     evaluation_share: float
-    """Of a run's compute, beside what training takes; not in the hours."""
+    """Share of a run's compute, in addition to training; not in the hours."""
     accelerators: int
-    """Of each Job, as far as the manifest says; the operator's own pod template may ask for more."""
+    """Accelerators of each Job as the manifest requests them; the operator's own pod template may ask for more."""
 
     @property
     def memory(self) -> StateMemory:

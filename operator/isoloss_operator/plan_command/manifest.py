@@ -1,4 +1,4 @@
-"""The file that `isoloss plan` reads: a sweep, and predictions beside it."""
+"""The file that `isoloss plan` reads: a sweep, possibly with predictions."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Planned:
 
     @property
     def flops(self) -> float:
-        """Of the whole grids."""
+        """FLOPs of the whole grids."""
         return sum(size.flops for size in self.sizes)
 
     def hours(self, pace: Pace) -> float:
@@ -50,7 +50,7 @@ class Planned:
         return elapsed_hours(self.spec, self.sizes, pace, self.search)
 
     def cost(self, target_params: float, target_tokens: float) -> SearchCost:
-        """Beside as many runs of the target as the largest size has points."""
+        """Compared with as many runs of the target as the largest size has points."""
         return search_cost(
             sweep_flops=self.flops,
             direct_runs=self.spec.direct_runs,
@@ -59,7 +59,7 @@ class Planned:
 
 
 def planned(written: ScalingSweepSpec) -> Planned:
-    """The plan of a spec with derived proxies. Raises BadInput where it cannot be trained."""
+    """The plan of a spec with derived proxies. Raises BadInput if it cannot be trained."""
     try:
         placed = placements(written)
         spec = with_placed_grids(written, placed)

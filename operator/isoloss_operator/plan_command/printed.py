@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from isoloss import formatting
-from isoloss.cli.outcome import console, grid
+from isoloss.cli.outcome import PIPED_WIDTH, console, grid
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost
 from isoloss_operator.api import ScalingSweepSpec
@@ -33,7 +33,7 @@ def print_sizes(
     spec: ScalingSweepSpec, sizes: Sequence[SizePlan], pace: Pace, cost: SearchCost | None
 ) -> None:
     """The table of sizes, and what its numbers include and leave out."""
-    terminal = console()
+    terminal = console(PIPED_WIDTH)
     table = grid(
         "size",
         "points",
@@ -98,7 +98,7 @@ def print_sizes(
         terminal.print(saving_sentence(cost))
     else:
         terminal.print(
-            "--target-params and --target-tokens tell the saving against a direct grid."
+            "--target-params and --target-tokens show the saving against a direct grid."
         )
 
 
@@ -109,7 +109,7 @@ def _memory_sentence(size: SizePlan) -> str:
     return (
         f"Memory of {size.name} on {size.accelerators} GPU{'s' if size.accelerators > 1 else ''}: "
         f"{found.device / 2**30:.1f} GiB of each for the training "
-        f"state, beside activations and logits{too_small}; of a node's own {found.host_build / 2**30:.0f} GiB at most "
+        f"state, in addition to activations and logits{too_small}; of a node's own {found.host_build / 2**30:.0f} GiB at most "
         f"while it is built, {least} to {most} GiB while it trains or resumes."
     )
 
@@ -127,8 +127,8 @@ def _print_evaluation(spec: ScalingSweepSpec) -> None:
     share = evaluation_share(spec, shortest)
     if share > GOAL:
         fewer = affordable_sequences(spec, shortest)
-        console().print(
-            f"Evaluations take up to {share:.1%} of a run beside that: for {GOAL:.0%}, set "
+        console(PIPED_WIDTH).print(
+            f"Evaluations take up to {share:.1%} of a run on top of that: for {GOAL:.0%}, set "
             f"data.validation.sequencesPerDomain to {fewer}, or fewer evaluation.perDecade with more "
             "sequences."
         )
@@ -139,17 +139,17 @@ def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
     for size in placed:
         rates = ", ".join(formatting.learning_rate(rate) for rate in size.learning_rates)
         batches = ", ".join(map(str, size.batch_sizes))
-        console().print(
+        console(PIPED_WIDTH).print(
             f"Grid of {size.name}, placed by {size.source}: learning rates {rates}; batch sizes "
             f"{batches} sequences."
         )
     if spec.search.prior is not None:
-        console().print(
+        console(PIPED_WIDTH).print(
             f"In the cluster the laws of ScalingSweep {spec.search.prior.name} place them instead; other batch "
             "sizes and learning rates cost the same."
         )
     elif placed:
-        console().print(COVERAGE)
+        console(PIPED_WIDTH).print(COVERAGE)
 
 
 def print_search(search: SearchEstimate | None) -> None:
@@ -157,7 +157,7 @@ def print_search(search: SearchEstimate | None) -> None:
     if search is None:
         return
     expected, worst = search.expected_flops, search.worst_flops
-    console().print(
+    console(PIPED_WIDTH).print(
         f"Sequential search: {formatting.flops(expected)} FLOPs expected "
         f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
         f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
@@ -171,12 +171,12 @@ def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:
     jobs += _accelerators_of_each({size.accelerators for size in sizes})
     whole = formatting.number(took.whole_grid_hours)
     if took.search_hours is None:
-        console().print(f"About {whole} hours with {jobs}.")
+        console(PIPED_WIDTH).print(f"About {whole} hours with {jobs}.")
         return
     searched = formatting.number(took.search_hours)
     longer = took.search_hours > took.whole_grid_hours
     rounds = "; a round starts when the slowest Job of the one before has ended" if longer else ""
-    console().print(
+    console(PIPED_WIDTH).print(
         f"About {searched} hours for the search with {jobs}, {whole} for the whole grid{rounds}."
     )
 
@@ -199,12 +199,12 @@ def print_validations(validations: Mapping[str, ProbeCost]) -> None:
             amount = f"{formatting.flops(cost.flops)} FLOPs"
         else:
             amount = f"{formatting.count(cost.tokens)} tokens"
-        console().print(
-            f"Validation of {name}, beside that: at most {cost.runs} probes, {amount}, "
+        console(PIPED_WIDTH).print(
+            f"Validation of {name}, on top of that: at most {cost.runs} probes, {amount}, "
             f"{cost.share_of_budget:.3g} times the prediction's budget."
         )
         limit = cost.max_flops
         if limit is not None and cost.flops is not None and cost.flops > limit:
-            console().print(
+            console(PIPED_WIDTH).print(
                 f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start"
             )

@@ -57,7 +57,7 @@ SUPPORTED_MODEL_TYPES = tuple(_EXTRA_KEYS)
 
 
 def model_type(config: Mapping[str, Any]) -> str:
-    """The config's model_type. Raises UnsupportedModel where it is missing or not supported."""
+    """The config's model_type. Raises UnsupportedModel if it is missing or not supported."""
     value = config.get("model_type")
     if not isinstance(value, str) or value not in _EXTRA_KEYS:
         raise UnsupportedModel(

@@ -25,12 +25,12 @@ MAX_STRETCH = 2.0
 SIZE_WEIGHT = 4.0
 """Weight of a wrong size against a wrong aspect ratio, both as squared logarithms."""
 MAX_LAYERS, MAX_HEADS = 512, 512
-"""Of a checkpoint: its shapes are tried one by one. No published model has half as many."""
+"""Limits of a checkpoint: its shapes are tried one by one. No published model has half as many."""
 MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
 """Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
 MISTRAL_WINDOW = 4096
-"""transformers' sliding_window where a Mistral config leaves it out; null means none."""
+"""transformers' sliding_window if a Mistral config leaves it out; null means none."""
 
 _SCALED: Mapping[str, tuple[str, ...]] = {
     "qwen3_moe": ("intermediate_size", "moe_intermediate_size"),
@@ -75,7 +75,7 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _derived(text: str, parameters: int) -> Mapping[str, Any]:
-    """By the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
+    """Keyed by the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
     config = json.loads(text)
     try:
         checkpoint = _checkpoint(config)
@@ -167,7 +167,7 @@ class _Shape:
     aspect: float
     """Aspect ratio, relative to the checkpoint's."""
     group: float
-    """Heads per key-value head, relative to the checkpoint's as far as there are so many heads."""
+    """Heads per key-value head, relative to the checkpoint's if there are so many heads."""
 
     def change(self, parameters: int) -> float:
         """Distance from the requested size and the checkpoint's proportions, 0 at best."""

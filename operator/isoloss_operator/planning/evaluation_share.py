@@ -15,7 +15,7 @@ GOAL: Final = 0.03
 WEIGHTS: Final = 2
 """Raw and averaged weights are evaluated."""
 FORWARD_SHARE: Final = 1 / 3
-"""Of a training step's FLOPs: the backward pass takes twice the forward pass."""
+"""Share of a training step's FLOPs: the backward pass takes twice the forward pass."""
 
 
 def evaluations(spec: ScalingSweepSpec, tokens: int) -> int:
@@ -38,8 +38,8 @@ def _forward_passes(spec: ScalingSweepSpec, tokens: int) -> int:
 
 
 def evaluation_share(spec: ScalingSweepSpec, tokens: int) -> float:
-    """Of the compute of a run of `tokens` and its evaluations, at most: a domain may have fewer sequences
-    held out."""
+    """Share of the compute of a run of `tokens` and its evaluations, at most: a domain may have fewer sequences held
+    out."""
     spent = _forward_passes(spec, tokens) * FORWARD_SHARE * _sequences(spec) * _length(spec)
     return spent / (spent + tokens)
 

@@ -59,7 +59,7 @@ def attention_shape(config: Mapping[str, Any]) -> AttentionShape:
 
 _WINDOWED = ("mistral", "mixtral")
 _DEFAULT_WINDOW = {"mistral": 4096}
-"""transformers' sliding_window where a config leaves it out; null means none."""
+"""transformers' sliding_window if a config leaves it out; null means none."""
 
 
 @dataclass(frozen=True)

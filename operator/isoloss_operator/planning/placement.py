@@ -25,7 +25,7 @@ COVERAGE: Final = (
     "The published law put the optimum inside such a 3 x 3 lattice in 33 of 33 cells of its authors' own tables, "
     "16 of them of mixtures of experts; it is not tested on others, nor at a constant learning rate."
 )
-"""By `make bench-search`, on 22 November 2026: docs/evidence/search.md."""
+"""Measured with `make bench-search` on 22 November 2026: docs/evidence/search.md."""
 
 
 def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:
@@ -38,7 +38,7 @@ def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:
 def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple[Placement, ...]:
     """One for each size to place, in order of the proxies: as `known`, else by the published law.
 
-    Models must be derived (`with_derived_proxies`). Raises InvalidSpec where the law does not apply.
+    Models must be derived (`with_derived_proxies`). Raises InvalidSpec if the law does not apply.
     """
     kept = kept_places(spec, known)
     found, errors = [], []
@@ -95,7 +95,7 @@ def former_names(spec: ScalingSweepSpec, known: Sequence[Placement]) -> dict[str
 def former_places(
     known: Sequence[Placement], placed: Sequence[Placement], renamed: Mapping[str, str]
 ) -> tuple[Placement, ...]:
-    """What the ledger keeps of `known` beside the present places; `renamed` are former names by present ones."""
+    """What the ledger keeps of `known` in addition to the present places; `renamed` are former names by present ones."""
     present = {(renamed.get(place.proxy, place.proxy), place.model) for place in placed}
     present |= {(place.proxy, place.model) for place in placed}
     former = [place for place in known if (place.proxy, place.model) not in present]
@@ -103,7 +103,7 @@ def former_places(
 
 
 def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> ScalingSweepSpec:
-    """The spec with a grid for every size that is placed. Raises InvalidSpec where a lattice cannot be trained."""
+    """The spec with a grid for every size that is placed. Raises InvalidSpec if a lattice cannot be trained."""
     by_name = {placement.proxy: placement for placement in placed}
     to_place = {proxy.name for proxy in sizes_to_place(spec)} & by_name.keys()
     if not to_place:
@@ -122,13 +122,13 @@ def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> Sc
         errors += _grid_errors(spec, proxy, grid)
     if errors:
         raise InvalidSpec(errors)
-    # A prior beside grids alone would be refused.
+    # A prior with grids alone would be refused.
     search = spec.search.model_copy(update={"prior": None})
     return spec.model_copy(update={"proxies": tuple(proxies), "search": search})
 
 
 def placed_grid(placement: Placement, shape: SearchPlacement) -> Grid:
-    """The lattice about a centre, as a user would write it. Raises ValidationError where no user could."""
+    """The lattice about a centre, as a user would write it. Raises ValidationError if no user could."""
     found = lattice(
         Place(placement.learning_rate, placement.batch_size),
         shape.lines,

@@ -50,9 +50,9 @@ class PlannedProxy:
     """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
     template_digest: str
-    """Of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
+    """Digest of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
     secret_name: str | None = None
-    """Of a Secret that its pods need beside the store's."""
+    """Secret that its pods need in addition to the store's."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class PlannedPoint:
     flops: float
     """6 * active parameters * all tokens, those of cooldowns included."""
     cooldown_tokens: int = 0
-    """What cooldowns take beside `tokens`."""
+    """Tokens that cooldowns take in addition to `tokens`."""
     seed: int = 0
-    """Of initialisation and data order."""
+    """Seed of initialisation and data order."""
     target: int | None = None
     """Tokens after which a search wants it to stop for now; None: it trains to its proxy's."""
 
@@ -114,7 +114,7 @@ def plan_points(
 
     Every size has a grid, its own or a placed one (`with_placed_grids`).
     `additions` of a proxy that the spec no longer has, or that its grid contains by now, are left out.
-    Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec where
+    Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec if
     the corpus does not fit the spec: vocabulary, empty domains, equal points.
     """
     manifest_json = None if manifest is None else manifest.model_dump_json()
@@ -155,7 +155,7 @@ def _proxy_points(
 def _added_points(
     spec: ScalingSweepSpec, planned: Sequence[PlannedPoint], additions: Sequence[AddedPoint]
 ) -> Iterator[PlannedPoint]:
-    """The ledger's points beside the spec's, in the order in which they were added."""
+    """The ledger's points in addition to the spec's, in the order in which they were added."""
     proxies = {point.proxy.name: point.proxy for point in planned}
     names = {point.name for point in planned}
     for added in additions:

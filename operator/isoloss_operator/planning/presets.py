@@ -179,7 +179,7 @@ PRESETS: Mapping[str, Preset] = {
 def preset_config(name: str, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
     """The transformers configuration of a preset.
 
-    Toy presets take `tokenizer_vocabulary` (1024 where unknown); the others keep their own. Raises
+    Toy presets take `tokenizer_vocabulary` (1024 if unknown); the others keep their own. Raises
     UnsupportedModel for an unknown name.
     """
     preset = PRESETS.get(name)

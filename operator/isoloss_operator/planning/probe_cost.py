@@ -14,7 +14,7 @@ class ProbeCost:
 
     runs: int
     share_of_budget: float
-    """Of the prediction's planned compute, all runs together."""
+    """Share of the prediction's planned compute, all runs together."""
     flops: float | None
     """As the prediction's budget counts them; None: the budget is in tokens."""
     tokens: float | None
@@ -24,7 +24,7 @@ class ProbeCost:
 
 
 def probe_cost(spec: HyperparamPredictionSpec) -> ProbeCost | None:
-    """None where no validation is asked for."""
+    """None if no validation is asked for."""
     validation, budget = spec.validation, spec.budget
     if validation is None:
         return None

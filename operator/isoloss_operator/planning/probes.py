@@ -50,11 +50,11 @@ NOT_THE_MODEL: Final = frozenset({"_name_or_path", "auto_map", "qk_head_dim"})
 """Keys of a config.json that say where it came from, or what others say already. The trainer runs no code that
 auto_map names; DeepSeek-V3's qk_head_dim is the sum of two others."""
 ANSWERS_PAID: Final = 2
-"""How many answers' probes are paid where no budget is written: the first, its retries, and one that moved."""
+"""How many answers' probes are paid if no budget is written: the first, its retries, and one that moved."""
 KEPT_SHARE: Final = 0.25
 """Share of the distance between neighbours by which an answer may move, in ln LR and in ln B, and keep its probes."""
 MOST_KEPT: Final = 0.2
-"""The same as a distance: where neighbours are far apart, a probe must still stand for the answer (AT_THE_ANSWER)."""
+"""The same as a distance: if neighbours are far apart, a probe must still stand for the answer (AT_THE_ANSWER)."""
 ALIKE: Final = 1.05
 """Factor in tokens up to which runs are of one length, and up to which probes may exceed the budget."""
 
@@ -76,7 +76,7 @@ def probe_places(
 
     `known` are places that have probes, those of the last answer first. The first one near the answer stands for it,
     with its neighbours: an answer that has hardly moved keeps its probes, on whichever side of a rounding border it
-    is. `raw_batch_size` is the answer's before it was rounded. Where none is near, both are rounded to two digits.
+    is. `raw_batch_size` is the answer's before it was rounded. If none is near, both are rounded to two digits.
     """
     batch_sizes = (batch_size, raw_batch_size or batch_size)
     for place in known:
@@ -138,7 +138,7 @@ def _about(
 def probe_model(config: Mapping[str, Any], measured: ParameterCounts) -> dict[str, Any]:
     """The checkpoint's own model for its probes, from its config.json.
 
-    `measured` are the counts of the evaluation, which loaded it. Raises NoProbes where the model is not one whose
+    `measured` are the counts of the evaluation, which loaded it. Raises NoProbes if the model is not one whose
     parameters the operator counts, or counts otherwise.
     """
     model = {key: value for key, value in config.items() if key not in NOT_THE_MODEL}
@@ -167,7 +167,7 @@ def probe_sweep(
 ) -> ScalingSweepSpec:
     """The sweep that trains the probes for `tokens` each, as the laws' own but for its one size and its limits.
 
-    Where the laws are of cooled losses, each probe is evaluated once, after these tokens, and cools down from there.
+    If the laws are of cooled losses, each probe is evaluated once, after these tokens, and cools down from there.
     Else none does.
     """
     first = sweep.training.seed
@@ -195,7 +195,7 @@ def _cooling(
     sweep: ScalingSweepSpec, model: Mapping[str, Any], tokens: int
 ) -> dict[str, Evaluation | Optimizer]:
     """What becomes of `evaluation` and `optimizer` of the sweep for probes that have seen `tokens` at their end or,
-    where they cool down, before that."""
+    if they cool down, before that."""
     evaluation, optimizer = sweep.evaluation, sweep.optimizer
     if _cooldown_of_probes(sweep) is None:
         return {"evaluation": evaluation.model_copy(update={"cooldown": None})}
@@ -213,9 +213,9 @@ def _cooldown_of_probes(sweep: ScalingSweepSpec) -> CooldownConfig | None:
 
 
 def tokens_before_cooldown(sweep: ScalingSweepSpec, tokens: int, largest_batch: int) -> int:
-    """Of the `tokens` of a probe, whole steps of `largest_batch` sequences, those before it cools down.
+    """How many of a probe's `tokens` come before its cooldown, in whole steps of `largest_batch` sequences.
 
-    All, where probes do not. Raises NoProbes where there is no step to spare for a cooldown.
+    All of them if probes do not cool down. Raises NoProbes if there is no step to spare for a cooldown.
     """
     cooldown = _cooldown_of_probes(sweep)
     if cooldown is None:
@@ -233,7 +233,7 @@ def tokens_before_cooldown(sweep: ScalingSweepSpec, tokens: int, largest_batch: 
 def probe_tokens(budget_tokens: float, share: float, largest_batch: int, length: int) -> int:
     """Tokens of each probe: a share of the budget's, in whole steps of `largest_batch` sequences of `length`.
 
-    Raises NoProbes where that would exceed the budget.
+    Raises NoProbes if that would exceed the budget.
     """
     tokens = whole_steps(max(1, round(share * budget_tokens)), largest_batch, length)
     if tokens > budget_tokens * ALIKE:
@@ -252,7 +252,7 @@ def plan_probes(
 ) -> tuple[PlannedPoint, ...]:
     """The runs of `spec`, made by `probe_sweep`, in order of places and seeds. `stamp` is of the checkpoint's files.
 
-    Raises NoProbes where the checkpoint does not fit the corpus, or the runs are too short to be compared.
+    Raises NoProbes if the checkpoint does not fit the corpus, or the runs are too short to be compared.
     """
     proxy = planned_proxy(spec, 0, manifest)
     _check_corpus(proxy.model, manifest)
@@ -289,12 +289,12 @@ def plan_probes(
 
 
 def default_budget(flops: Iterable[float]) -> SweepBudget:
-    """What all probes of a prediction may spend that states no budget; `flops` are those of the present answer's."""
+    """What all probes of a prediction without a budget may spend; `flops` are those of the present answer's."""
     return SweepBudget(flops=f"{ANSWERS_PAID * sum(flops):.4e}")
 
 
 def _check_corpus(model: Mapping[str, Any], manifest: DataManifest) -> None:
-    """Raises NoProbes where the model cannot read the corpus."""
+    """Raises NoProbes if the model cannot read the corpus."""
     vocabulary, positions = model["vocab_size"], model.get("max_position_embeddings")
     if vocabulary < manifest.vocabulary_size:
         raise NoProbes(

@@ -41,7 +41,7 @@ MEASURED: Final = (
 MEASURED_REPLICATES: Final = 2
 """That the searches asked for, which their shares include."""
 REPLICATE_SHARE: Final = 0.6
-"""Of its tokens that a replicate trains for: isoloss.search's second rung."""
+"""Share of its tokens that a replicate trains for: isoloss.search's second rung."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SizeShare:
 
     name: str
     flops: float
-    """Of its whole grid."""
+    """FLOPs of its whole grid."""
     measured: MeasuredShare
     is_beyond: bool
     """Its grid has fewer or more lines than any that was measured."""
@@ -62,7 +62,7 @@ class SearchEstimate:
 
     sizes: tuple[SizeShare, ...]
     added_flops: float
-    """Of as many points of the dearest size as may be added."""
+    """FLOPs of as many points of the most expensive size as may be added."""
     max_added_points: int
     replicates: int
     """Repeats with other seeds."""
@@ -70,7 +70,7 @@ class SearchEstimate:
 
     @property
     def grid_flops(self) -> float:
-        """Of the whole grids."""
+        """FLOPs of the whole grids."""
         return sum(size.flops for size in self.sizes)
 
     @property
@@ -88,7 +88,7 @@ class SearchEstimate:
 
     def elapsed(self, one_by_one: Mapping[str, float], parallelism: int) -> float:
         """Expected time to the end of the search, in the unit of `one_by_one`: by size, the time that its whole grid
-        takes with one Job at a time. Replicates run beside the leader of the cheapest size."""
+        takes with one Job at a time. Replicates run alongside the leader of the cheapest size."""
         return sum(
             one_by_one[size.name] * size.measured.mean / size.measured.jobs_at_work(parallelism)
             for size in self.sizes

@@ -33,7 +33,7 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.planning.qk_norm import with_qk_norm
 
 FIRST_JUDGED_SHARE = 0.3
-"""Of a proxy's tokens, at which a search compares points for the first time (isoloss.search)."""
+"""Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
 JUDGED_AFTER = 2.0
 """Factor in tokens between the first evaluation that counts and that comparison."""
 MAX_ERRORS = 10
@@ -74,7 +74,7 @@ def in_words(errors: Sequence[SpecError]) -> str:
 
 
 def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
-    """The spec of a ScalingSweep, checked as far as is possible without its corpus.
+    """The spec of a ScalingSweep, with every check that is possible without its corpus.
 
     Models with `like` are checked by `with_derived_proxies`. Raises InvalidSpec.
     """
@@ -120,7 +120,7 @@ def with_derived_proxies(
 ) -> ScalingSweepSpec:
     """The spec with a `config` in place of every `like`: as `known`, else derived now.
 
-    `configs` are the checkpoints' config.json by URI. Raises InvalidSpec where there is none, or no
+    `configs` are the checkpoints' config.json by URI. Raises InvalidSpec if there is none, or no
     proxy can be derived from it.
     """
     if not like_checkpoints(spec):
@@ -201,7 +201,7 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
 def optimizer_config(optimizer: Optimizer, warmup_tokens: int) -> OptimizerConfig:
     """The trainer's optimizer settings with a size's warm-up (warmup.py).
 
-    Raises InvalidSpec where a value is out of range.
+    Raises InvalidSpec if a value is out of range.
     """
     try:
         return OptimizerConfig(
@@ -319,7 +319,7 @@ def _model_errors(model: Model, field: str) -> list[SpecError]:
 
 
 def _qk_norm_errors(model: Model, field: str) -> list[SpecError]:
-    """Of a model whose config is sound without its options."""
+    """QK-norm errors of a model whose config is sound without its options."""
     try:
         model_config(model)
     except UnsupportedModel as error:
@@ -328,7 +328,7 @@ def _qk_norm_errors(model: Model, field: str) -> list[SpecError]:
 
 
 def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
-    """Sequences longer than the positions of a model, where its config is known."""
+    """Sequences longer than the positions of a model, if its config is known."""
     length = spec.data.sequence_length
     known = (proxy for proxy in spec.proxies if proxy.model.like is None)
     positions = {

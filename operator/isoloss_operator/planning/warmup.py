@@ -1,4 +1,4 @@
-"""How long the learning rate warms up where the spec does not say."""
+"""How long the learning rate warms up when the spec does not say."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Elector:
     def confirm(self) -> bool:
         """Whether the Lease, read live, still names this process under its epoch.
 
-        Raises ClusterError where the API server does not answer: then nothing is known.
+        Raises ClusterError if the API server does not answer: then nothing is known.
         """
         lease = self._cluster.get(LEASE, self._namespace, self._name)
         return self.is_leader and lease is not None and self._is_ours(lease)
@@ -132,7 +132,7 @@ class Elector:
     def outrank(self, epoch: int) -> bool:
         """Raise the own epoch above another found in the store; False if this process does not lead.
 
-        Raises ClusterError where the API server does not answer, or the Lease changes meanwhile.
+        Raises ClusterError if the API server does not answer, or the Lease changes meanwhile.
         """
         with self._writing:
             lease = self._cluster.get(LEASE, self._namespace, self._name)

@@ -25,7 +25,7 @@ QUIET = {
 
 
 class JsonFormatter(logging.Formatter):
-    """Time in UTC, level, logger, message, and the traceback where there is one."""
+    """Time in UTC, level, logger, message, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of JSON."""

@@ -34,7 +34,7 @@ class SweepLoad:
     budget_used: Mapping[str, float] = field(default_factory=dict)
     """Spent over allowed, by what spec.budget limits."""
     lowest_losses: Mapping[str, float] = field(default_factory=dict)
-    """By size, of its points that succeeded, nats per token."""
+    """Lowest loss of each size's points that succeeded, nats per token, keyed by size name."""
 
 
 def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad:
@@ -81,7 +81,7 @@ def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
 
 
 def _lowest_losses(ledger: Ledger | None) -> dict[str, float]:
-    """As far as the stored ledger knows them: averaged weights where there are any, as the laws are fitted to."""
+    """Those that the stored ledger knows: averaged weights if there are any, as the laws are fitted to."""
     lowest: dict[str, float] = {}
     for record in ledger.points if ledger is not None else ():
         loss = record.averaged_loss if record.averaged_loss is not None else record.loss

@@ -20,7 +20,7 @@ class WatchDog:
         self._delivered: dict[str, str] = {}
         """Newest resourceVersion delivered, by uid."""
         self._awaited: dict[Hashable, dict[str, float]] = {}
-        """By reader, then uid: since when a delivery is awaited."""
+        """Keyed by reader, then uid: since when a delivery is awaited."""
 
     def delivered(self, uid: str, version: str, *, gone: bool = False) -> None:
         """A watch delivered an object."""

@@ -52,7 +52,7 @@ class WorkQueue(Generic[Key]):
         self._clock = clock
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Key]] = []
-        """What is not due yet, or was not when somebody looked last."""
+        """What is not due yet, or was not when last checked."""
         self._ready: dict[Hashable, deque[tuple[float, Key]]] = {}
         """What is due, by group, oldest first."""
         self._working: Counter[Hashable] = Counter()
@@ -175,7 +175,7 @@ class WorkQueue(Generic[Key]):
         return self._working[group], self._last_turn.get(group, 0)
 
     def _oldest(self, group: Hashable) -> Key | None:
-        """Take the key of the group that has been due the longest; None where there is none."""
+        """Take the key of the group that has been due the longest; None if there is none."""
         ready = self._ready[group]
         while ready:
             due, key = ready.popleft()

@@ -11,7 +11,7 @@ from isoloss_operator.settings import Settings
 PROGRESS: Final = frozenset(
     {"active", "estimatedCompletion", "spentFlops", "acceleratorHours", "ledger"}
 )
-"""Fields of a status that change while nothing turns: all the time where something trains."""
+"""Fields of a status that change without a transition: all the time while something trains."""
 
 
 def status_pause(

@@ -33,7 +33,7 @@ class Memory:
     refusal_may_pass: bool = False
     """Whether that refusal may end by itself."""
     generation: int = 0
-    """Of the spec that `create_error` speaks of."""
+    """Generation of the spec that `create_error` is about."""
     store_write_error: str = ""
     """Why the store did not take what the last pass wrote."""
     write_error: str = ""
@@ -90,9 +90,9 @@ class Memories:
 
 
 def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bool:
-    """Do the writes of a plan; False where one failed in a way that the next pass must know of.
+    """Do the writes of a plan; False if one failed in a way that the next pass must know of.
 
-    Raises ClusterError where the API server did not answer: the queue then tries again.
+    Raises ClusterError if the API server did not answer: the queue then tries again.
     """
     memory.write_error = memory.publish_error = ""
     try:
@@ -138,5 +138,5 @@ def after_trouble(memory: Memory) -> float:
 
 
 def create_error(memory: Memory, generation: int) -> str:
-    """Why the last Job of this generation was refused; empty where none was."""
+    """Why the last Job of this generation was refused; empty if none was."""
     return memory.create_error if memory.generation == generation else ""

@@ -1,4 +1,4 @@
-"""Pages of resources: what is drawn, and drawing them beside the fits."""
+"""Pages of resources: what is drawn, and drawing them alongside the fits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isoloss_operator.reconcile.services import Services
 
 
 def page_of(uid: str) -> str:
-    """Under which the fitter keeps the page of a resource, beside its fit."""
+    """Key under which the fitter keeps the page of a resource, next to its fit."""
     return f"{uid}/page"
 
 

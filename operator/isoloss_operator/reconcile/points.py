@@ -97,7 +97,7 @@ def results_of_failed(
 ) -> Mapping[str, Read[PointResult]]:
     """What `read` finds, once in so many seconds: a thousand failed points are a thousand reads.
 
-    Where the store did not answer for all of them, the next pass reads again.
+    If the store did not answer for all of them, the next pass reads again.
     """
     now = clock()
     if now - memory.failed_read_at < interval:

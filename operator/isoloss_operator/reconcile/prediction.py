@@ -94,7 +94,7 @@ class PredictionSteps:
         return read_reference(self._services, namespace, name)
 
     def _published(self, owner: Owner) -> Mapping[str, Object]:
-        """By name, the ConfigMaps with its label and its owner reference."""
+        """ConfigMaps with its label and its owner reference, keyed by name."""
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
         found = self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
         return {each["metadata"]["name"]: each for each in found if is_owned_by(each, owner.uid)}
@@ -135,7 +135,7 @@ class PredictionSteps:
         return self._read_probes(resource, observed, uri) if needs_probes(observed) else observed
 
     def _page(self, resource: Resource, uri: str) -> dict[str, Any]:
-        """Of the answer; that of an earlier process says itself what it shows."""
+        """Page of the answer; one from an earlier process says itself what it shows."""
         services, memory = self._services, resource.memory
         is_known = (resource.body.get("status") or {}).get("reportUri")
         if is_known and not memory.page_looked_for:

@@ -44,7 +44,7 @@ class Steps(Protocol[Observed, Plan]):
         """All writes but the status, in the order of plans.py. Raises StoreError, ClusterError."""
 
     def folder(self, observed: Observed) -> Folder | None:
-        """Where the store keeps what the operator writes of the resource; None where it may not be written to."""
+        """Where the store keeps what the operator writes of the resource; None if it may not be written to."""
 
     def show(self, resource: Resource, observed: Observed, plan: Plan) -> None:
         """Metrics, once the status is written."""

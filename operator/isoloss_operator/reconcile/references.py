@@ -14,7 +14,7 @@ from isoloss_operator.reconcile.services import Services
 
 
 def read_reference(services: Services, namespace: str, name: str) -> ObservedReference | None:
-    """The sweep of this name; None where there is none."""
+    """The sweep of this name; None if there is none."""
     body = services.cluster.get(SWEEP, namespace, name)
     if body is None:
         return None

@@ -38,7 +38,7 @@ class Resource:
 
     @property
     def generation(self) -> int:
-        """Of its spec."""
+        """Generation of its spec."""
         return int(self.body["metadata"]["generation"])
 
 
@@ -60,7 +60,7 @@ def first_look(
     resource: Resource,
     parse: Callable[[Object], ScalingSweepSpec | HyperparamPredictionSpec],
 ) -> ObservedResource:
-    """Read its Jobs, and stop them where it is suspended, before anything else is read."""
+    """Read its Jobs, and stop them if it is suspended, before anything else is read."""
     owner, body, memory = resource.owner, resource.body, resource.memory
     live, spec = _live_jobs(services, resource), parsed(parse, body)
     return ObservedResource(

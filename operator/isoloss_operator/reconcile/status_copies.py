@@ -1,4 +1,4 @@
-"""A copy of the status in the store, beside the ledger: whoever has the store alone reads what kubectl shows."""
+"""A copy of the status in the store, next to the ledger: users with access to the store only read what kubectl shows."""
 
 from __future__ import annotations
 

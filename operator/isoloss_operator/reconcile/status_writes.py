@@ -54,7 +54,7 @@ def write_status(
     """Apply the status if it changed, then send events; seconds until it may be written again.
 
     Conditions are written at once; numbers alone as intervals.py says. Raises
-    StatusChanged where `body` is no longer the newest.
+    StatusChanged if `body` is no longer the newest.
     """
     return _write(services, owner, memory, body, status.document(), events)
 
@@ -63,8 +63,8 @@ def write_status(
 def reporting_failures(
     services: Services, owner: Owner, memory: Memory, body: Object
 ) -> Iterator[None]:
-    """Say in the conditions where a pass as a whole is refused, gets no answer again and again, or fails in a
-    way that nobody foresaw.
+    """Report in the conditions when a pass as a whole is refused, gets no answer again and again, or fails in an
+    unforeseen way.
 
     The error goes on to the queue, which tries again later.
     """

@@ -22,7 +22,7 @@ from isoloss_operator.decide.search_steps import SearchStep
 
 SHOWN_BYTES: Final = 80
 Read = Callable[[str, int], bytes | None]
-"""The bytes at a path of the store, at most so many; None where nothing is there."""
+"""The bytes at a path of the store, at most so many; None if nothing is there."""
 
 
 class FitRecord(Record):
@@ -34,11 +34,11 @@ class FitRecord(Record):
     ledger_sha256: str = Field(max_length=64)
     points: int = Field(ge=0)
     laws_sha256: str = Field(max_length=64)
-    """Of laws.json; empty where there are none."""
+    """Digest of laws.json; empty if there are none."""
     report_written: bool
     error: str = Field(max_length=2048)
     step: SearchStep | None = None
-    """Of a search: the decisions that followed."""
+    """Step of a search: the decisions that followed."""
 
 
 class LawsFile(Record, LawsDocument):
@@ -46,7 +46,7 @@ class LawsFile(Record, LawsDocument):
 
 
 def fit_path(laws_path: str) -> str:
-    """Where fit.json is: beside laws.json."""
+    """Path of fit.json: next to laws.json."""
     return layout.fit_in(laws_path.rpartition("/")[0])
 
 
@@ -70,9 +70,9 @@ def fit_document(outcome: FitOutcome) -> bytes:
 
 
 def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
-    """The outcome of the newest fit; None where there was none.
+    """The outcome of the newest fit; None if there was none.
 
-    Raises BadRecord where either file cannot be used, or laws.json is of another fit.
+    Raises BadRecord if either file cannot be used, or laws.json is of another fit.
     """
     path = fit_path(laws_path)
     content = read(path, limits.FIT.max_bytes)
@@ -106,6 +106,6 @@ def shown_first(inputs: str, page: str) -> bytes:
 
 
 def shown_in(first: bytes) -> str:
-    """The inputs of a page by its first SHOWN_BYTES; empty where it has none."""
+    """The inputs of a page by its first SHOWN_BYTES; empty if it has none."""
     found = re.match(rb"<!-- ([0-9a-f]{1,64}) *-->", first)
     return found[1].decode() if found else ""

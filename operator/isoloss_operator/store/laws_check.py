@@ -11,7 +11,7 @@ from isoloss_operator.store.recent import Recent
 
 
 class LawsCheck:
-    """Reads the small fit.json, and laws.json only where it has been replaced."""
+    """Reads the small fit.json, and laws.json only if it has been replaced."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The sweeps' ledgers in the store: read once, then written by changes alone.
 
-A write is conditional: it takes place only where the store still holds what this process read or wrote
+A write is conditional: it takes place only if the store still holds what this process read or wrote
 last. So a former leader that has not noticed yet cannot overwrite the ledger of the present one.
 """
 
@@ -48,14 +48,14 @@ class Leadership(Protocol):
     """Who may write."""
 
     epoch: int
-    """Of this process' term as the leader."""
+    """Epoch of this process' term as the leader."""
 
     def outrank(self, epoch: int) -> bool:
         """Raise the own epoch above another found in the store; False if this process does not lead."""
 
 
 class Ledgers:
-    """Reads and writes the ledgers of all sweeps. Thread-safe where each sweep has one worker at a time."""
+    """Reads and writes the ledgers of all sweeps. Thread-safe if each sweep has one worker at a time."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Ledgers:
         return find_ledger(read, self._store(uri).location, folder, self._check_epoch)
 
     def _check_epoch(self, head: LedgerHead) -> None:
-        """Raises NotLeading where the ledger was written by a later leader and this process is none."""
+        """Raises NotLeading if the ledger was written by a later leader and this process is none."""
         leadership = self._leadership
         if head.epoch > leadership.epoch and not leadership.outrank(head.epoch):
             raise NotLeading(

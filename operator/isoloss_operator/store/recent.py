@@ -20,7 +20,7 @@ class Recent(Generic[CacheKey, Value]):
         self._lock = threading.Lock()
 
     def get(self, key: CacheKey) -> Value | None:
-        """The value, now the most recently used; None where it is not kept."""
+        """The value, now the most recently used; None if it is not kept."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -35,6 +35,6 @@ class Recent(Generic[CacheKey, Value]):
                 self._values.popitem(last=False)
 
     def drop(self, key: CacheKey) -> None:
-        """Forget a value; nothing happens where it is not kept."""
+        """Forget a value; nothing happens if it is not kept."""
         with self._lock:
             self._values.pop(key, None)

@@ -143,7 +143,7 @@ class Storage:
     def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
         """What changes whenever a file of the checkpoint is replaced, a minute old at most.
 
-        Absent where the store does not let the operator list them.
+        Absent if the store does not let the operator list them.
         """
         kept = self._checkpoint_stamps.get(checkpoint)
         if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
@@ -154,7 +154,7 @@ class Storage:
         return found
 
     def _stamp_of_files(self, checkpoint: str) -> str:
-        """Raises StoreError; NotFound where the files may not be listed."""
+        """Raises StoreError; NotFound if the files may not be listed."""
         store = self.store(checkpoint)
 
         def stamp(name: str) -> str:
@@ -276,7 +276,7 @@ class Storage:
         return read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
 
     def page_shows(self, uri: str, path: str) -> str:
-        """What a page says of itself in its first line, see fit_files.shown_first; empty where it is not there."""
+        """What a page says of itself in its first line, see fit_files.shown_first; empty if it is not there."""
         store = self.store(uri)
         try:
             first = self.timed("page", lambda: store.read_range(path, 0, SHOWN_BYTES))
@@ -287,7 +287,7 @@ class Storage:
     # --------------------------------------------------------------------------------- writing
 
     def set_aside(self, uri: str, request: SetAside) -> None:
-        """Copy an unusable object to another name and remove it; does nothing where it is gone."""
+        """Copy an unusable object to another name and remove it; does nothing if it is gone."""
         store = self.store(uri)
         try:
             content = self.timed("set-aside", lambda: store.read(request.path))

@@ -84,9 +84,19 @@ def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> N
     assert "for 55B more tokens" in head
     assert "accelerator hours" in head
     assert "takes 2.48e21 FLOPs" in head
-    assert "Accelerator hours at" in ended.out
-    assert "GiB of each for the training state" in ended.out
+    said = " ".join(ended.out.split())
+    assert "Accelerator hours at" in said
+    assert "GiB of each for the training state" in said
     assert "kubectl apply -f llama-3-8b.yaml" in ended.out
+
+
+def test_in_a_pipe_sentences_fold_and_commands_stay_whole(init: Isoloss, llama: str) -> None:
+    path = Path("x" * 80, "sweep.yaml")
+    path.parent.mkdir()
+    said = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--out", path).out
+    long = [line for line in said.splitlines() if len(line.rstrip()) > 80]
+    assert f"    kubectl apply -f {path}" in long
+    assert all(str(path) in line for line in long)
 
 
 def test_every_guess_is_marked_and_nothing_that_was_given(init: Isoloss, llama: str) -> None:

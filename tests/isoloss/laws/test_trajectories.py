@@ -62,7 +62,7 @@ def test_a_run_that_ends_far_above_its_lowest_loss_has_diverged_though_nobody_ma
     (trajectory,) = found.trajectories
     assert trajectory.diverged
     assert len(trajectory.log_tokens) == 6
-    assert "6 evaluations after divergence" in found.excluded[0].reason
+    assert "evaluations after divergence are used as a bound: 6" in found.excluded[0].reason
     steady = np.concatenate([np.linspace(11.78, 4.0, 11), [4.9]])
     assert not collect([run("noisy", tokens, steady)]).trajectories[0].diverged
 

@@ -114,7 +114,7 @@ def test_evaluations_of_the_warm_up_are_counted_as_left_out(laws: Laws) -> None:
     found = facts(done(1), config=config, trajectory=rows, laws=laws)
     assert fit_use(found) == (
         "used",
-        "without 2 of 3 evaluations, up to 200 tokens: they reflect the warm-up",
+        "without 2 of 3 evaluations, up to 200 tokens, because of the warm-up",
     )
 
 
@@ -130,7 +130,10 @@ def test_without_laws_a_result_is_to_be_used() -> None:
 
 def test_laws_of_fewer_points_than_have_results_are_called_so(laws: Laws) -> None:
     found = facts(done(1), ledger(done(1), done(2)), laws=laws, fit=FitSummary(points=1))
-    assert fit_use(found) == ("used", "the laws are from 1 point, and 2 have results by now")
+    assert fit_use(found) == (
+        "used",
+        "the laws are from 1 point, and there are results of 2 by now",
+    )
 
 
 @pytest.mark.parametrize("state", [PointState.FAILED, PointState.OUT_OF_MEMORY])

@@ -134,7 +134,7 @@ def test_an_evaluation_before_training_is_left_out_and_mentioned() -> None:
     start = ["r64", "100000000", "64", "2048", "0.0003", "0", "11.9"]
     table = parse_table(as_csv([start, *good_rows()]), "runs.csv")
     assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
-    assert table.warnings == ("runs.csv: 1 evaluations at 0 tokens were left out",)
+    assert table.warnings == ("runs.csv: evaluations at 0 tokens were left out: 1",)
     assert table.first_rows == (3, 6)
 
 
@@ -289,7 +289,7 @@ def test_one_run_in_two_tables_is_refused(tmp_path: Path) -> None:
 def test_a_ragged_row_is_named_by_its_line_even_after_blank_lines() -> None:
     lines = as_csv(good_rows()).split(b"\n")
     content = b"\n".join([*lines[:2], b"", lines[2].rpartition(b",")[0], *lines[3:]])
-    with pytest.raises(BadTable, match="6 cells where the header has 7") as caught:
+    with pytest.raises(BadTable, match="cells: 6, but the header has 7") as caught:
         parse_table(content, "runs.csv")
     assert (caught.value.row, caught.value.column) == (4, "loss")
 

@@ -375,7 +375,7 @@ ROWS: dict[str, Row] = {
         ),
         ("False", "Queued"),
     ),
-    "a deactivated Workload beside Jobs in the queue is mentioned only": Row(
+    "a deactivated Workload next to Jobs in the queue is mentioned only": Row(
         lambda: one_deactivated(),
         ("False", "Queued"),
         says="2 Jobs are waiting for Kueue: no quota. 1 of 3 Jobs cannot start: Kueue's Workload w",

@@ -301,10 +301,10 @@ ROWS: dict[str, Row] = {
     "a crashed probe waits and the next takes its slot": Row(
         lambda: crashed(2), ("Unknown", "Training"), creates=3
     ),
-    "probes of cooled laws whose results state no cooled loss tell nothing": Row(
+    "probes of cooled laws whose results have no cooled loss tell nothing": Row(
         lambda: cooled_down(stated=range(4)),
         ("Unknown", "TooFewProbes"),
-        says="1 of 5 results have no cooled loss",
+        says="Results without a cooled loss: 1 of 5",
     ),
     "probes that diverge at the answer reject it": Row(
         lambda: trained(diverged={0: True}),

@@ -16,7 +16,7 @@ from isoloss.laws.results import Laws
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""
 SAME = 1.1
-"""The same factor where every size was trained with a single batch size, so that nothing shows what others want."""
+"""The same factor when every size was trained with a single batch size, so that nothing shows what others want."""
 
 
 def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Refusal:

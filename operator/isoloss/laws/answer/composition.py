@@ -35,13 +35,13 @@ NOTABLE = 0.95
 
 @dataclass(frozen=True)
 class CompositionError:
-    """Of taking a continued run for one from scratch of C_pre + C_cpt."""
+    """Error of taking a continued run for one from scratch of C_pre + C_cpt."""
 
     log_rate: float
     """Standard deviation of ln LR."""
     log_batch: float
     freedom: float | None
-    """Degrees of freedom behind both; None where they are given."""
+    """Degrees of freedom behind both; None if they are given."""
     source: str
     """Where it is from, to follow "the error"."""
 
@@ -53,7 +53,7 @@ class CompositionError:
         return float(student_quantiles(self.freedom, np.array([at]))[0])
 
     def sentence(self) -> str | None:
-        """What the intervals carry, in words; None where they carry nothing."""
+        """What the intervals carry, in words; None if they carry nothing."""
         if self.log_rate == self.log_batch == 0.0:
             return None
         return (
@@ -68,7 +68,7 @@ _SOURCE = f", measured on continued runs of {CHECKPOINTS} tiny checkpoints (make
 
 
 def composition_error(query: PredictionQuery, log_share: float) -> CompositionError:
-    """As given, or as measured at ln(C_cpt / C_total); none where the total compute was given and nothing is composed.
+    """As given, or as measured at ln(C_cpt / C_total); none if the total compute was given and nothing is composed.
 
     Replace it with what validation runs near the answer show.
     """
@@ -82,14 +82,14 @@ def composition_error(query: PredictionQuery, log_share: float) -> CompositionEr
 
 
 def other_composition(composition: Composition) -> Composition:
-    """The one that a variant shows beside it."""
+    """The other composition, whose answer is shown as a variant."""
     return "Paper" if composition == "Measured" else "Measured"
 
 
 def composed(point: Point, query: PredictionQuery, log_share: float, level: float) -> Point:
     """The laws' answer at C_total as that of a continued run: moved as `query.composition` says, and less certain.
 
-    `log_share` is ln(C_cpt / C_total); 0 where the total compute was given and nothing is composed.
+    `log_share` is ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed.
     """
     factor = float(np.exp(FADE * log_share)) if query.composition == "Measured" else 1.0
     error = composition_error(query, log_share)

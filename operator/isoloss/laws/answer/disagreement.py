@@ -30,10 +30,10 @@ def disagreements(routes: Mapping[Route, Point]) -> list[str]:
 def routes_disagree(
     laws: Laws, query: PredictionQuery, routes: Mapping[Route, Point]
 ) -> Refusal | None:
-    """Refuse where both routes answer one question and neither can be believed.
+    """Refuse if both routes answer one question and neither can be believed.
 
     At a given size they answer two: the iso-loss laws are of the size that needs the least compute. Nor is
-    there a choice where a form was asked for that one route alone has.
+    there a choice if only one route has the form that was asked for.
     """
     if query.params is not None or laws.options.form == "LinearInLogCompute":
         return None

@@ -23,14 +23,14 @@ from isoloss.laws.surface.terms import design
 MOST_WASTED = 0.25
 """ln D that an answer may be expected to waste; beyond, it is no better than a guess."""
 USUAL_CURVATURE = 0.3
-"""Of ln D over ln x, per hyperparameter, where no joint surface shows it: as in published sweeps."""
+"""Curvature of ln D over ln x, per hyperparameter, when no joint surface shows it: as in published sweeps."""
 USUAL_TOKEN_SLOPE = 0.1
-"""-dL/dlnD, nats, where no joint surface shows it."""
+"""-dL/dlnD, nats, if no joint surface shows it."""
 
 
 @dataclass(frozen=True)
 class ExpectedRegret:
-    """Of one answer."""
+    """What one answer is expected to waste."""
 
     tokens: float
     """ln D wasted."""
@@ -40,7 +40,7 @@ class ExpectedRegret:
 
 
 def expected_regret(laws: Laws, route: Route, target: Target) -> ExpectedRegret:
-    """Of the answer by `route` at the target, whose first draw is the estimate."""
+    """Expected regret of the answer by `route` at the target, whose first draw is the estimate."""
     covariance = (
         _surface_covariance(laws, target)
         if route == "surface"
@@ -51,7 +51,7 @@ def expected_regret(laws: Laws, route: Route, target: Target) -> ExpectedRegret:
 
 
 def loss_curvature(laws: Laws) -> Array:
-    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual where no surface shows it."""
+    """(2, 2) Hessian of the loss over (ln LR, ln B) at its minimum, nats; as is usual if no surface shows it."""
     return _token_curvature(laws) * _token_slope(laws)
 
 
@@ -107,7 +107,7 @@ def _iso_loss_covariance(laws: Laws, target: Target) -> Array:
 
 
 def _law_variance(law: HyperparameterLaw, loss: float, log_flops: float) -> float:
-    """Of ln x at a loss and compute, from the covariance of intercept and slope."""
+    """Variance of ln x at a loss and compute, from the covariance of intercept and slope."""
     if law.curve is None or law.covariance is None:
         return 0.0
     step = 1e-4 * np.sqrt(np.maximum(np.diag(law.covariance), 1e-12))

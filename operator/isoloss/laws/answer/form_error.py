@@ -10,7 +10,7 @@ from isoloss.laws.results import Laws
 from isoloss.laws.surface.form_error import scatter_freedom
 
 ISO_LOSS_USUAL = 0.1
-"""Of ln LR and ln B about the iso-loss laws where no data could be held out to see how they err."""
+"""Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
 ISO_LOSS_USUAL_FREEDOM = 2.0
 
 
@@ -18,7 +18,7 @@ def form_error(laws: Laws, route: Route) -> Array:
     """(2,) standard deviations of ln LR and ln B about the law.
 
     The joint surface's come from all its cells. The iso-loss laws are tested on one held-out size: a single
-    degree of freedom beside what is usual.
+    degree of freedom in addition to what is usual.
     """
     if route == "surface" and laws.surface.target_covariance is not None:
         return np.asarray(np.sqrt(np.diag(laws.surface.target_covariance)), dtype=float)

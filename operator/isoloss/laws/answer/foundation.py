@@ -18,7 +18,7 @@ NO_MINIMUM = frozenset(
 
 
 def contradicted(laws: Laws) -> Refusal | None:
-    """Refuse iso-loss laws where all runs together show no optimum inside the grid.
+    """Refuse iso-loss laws if all runs together show no optimum inside the grid.
 
     Single levels then still have a vertex by chance, and those that have one are the wrong sample.
     """
@@ -33,7 +33,7 @@ def contradicted(laws: Laws) -> Refusal | None:
 
 
 def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
-    """Sentences about an answer by `route`; none where both routes stand and sizes were compared."""
+    """Sentences about an answer by `route`; none if both routes stand and sizes were compared."""
     found = [] if route == "fixed-batch" else [*_missing_route(laws, route)]
     if route == "surface":
         found += [

@@ -31,7 +31,7 @@ FEWEST_STEPS = 30
 
 @dataclass(frozen=True)
 class Asked:
-    """One quantity of a question beside its range in the data."""
+    """One quantity of a question and its range in the data."""
 
     words: str
     value: float
@@ -119,7 +119,7 @@ def implausible(laws: Laws, answer: Point) -> Refusal | None:
 def too_few_steps(
     laws: Laws, query: PredictionQuery, cpt_flops: float | None, answer: Point
 ) -> Refusal | None:
-    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer; None where steps cannot be counted."""
+    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer; None if steps cannot be counted."""
     if cpt_flops is None or laws.sequence_length is None:
         return None
     if query.params is None and query.flops_per_token is None:

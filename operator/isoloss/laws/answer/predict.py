@@ -60,7 +60,7 @@ class Compute:
 
     @property
     def log_share(self) -> float:
-        """ln(C_cpt / C_total) of the estimate; 0 where the total was given."""
+        """ln(C_cpt / C_total) of the estimate; 0 if the total was given."""
         return 0.0 if self.cpt_flops is None else float(np.log(self.cpt_flops) - self.total[0])
 
 
@@ -170,7 +170,7 @@ def _composed(
 
 
 def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
-    """The learning rate at the batch size that is given, beside the best pair where that is known."""
+    """The learning rate at the given batch size, with the best pair if that is known."""
     found = rate_at(laws, query, compute.total)
     if isinstance(found, Refusal):
         return Refused((found,), laws.warnings)
@@ -281,7 +281,7 @@ def _variants(
 
 
 def _unseen(laws: Laws, query: PredictionQuery) -> list[str]:
-    """What is known of C_pre where the initial loss is above all that the sweep has seen."""
+    """What is known of C_pre when the initial loss is above all that the sweep has seen."""
     past = unseen_past(laws, query)
     if past is None:
         return []

@@ -26,7 +26,7 @@ class PredictionQuery:
     """What is asked. Exactly one budget: cpt_flops, cpt_tokens (needs params) or total_flops."""
 
     initial_loss: float | None = None
-    """Of the checkpoint on the laws' validation data, nats per token; needed unless total_flops."""
+    """Loss of the checkpoint on the laws' validation data, nats per token; needed unless total_flops."""
     initial_loss_standard_error: float = 0.0
     cpt_flops: float | None = None
     cpt_tokens: float | None = None
@@ -35,7 +35,8 @@ class PredictionQuery:
     params: float | None = None
     """Active parameters of the target, counted as in the laws."""
     flops_per_token: float | None = None
-    """Of the target, counted as in the laws; None: as the laws' runs per parameter, 6 * params by default."""
+    """Training FLOPs per token of the target, counted as in the laws; None: the laws' runs' FLOPs per parameter, 6 *
+    params by default."""
     pretraining_tokens: float | None = None
     """For variant B."""
     composition: Composition = "Measured"
@@ -52,9 +53,9 @@ class PredictionQuery:
     max_extrapolation: float | None = None
     """Factor of compute over the largest seen; None: the laws' own limit."""
     tokenizer: str | None = None
-    """Of the checkpoint; refused when it and the laws' differ."""
+    """Tokenizer of the checkpoint; refused if the laws' differs."""
     sequence_length: int | None = None
-    """Of the target run; a difference is warned of, batch sizes then compare in tokens."""
+    """Sequence length of the target run; a difference causes a warning, and batch sizes then compare in tokens."""
 
     def __post_init__(self) -> None:
         """Raise TypeError for a number that is none, and ValueError for an unknown composition."""
@@ -93,7 +94,7 @@ class Extrapolation:
     loss_distance: float | None
     """Lowest loss on the frontier less the target loss, nats; positive: beyond the data."""
     params_factor: float | None
-    """Target parameters over the largest size; None where not given."""
+    """Target parameters over the largest size; None if not given."""
 
 
 @dataclass(frozen=True)
@@ -117,29 +118,29 @@ class Prediction:
     """Sequences, before rounding."""
     batch_size_tokens: Interval
     target_loss: Interval | None
-    """None where the loss-compute law was refused and total_flops was given."""
+    """None if the loss-compute law was refused and total_flops was given."""
     equivalent_flops: Interval | None
-    """C_pre; None where total_flops was given."""
+    """C_pre; None if total_flops was given."""
     cpt_flops: float | None
     total_flops: Interval
     extrapolation: Extrapolation
     route: Route
     routes: dict[Route, Point]
-    """Both estimates, where there are two."""
+    """Both estimates, if there are two."""
     variants: dict[str, Point]
-    """paper, or measured where the paper's composition answers; A: the laws at C_total = C_cpt; B: at C_pre from the raw
+    """paper, or measured if the paper's composition answers; A: the laws at C_total = C_cpt; B: at C_pre from the raw
     pre-training tokens."""
     interval_level: float
     provisional: bool
     composition: Composition | None = None
-    """None where the total compute was given and nothing is composed."""
+    """None if the total compute was given and nothing is composed."""
     warnings: tuple[str, ...] = ()
     batch_size_given: bool = False
     """Whether the batch size was given: the learning rate is the best one there."""
     batch_size_cost: Interval | None = None
     """Nats that the given batch size costs over the best one, each with its best learning rate; None: not known."""
     affordable: BatchSizeRange | None = None
-    """None where no tolerance was asked for, or no batch size is known well enough."""
+    """None if no tolerance was asked for, or no batch size is known well enough."""
     six_nd_share: float | None = 1.0
     """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
 

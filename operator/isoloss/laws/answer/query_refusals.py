@@ -12,7 +12,8 @@ from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import Laws, LossComputeLaw
 
 LARGEST_UNSEEN_SHARE = 0.05
-"""Of the total compute that C_pre may be at most where it is not known: it moves ln LR and ln B by a hundredth or two."""
+"""Largest share of the total compute that an unknown C_pre may have: it moves ln LR and ln B by a hundredth or
+two."""
 
 
 def check_query(query: PredictionQuery) -> None:
@@ -101,11 +102,11 @@ class UnseenPast(NamedTuple):
     most: float
     """FLOPs at which runs from scratch had the highest loss seen."""
     share: float
-    """Of the total compute."""
+    """C_pre's share of the total compute, at most."""
 
 
 def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
-    """None where the initial loss is within the sweep's, or nothing can be said of it."""
+    """None if the initial loss is within the sweep's, or nothing can be said of it."""
     curve, highest, loss = laws.loss_compute.curve, laws.data.highest_loss, query.initial_loss
     if None in (curve, highest, loss) or query.total_flops is not None:
         return None
@@ -120,8 +121,8 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
     return Refusal(
         RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
         f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
-        f"its equivalent compute may matter: it is up to {past.share:.0%} of the total, where {LARGEST_UNSEEN_SHARE:.0%} "
-        "would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
+        f"its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
+        f"{LARGEST_UNSEEN_SHARE:.0%} would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
         "runs earlier, so that they begin above it, or plan a larger budget.",
         {
             "initial_loss": query.initial_loss or 0.0,

@@ -21,7 +21,7 @@ STUDENT_LEVELS = 51
 
 
 def flops_per_token(laws: Laws, query: PredictionQuery) -> float:
-    """Of the target: as given, or the runs' FLOPs per parameter times its parameters."""
+    """Training FLOPs per token of the target: as given, or the runs' FLOPs per parameter times its parameters."""
     if query.flops_per_token is not None:
         return query.flops_per_token
     assert query.params is not None
@@ -59,7 +59,7 @@ def exponential(draws: Array, level: float) -> Interval:
 
 
 def loss_curve(laws: Laws, count: int) -> LossCurve | None:
-    """L(C) and `count` of its draws, the estimate first; None where it was refused."""
+    """L(C) and `count` of its draws, the estimate first; None if it was refused."""
     curve, draws = laws.loss_compute.curve, laws.draws.loss_compute
     if curve is None or draws is None:
         return curve
@@ -67,7 +67,7 @@ def loss_curve(laws: Laws, count: int) -> LossCurve | None:
 
 
 def target_loss(laws: Laws, total: Array) -> Interval | None:
-    """L at ln C (draws), nats per token; None where the loss-compute law was refused."""
+    """L at ln C (draws), nats per token; None if the loss-compute law was refused."""
     curve = loss_curve(laws, len(total) - 1)
     if curve is None:
         return None

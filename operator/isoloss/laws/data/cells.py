@@ -23,7 +23,7 @@ from isoloss.laws.data.trajectories import Trajectory
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4
 HIGHEST_FLOOR = 0.95
-"""Of a best curve, as a share of its lowest loss: three noisy cells must not bend it more."""
+"""Floor of a best curve at most, as a share of its lowest loss: three noisy cells must not bend it more."""
 NEAREST_FLOOR = 1e-9
 """Nats above a best curve's floor that a loss counts as at least, so that ln D stays finite."""
 LATE = 0.25
@@ -133,7 +133,7 @@ def _distinct(trajectories: list[Trajectory]) -> list[float]:
 
 
 def _most_have_a_loss(trajectories: list[Trajectory], log_tokens: float) -> bool:
-    """Of the runs that were trained this far."""
+    """Whether most of the runs that were trained this far have a loss there."""
     there = [t for t in trajectories if t.log_tokens[-1] >= log_tokens - SAME_TOKENS]
     return 2 * sum(loss_at(t, log_tokens) is not None for t in there) > len(there)
 
@@ -145,7 +145,7 @@ def _cut(chosen: list[tuple[int, Trajectory]], log_tokens: float) -> tuple[Indic
 
 
 def loss_at(t: Trajectory, log_tokens: float) -> float | None:
-    """ln L of a trajectory at ln D, or None where it has none there."""
+    """ln L of a trajectory at ln D, or None if it has none there."""
     if len(t.log_tokens) >= DENSE:
         if not t.log_tokens[0] - SAME_TOKENS <= log_tokens <= t.log_tokens[-1] + SAME_TOKENS:
             return None

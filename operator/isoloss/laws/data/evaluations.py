@@ -11,7 +11,8 @@ from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.model import Run
 
 MOST_EVALUATIONS = 128
-"""Of a trajectory; more are averaged: a smoother of a third of the run cannot tell them apart."""
+"""Evaluations per trajectory at most; more are averaged: a smoother over a third of the run cannot tell them
+apart."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Evaluations:
     log_tokens: Array
     log_losses: Array
     own_variance: Array
-    """Of ln L, stated by the trainer beyond what all runs share."""
+    """Variance of ln L that the trainer reports beyond what all runs share."""
     sources: Indices
     """Index of the run that each is from."""
     counts: Array
@@ -63,7 +64,7 @@ class Evaluations:
 
 
 def shared_error(runs: Sequence[Run]) -> float | None:
-    """The part of the stated errors (of ln L) that all runs have in common; None unless all state theirs.
+    """The part of the reported errors (of ln L) that all runs have in common; None unless all report theirs.
 
     All runs are evaluated on one validation text: which documents it holds moves all of their losses alike. No
     run's error is smaller than that.
@@ -74,7 +75,7 @@ def shared_error(runs: Sequence[Run]) -> float | None:
 
 
 def own_variance(run: Run, shared: float | None) -> Array:
-    """(evaluations,) variance of ln L that a run does not share with the others; 0 where nobody states it."""
+    """(evaluations,) variance of ln L that a run does not share with the others; 0 if it is not reported."""
     errors = _relative_errors(run)
     if shared is None or errors is None:
         return np.zeros(len(run.tokens))

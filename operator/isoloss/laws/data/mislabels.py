@@ -38,9 +38,9 @@ class Slip(NamedTuple):
     meant: float
     """Its learning rate, probably."""
     expected: float
-    """ln L at the learning rate that it states."""
+    """ln L expected at the learning rate that the run reports."""
     deviations: float
-    """By which its loss is off what is missing at `meant`."""
+    """How far its loss is from the one missing at `meant`, in standard deviations."""
 
 
 def slip(

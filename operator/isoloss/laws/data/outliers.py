@@ -22,7 +22,7 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import quadratic_terms
 
 WINDOW = 0.0045
-"""Of ln L above a cell's best: where the parabola's own error is as large as the noise, 0.15 in ln D."""
+"""Range of ln L above a cell's best: there the parabola's own error is as large as the noise, 0.15 in ln D."""
 CANDIDATES = 3
 """Lowest losses of a cell that are tested."""
 FEWEST_OTHERS = 7.0
@@ -33,7 +33,7 @@ NAMED_NATS, SURE_NATS = 0.003, 0.01
 FEWEST_SPARE = 6
 """Runs beyond those that a quadratic needs, for exchanged labels to be beyond doubt."""
 LARGEST_SHARE = 0.05
-"""Of a size's runs that are left out at most: more of them are no mistakes but another valley."""
+"""Share of a size's runs that are left out at most: more of them are no mistakes but another valley."""
 CONSISTENT = 4.0
 """Standard deviations within which exchanged labels must explain both losses."""
 
@@ -64,7 +64,7 @@ class Outlier:
             return (
                 f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
                 f"{self.batch_size:.4g}) looks as if its learning rate were {self.meant_rate:.3g}: no other run has "
-                f"the one that it states, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
+                f"the one that it reports, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
                 f"of {self.loss:.4g} is the one that is missing there."
             )
         found = (
@@ -150,7 +150,7 @@ def beyond_doubt(
 
 
 def _run_at(t: Trajectory, log_tokens: float) -> str:
-    """Of a trajectory that several runs make up, the one evaluated there."""
+    """The run evaluated there, if several runs make up the trajectory; else the trajectory's name."""
     if len(t.log_tokens) >= DENSE:
         return t.name
     return t.names[int(t.sources[np.argmin(np.abs(t.log_tokens - log_tokens))])]
@@ -187,7 +187,7 @@ class _Quadratic:
     lowest: float
     """Least loss of the points, ln L."""
     variance: float
-    """Of a point of weight 1."""
+    """Variance of a point of weight 1."""
 
     def at(self, position: Array) -> tuple[float, float]:
         """(ln L there, its standard deviation per unit of noise, the parabola's own error included)."""
@@ -202,7 +202,7 @@ def _weights(log_losses: Array, lowest: float) -> Array:
 
 
 def _quadratic(positions: Array, log_losses: Array) -> _Quadratic | None:
-    """The weighted quadratic through these points, or None where they are too few."""
+    """The weighted quadratic through these points, or None if they are too few."""
     lowest = float(log_losses.min())
     weights = _weights(log_losses, lowest)
     centre = np.average(positions, axis=0, weights=weights)

@@ -1,7 +1,7 @@
 """Runs of one configuration that differ only in their seed: averaged, and a measure of the noise.
 
 Two runs of one size, batch size and learning rate with different losses at the same tokens are such
-replicates where their seeds are known to differ, or as long as they differ by no more than seeds do. Annealed and constant schedules, or two corpora,
+replicates if their seeds are known to differ, or as long as they differ by no more than seeds do. Annealed and constant schedules, or two corpora,
 differ by more: those are refused, because their average would be the loss of neither.
 """
 
@@ -21,9 +21,10 @@ from isoloss.laws.run_noise import RunNoise
 SAME_TOKENS = 0.005
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 LARGEST_DIFFERENCE = 0.01
-"""Of ln L between two seeds, where too few replicates show what is usual in this sweep."""
+"""Largest difference of ln L between two seeds, if there are too few replicates to show what is usual in this
+sweep."""
 LARGEST_USUAL = 0.02
-"""Of ln L, however much the replicates differ."""
+"""Upper limit of that difference in ln L, however much the replicates differ."""
 TIMES_USUAL = 6.0
 FEWEST_PAIRS = 3
 THIRDS = 3
@@ -43,12 +44,12 @@ class Replicates:
     late_squares: float = 0.0
     """Sum of squares of the runs' losses about their mean, nats^2, averaged over the last third of their shared tokens."""
     differences: tuple[tuple[str, str, float], ...] = ()
-    """Pairs of names with the largest difference of ln L over a third of their shared tokens, where nobody says
-    that they are replicates."""
+    """Pairs of names with the largest difference of ln L over a third of their shared tokens, if they are
+    not known to be replicates."""
 
     @property
     def variance(self) -> float:
-        """Of ln L of this average, by its own replicates."""
+        """Variance of ln L of this average, estimated from its own replicates."""
         return self.squares / max(self.freedom, 1) / (self.freedom + 1)
 
 
@@ -67,7 +68,7 @@ def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Re
 
 
 def largest_difference(replicates: Sequence[Replicates]) -> float:
-    """Of ln L between two seeds of one configuration: beyond it something else differs."""
+    """Largest difference of ln L between two seeds of one configuration: beyond it something else differs."""
     found = [difference for part in replicates for _, _, difference in part.differences]
     if len(found) < FEWEST_PAIRS:
         return LARGEST_DIFFERENCE
@@ -100,7 +101,7 @@ def refuse_differences(replicates: Sequence[Replicates]) -> Refusal | None:
 
 
 def measured_noise(replicates: Sequence[Replicates]) -> RunNoise | None:
-    """What they show of the noise between seeds; None where nothing was trained twice."""
+    """What they show of the noise between seeds; None if nothing was trained twice."""
     freedom = sum(part.freedom for part in replicates)
     if not freedom:
         return None
@@ -108,13 +109,14 @@ def measured_noise(replicates: Sequence[Replicates]) -> RunNoise | None:
 
 
 def replicate_warning(replicates: Sequence[Replicates]) -> str | None:
-    """What was averaged, in a sentence; None where nothing was."""
+    """What was averaged, in a sentence; None if nothing was."""
     averaged = [part for part in replicates if part.freedom]
     if not averaged:
         return None
     noise = np.sqrt(sum(p.squares for p in averaged) / sum(p.freedom for p in averaged))
     return (
-        f"{len(averaged)} configurations were trained more than once: their losses are averaged, and differ "
+        f"{'1 configuration was' if len(averaged) == 1 else f'{len(averaged)} configurations were'} trained more than "
+        "once: the losses are averaged, and differ "
         f"by {noise:.2%} from seed to seed."
     )
 
@@ -142,7 +144,7 @@ def _agree(run: Run, other: Run) -> bool:
 
 
 def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
-    """One run at the mean of the others' losses; seeds that diverged where others did not are left out."""
+    """One run at the mean of the others' losses; seeds that diverged when others did not are left out."""
     steady = [run for run in part if not run.diverged and len(run.tokens)]
     if not steady:
         excluded.extend(
@@ -165,7 +167,7 @@ def _mean(runs: list[Run]) -> Replicates:
     offsets = np.zeros(len(runs))
     if shared.any():
         offsets = (values[:, shared] - values[:, shared].mean(axis=0)).mean(axis=1)
-    # Where a run has ended, the others' own offsets must not show as a step.
+    # Once a run has ended, the others' own offsets must not show as a step.
     losses = np.exp(np.nanmean(values - offsets[:, None], axis=0))
     there = np.isfinite(losses)
     errors = [run.loss_standard_errors for run in runs]

@@ -9,7 +9,7 @@ from isoloss.laws.arrays import Array
 DENSE = 8
 """A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
 USUAL_SLOPE = 0.03
-"""-dlnL/dlnD where a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
+"""-dlnL/dlnD if a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 
 
 def smooth_losses(
@@ -17,7 +17,7 @@ def smooth_losses(
 ) -> tuple[Array, Array, Array]:
     """(smoothed and not increasing (n,), smoother (n, n), residuals (n,)) of ln L over ln D.
 
-    A tricube kernel over the nearest evaluations. Each is the mean of `counts`, and weighs less where it
+    A tricube kernel over the nearest evaluations. Each is the mean of `counts`, and weighs less if it
     has an error of its own. The residuals are those of single evaluations, scaled for the freedom it took.
     """
     n = len(x)
@@ -47,9 +47,9 @@ def _scatter_of_means(y: Array, counts: Array) -> Array:
 
 
 def _worth(counts: Array, own_variance: Array) -> Array:
-    """(n,) weights: the inverse of the stated variance, or the number of evaluations where none is stated.
+    """(n,) weights: the inverse of the reported variance, or the number of evaluations if none is reported.
 
-    The median error stands in for the noise that nobody states.
+    The median error stands in for the noise that is not reported.
     """
     usual = float(np.median(own_variance))
     if usual <= 0.0:

@@ -32,7 +32,7 @@ SAME_VALUE = 0.002
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
 USUAL_RUN_NOISE = 4e-4
-"""Of ln L from run to run: 0.0013 nats at 3.3."""
+"""Noise of ln L from run to run: 0.0013 nats at 3.3."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median means a diverged run, even if it is not marked."""
 RISE_NATS = 1.0
@@ -58,7 +58,7 @@ class Trajectory:
     smoother: Array
     """(n, n): smooth = smoother @ log_losses before it was made monotone."""
     residuals: Array
-    """Errors of single evaluations' ln L, as far as the trajectory shows them."""
+    """Errors of single evaluations' ln L, estimated from the trajectory."""
     end: float
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
@@ -68,7 +68,7 @@ class Trajectory:
     counts: Array
     """(n,) evaluations that each of `log_losses` is the mean of."""
     own_variance: Array
-    """(n,) of `smooth`, as the trainer states it, beyond what all runs share."""
+    """(n,) of `smooth`, as the trainer reports it, beyond what all runs share."""
     replicate_squares: float = 0.0
     """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
     replicate_freedom: int = 0
@@ -80,7 +80,7 @@ class Trajectory:
 
     @property
     def precision(self) -> float:
-        """1 where nobody states an error of its own; less where it is as large as the noise between runs."""
+        """1 if no error of its own is reported; less if it is as large as the noise between runs."""
         if not self.usable:
             return 1.0
         return float(1.0 / (1.0 + self.own_variance.mean() / USUAL_RUN_NOISE**2))
@@ -238,7 +238,7 @@ def _trajectory(
         excluded.append(
             Exclusion(
                 first.name,
-                f"{int(diverged_at.sum())} evaluations after divergence are used as a bound",
+                f"evaluations after divergence are used as a bound: {int(diverged_at.sum())}",
             )
         )
     with np.errstate(invalid="ignore"):

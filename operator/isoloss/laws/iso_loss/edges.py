@@ -29,9 +29,8 @@ def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal
         return _no_diagonal(size, runs)
     return Refusal(
         RefusalReason.TOO_FEW_RUNS,
-        f"Only {runs} runs of {size.params:.3g} parameters reach this loss, on "
-        f"{rates} learning rates and {batches} batch sizes; a vertex needs at least {QUADRATIC} "
-        "runs on 3 learning rates and 3 batch sizes.",
+        f"Too few runs of {size.params:.3g} parameters reach this loss (runs: {runs}, learning rates: {rates}, batch "
+        f"sizes: {batches}): a vertex needs at least {QUADRATIC} runs on 3 learning rates and 3 batch sizes.",
         {"runs": float(runs), "learning_rates": rates, "batch_sizes": batches},
     )
 

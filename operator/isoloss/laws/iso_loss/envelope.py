@@ -1,4 +1,4 @@
-"""L(C) from the lower envelope of all runs: what they reached, where no law says what the best ones would have.
+"""L(C) from the lower envelope of all runs: what they reached, if no law says what the best ones would have.
 
 So it is for a single size, which has no laws over sizes, and for a single batch size, which has none of a best one.
 """
@@ -20,7 +20,7 @@ from isoloss.laws.results import LossComputeLaw
 
 POINTS = 24
 SLIGHTEST = 1e-6
-"""Of ln L by which a loss must be below the one before to count as lower."""
+"""How far ln L must fall below the previous one for a loss to count as lower."""
 ONE_SIZE = (
     "There is one size: its loss-compute law is that of longer training at this size. Larger models reach lower "
     "losses with the same compute."

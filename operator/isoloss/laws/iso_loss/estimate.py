@@ -44,7 +44,7 @@ class IsoLossEstimate:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Of the first law that it needs and does not have."""
+        """The refusal of the first law that it needs and does not have."""
         needed = [self.learning_rate.refusal, self.batch_size.refusal]
         if self.learning_rate.form == "PowerLawOfLoss":
             needed.append(self.loss_compute.refusal)
@@ -157,9 +157,9 @@ def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLoss
 
 
 def _main_reason(frontier: Frontier) -> Refusal:
-    """The reason that removed most levels, as stated at the lowest loss that it removed.
+    """The reason that removed most levels, as given at the lowest loss that it removed.
 
-    Every sweep has levels at its ends that too few runs reach: they count only where nothing else does.
+    Every sweep has levels at its ends that too few runs reach: they count only if nothing else does.
     """
     reasons = [r for r in frontier.refusals if r is not None]
     telling = [r for r in reasons if r.reason is not RefusalReason.NO_COMMON_LOSS_RANGE] or reasons
@@ -181,7 +181,7 @@ def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
     runs = sum(t.usable for t in trajectories)
     return Refusal(
         RefusalReason.TOO_FEW_EVALUATIONS if runs >= 3 else RefusalReason.TOO_FEW_RUNS,
-        f"{runs} runs have usable evaluations (at most {most} per run), and they share no range of losses. Evaluate more often, or train longer.",
+        f"Runs with usable evaluations: {runs} (at most {most} evaluations per run); they share no range of losses. Evaluate more often, or train longer.",
         {"runs": runs, "evaluations": most},
     )
 

@@ -36,7 +36,7 @@ def fit_hyperparameter_law(
     if len(losses) < FEWEST_POINTS:
         refusal = Refusal(
             RefusalReason.NO_COMMON_LOSS_RANGE,
-            f"Only {len(losses)} loss levels have an optimum; a law needs {FEWEST_POINTS}.",
+            f"A law needs {FEWEST_POINTS} loss levels with an optimum; these runs have {len(losses)}.",
             {"levels": len(losses)},
         )
         return HyperparameterLaw(quantity, "refused", form, refusal=refusal), None
@@ -54,7 +54,7 @@ def fit_hyperparameter_law(
     residuals = y[0] - intercept[0] - slope[0] * x[0]
     spread = float(((y[0] - y[0].mean()) ** 2).sum())
     if form == "LinearInLogCompute":
-        # Fitted with the noisy hyperparameter as response, stated as ln C = a y + b.
+        # Fitted with the noisy hyperparameter as response, written as ln C = a y + b.
         slope, intercept = 1.0 / slope, -intercept / slope
     law = HyperparameterLaw(
         quantity=quantity,

@@ -22,7 +22,7 @@ class Size:
     flops_per_token: float
     trajectories: tuple[Trajectory, ...]
     log_tokens: Array
-    """(runs, levels) NaN where not reached."""
+    """(runs, levels) NaN if not reached."""
     slopes: Array
     """(runs, levels) dlnL/dlnD."""
     weights: tuple[Array, ...]

@@ -71,8 +71,8 @@ def _refuse(losses: Array, log_flops: Array, options: FitOptions) -> Refusal | N
     if len(losses) < FEWEST_POINTS:
         return Refusal(
             RefusalReason.NO_COMMON_LOSS_RANGE,
-            f"Only {len(losses)} loss levels have an optimum; the loss-compute law needs "
-            f"{FEWEST_POINTS}.",
+            f"The loss-compute law needs {FEWEST_POINTS} loss levels with an optimum; these runs have "
+            f"{len(losses)}.",
             {"levels": len(losses)},
         )
     fixed = options.irreducible_loss

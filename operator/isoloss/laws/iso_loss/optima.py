@@ -59,7 +59,7 @@ def find_optima(
     noise: Noise,
     source: DrawSource,
 ) -> SizeOptima:
-    """The vertex of each parabola under the noise, refused where it is not safely a minimum."""
+    """The vertex of each parabola under the noise, refused if it is not safely a minimum."""
     errors = draw_log_tokens(size, noise, source)
     levels = len(parabolas)
     out = np.full((3, source.draws, levels), np.nan)
@@ -104,7 +104,7 @@ class Frontier:
 def least_compute(sizes: Sequence[SizeOptima], log_loss: Array, source: DrawSource) -> Frontier:
     """Per level the compute of the cheapest size, and the optimum at the compute-optimal size.
 
-    Where the sizes' costs do not cross, the optimum is the cheapest size's own.
+    If the sizes' costs do not cross, the optimum is the cheapest size's own.
     """
     curves = [size_curve(_fewest_tokens(s), log_loss) for s in sizes]
     refusals: list[Refusal | None] = []
@@ -126,7 +126,7 @@ def least_compute(sizes: Sequence[SizeOptima], log_loss: Array, source: DrawSour
 
 
 def _fewest_tokens(optima: SizeOptima) -> Array:
-    """(levels,) ln D at the vertex, or of the best run where there is none but the level is covered."""
+    """(levels,) ln D at the vertex, or of the best run if there is none but the level is covered."""
     seen = np.where(np.isfinite(optima.size.log_tokens), optima.size.log_tokens, np.inf)
     best = np.where(optima.size.covered, seen.min(axis=0), np.nan)
     best = np.where(np.isfinite(best), best, np.nan)

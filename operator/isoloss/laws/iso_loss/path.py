@@ -20,12 +20,12 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import best_curve, tokens_to
 
 EXPONENT = 0.5
-"""Of N* in compute, where a single crossing leaves it open: tokens and parameters grow in proportion."""
+"""Exponent of N* in compute if a single crossing leaves it open: tokens and parameters grow in proportion."""
 EXPONENT_ERROR = 0.1
 OFFSET_ERROR = 0.1
-"""Of ln N* at a crossing."""
+"""Error of ln N* at a crossing."""
 SCALE_ERROR = 0.05
-"""Of ln x in the log-linear law of the vertices."""
+"""Error of ln x in the log-linear law of the vertices."""
 NARROWEST, WIDEST = 0.3, 2.0
 """ln of the ratio of two sizes whose crossing is used: closer is noise, farther is no parabola."""
 FARTHEST_SIZE = 1.5
@@ -78,7 +78,7 @@ def find_path(
     curves: Sequence[LossCurve | None],
     log_losses: Array,
 ) -> Path | None:
-    """The path through the crossings of pairs of sizes, or None where none cross."""
+    """The path through the crossings of pairs of sizes, or None if none cross."""
     grid = np.linspace(log_losses.max() + BEYOND, log_losses.min() - BEYOND, 400)
     crossings = []
     for i, j in combinations(range(len(curves)), 2):
@@ -150,7 +150,7 @@ def read_along(
 ) -> tuple[Array, Array] | None:
     """(ln LR, ln B) (draws, levels) at ln N, ln D (draws, levels), by a log-linear law per draw.
 
-    None where the vertices do not determine all three coefficients.
+    None if the vertices do not determine all three coefficients.
     """
     n, d = vertices.log_params, vertices.log_tokens[0]
     if len(n) < 3:

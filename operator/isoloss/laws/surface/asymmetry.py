@@ -1,9 +1,9 @@
-"""What a sweep shows of its valley's asymmetry where too few values of a hyperparameter show it directly.
+"""What a sweep shows of its valley's asymmetry when too few values of a hyperparameter show it directly.
 
 Three learning rates leave a third derivative open in every single cell. But the optimum moves through the
 grid while tokens grow, and a skewed valley is then steeper in some cells than in others. That alone is
 looked at: every cell has a level and a gradient of its own, so that nothing is assumed about how optima move.
-The usual mean squares of published sweeps are the prior, and stay where the cells tell nothing.
+The usual mean squares of published sweeps are the prior, and stay if the cells tell nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The joint surface as an estimate beside the iso-loss laws."""
+"""The joint surface as an estimate alongside the iso-loss laws."""
 
 from __future__ import annotations
 

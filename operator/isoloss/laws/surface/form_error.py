@@ -21,7 +21,7 @@ from isoloss.laws.surface.scale import effective_variance
 USUAL = 0.012
 """Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
 USUAL_SHIFT = 0.036
-"""Scatter of the optima themselves beside that, in ln x: what steep valleys show.
+"""Scatter of the optima themselves in addition to that, in ln x: what steep valleys show.
 
 Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
 and 0.42), by 0.055 and 0.07 along them (0.14 and 0.20).
@@ -49,7 +49,7 @@ class Residuals:
     """(points,) ln D."""
     weights: Array
     variance: float
-    """Of a point of weight 1."""
+    """Variance of a point of weight 1."""
     own_runs: float = 1.0
     """Runs per point: evaluations of one run share its training, and deviate together."""
 

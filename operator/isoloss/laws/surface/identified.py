@@ -1,7 +1,7 @@
 """Whether the runs show the valley's curvature at all.
 
-Least squares answer even where a direction of curvature is none of what was tried: two learning rates make no
-parabola, and a cross (one row and one column of the grid) does not tell how the best learning rate moves with
+Least squares give an answer even if a direction of curvature was never tried: two learning rates make no
+parabola, and a cross (one row and one column of the grid) does not show how the best learning rate moves with
 the batch size. What such fits return there is arbitrary.
 """
 
@@ -19,7 +19,7 @@ from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.surface.terms import Shape
 
 LEAST_SHARE = 0.01
-"""Of the variance that a direction of curvature has inside cells, what slopes and levels must leave of it.
+"""Share of a direction of curvature's variance inside cells that slopes and levels must leave unexplained.
 
 Crosses and grids of two values leave nothing, planted crosses with one point off their lines 0.002 to 0.11, with two
 0.012 to 0.19, full grids 0.19 to 0.45.
@@ -93,7 +93,7 @@ def _without(columns: Array, others: Array) -> Array:
 def _mending(
     missing: str, trajectories: Sequence[Trajectory], cells: Sequence[Cell]
 ) -> Iterator[Place]:
-    """Beside the best run of a few sizes, the smallest and the largest among them."""
+    """Next to the best run of a few sizes, the smallest and the largest among them."""
     last = {cell.log_params: cell for cell in sorted(cells, key=lambda cell: cell.log_tokens)}
     sizes = sorted(last)
     picked = np.unique(np.linspace(0, len(sizes) - 1, NAMED_SIZES).round().astype(int))

@@ -3,7 +3,7 @@
 Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
 n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
 is outside the grid still show the slope there, and every cell shares the curvature H.
-The optimum is a log-linear law of N and D. skew.py adds terms where the valley is no parabola.
+The optimum is a log-linear law of N and D. skew.py adds terms if the valley is no parabola.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     if points < len(Shape) + len(cells) + 1 or len(cells) < 3:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
-            f"{points} points in {len(cells)} (N, D) cells are too few for a joint surface. Add runs, or evaluate more often.",
+            f"Too few points for a joint surface (points: {points}, (N, D) cells: {len(cells)}). Add runs, or evaluate more often.",
             {"points": points, "cells": len(cells)},
         )
     if sizes < fewest_sizes:

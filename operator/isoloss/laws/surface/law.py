@@ -111,7 +111,7 @@ def _judge(
 
 
 def _tried(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Those that bound the valley: of learning rates at which no run came as far as the late cells, the lowest.
+    """Those that bound the valley: of learning rates at which no run reached the late cells, the lowest.
 
     Beyond it runs diverge, and no optimum is there.
     """

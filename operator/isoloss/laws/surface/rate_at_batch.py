@@ -27,10 +27,10 @@ FEWEST_RATES = 3
 """Learning rates at one batch size that show a minimum, and runs of a cell."""
 FEWEST_SIZES = 2
 USUAL_SCATTER = 0.055
-"""Of ln LR of a size about any law of N and D, as in published sweeps."""
+"""Standard deviation of a size's ln LR about any law of N and D, as in published sweeps."""
 USUAL_FREEDOM = 3.0
 SPREAD = 0.05
-"""Of ln N, ln D or ln B, below which a slope over it is not fitted."""
+"""Spread of ln N, ln D or ln B below which a slope over it is not fitted."""
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,12 @@ class _Scatter:
 
     of_sizes: float
     of_lines: float
-    """Of a batch size at some tokens about its size's."""
+    """Scatter of a batch size at some tokens about its size."""
     freedom: float
 
     @property
     def total(self) -> float:
-        """Of a line of a size that was not seen."""
+        """Standard deviation for a line of a size that was not seen."""
         return float(np.hypot(self.of_sizes, self.of_lines))
 
 
@@ -241,7 +241,7 @@ def _noise(points: _Points, shape: Array, residuals: Array) -> tuple[Array, floa
 
 
 def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
-    """Refuse where the best learning rate of most late lines is outside of what was tried there."""
+    """Refuse if the best learning rate of most late lines is outside of what was tried there."""
     first = np.unique(points.line, return_index=True)[1]
     last = np.array(
         [points.where[points.size == k, 1].max() for k in range(points.size.max() + 1)]

@@ -18,13 +18,13 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.quantiles import student_quantiles
 
 PRIOR_SCALE = 1.36
-"""Of the half-normal prior: 80 % of the effects of a sweep that tells nothing are within 1.5 usual deviations."""
+"""Scale of the half-normal prior: 80 % of the effects of an uninformative sweep are within 1.5 usual deviations."""
 APART = 0.5
 """Standard deviation of ln s of one hyperparameter about what both share: published ones differ by 1.3 to 4 times."""
 LEVEL = 0.8
 """Share of the effects that an effective standard deviation, times Student's quantile, is to hold."""
 STEP = 0.08
-"""Of ln s on the grid."""
+"""Grid step of ln s."""
 FARTHEST = 18
 """Steps by which the scale of one hyperparameter differs from what both share, at most: three standard deviations."""
 SHARED = np.exp(STEP * np.arange(-50, 38))

@@ -1,8 +1,8 @@
 """Whether the best learning rate and batch size depend on the size at all, at equal tokens.
 
 Sizes that differ in width have different best learning rates; sizes that differ in their experts need
-not. A few sizes that each deviate by some per cent show a trend even where there is none, and its effect
-grows with the extrapolation. So a trend within the scatter of sizes is left out where that
+not. A few sizes that each deviate by some per cent show a trend even if there is none, and its effect
+grows with the extrapolation. So a trend within the scatter of sizes is left out if that
 predicts the largest size better, from the others. Half of an answer's draws keep the trend, and all of
 them its spread: few sizes do not decide such a question for good.
 """

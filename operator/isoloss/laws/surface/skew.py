@@ -1,4 +1,4 @@
-"""The terms of the joint surface, with cubic ones where its valley is steeper on one side than on the other.
+"""The terms of the joint surface, with cubic ones if its valley is steeper on one side than on the other.
 
 Cubic terms count from the optimum of every (N, D), where they have neither slope nor curvature: the optimum's
 law is read off the quadratic part as before. Where the optimum is follows from the fit, so that the two are
@@ -24,7 +24,7 @@ CLEAR = 4.0
 FARTHEST = 2.0
 """|ln x| from the optimum at which a cubic term stops to grow."""
 USUAL_ASYMMETRY = np.array([0.45, 0.31, 0.40, 0.24])
-"""Third derivatives (uuu, uuv, vvv, uvv, u of ln LR and v of ln B) over second ones, where the data do not show them.
+"""Third derivatives (uuu, uuv, vvv, uvv, u of ln LR and v of ln B) over second ones, if the data do not show them.
 
 Root mean square of both published full-factorial sweeps: 0.64, -0.04, -0.43, 0.32 (dense) and -0.05, 0.44,
 -0.36, -0.10 (mixtures), each known to 0.05. A grid of three values a hyperparameter shows none of them.
@@ -49,11 +49,11 @@ class Valley:
     """The terms of a fit, and the cubic ones that it does without."""
 
     design: Array
-    """(points, terms): Shape, a level per cell, cubic terms where they are clear."""
+    """(points, terms): Shape, a level per cell, cubic terms if they are clear."""
     unseen: Array
     """(points, k): cubic terms that are left out, …"""
     unseen_covariance: Array
-    """(k, k): … and their coefficients' mean squares, as far as the data and published sweeps tell."""
+    """(k, k): … and their coefficients' mean squares, estimated from the data and published sweeps."""
 
 
 def weighted_solver(design: Array, weights: Array) -> Array:
@@ -63,7 +63,7 @@ def weighted_solver(design: Array, weights: Array) -> Array:
 
 
 def valley(points: Points, levels: Array, z: Array, weights: Array, runs: Array) -> Valley:
-    """Quadratic terms, and cubic ones where `z`, the wasted ln D, shows them.
+    """Quadratic terms, and cubic ones if `z`, the wasted ln D, shows them.
 
     `levels` (points, cells) are the cells' indicators; `runs` (points,) name the trajectories, whose points
     err together.
@@ -86,7 +86,7 @@ def valley(points: Points, levels: Array, z: Array, weights: Array, runs: Array)
 def _skewed(
     points: Points, plain: Array, coefficients: Array, z: Array, weights: Array, runs: int
 ) -> Valley | None:
-    """With cubic terms where the grid has the values for them and they are no chance, from the plain fit's coefficients."""
+    """With cubic terms if the grid has the values for them and they are no chance, from the plain fit's coefficients."""
     wanted = [len(np.unique(np.round(v, 6))) >= FEWEST_LINES for v in (points.x, points.y)]
     freedom = runs - np.linalg.matrix_rank(plain * np.sqrt(weights)[:, None], tol=1e-8)
     extra = 2 * sum(wanted)

@@ -1,4 +1,4 @@
-"""The order of coefficients where linear algebra needs a vector, and the planes that they stand for."""
+"""The order of coefficients when linear algebra needs a vector, and the planes that they stand for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isoloss.laws.curves import OptimumPlanes, Plane, Quantity
 
 
 class Shape(IntEnum):
-    """The nine coefficients of the joint surface, beside a level per cell, with x = ln LR and y = ln B."""
+    """The nine coefficients of the joint surface, in addition to a level per cell, with x = ln LR and y = ln B."""
 
     XX = 0
     XY = 1

@@ -10,7 +10,7 @@ The model of a point i of run r, in cell c (size s, tokens d), with x = (ln LR, 
     cubic terms of x that were not fitted                        skew.py, SurfaceFit.unseen_asymmetry
 
 The coefficients b are solver @ z, so an effect with spread t on the points that share it adds
-(solver @ x) t^2 (solver @ x)' to their covariance. How large t is, where few groups show it: scale.py. A target adds
+(solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
 effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), and what a narrower
 window over the valley would have answered (`window_error`). `draw` has all that concerns b; `target_covariance` what
 one optimum deviates by.
@@ -42,16 +42,16 @@ from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 
 WINDOW_DRAWS = 40
 TREND_ERROR = 0.15
-"""Of a published exponent of N, in another setting: published ones differ by this much and more."""
+"""Error of a published exponent of N in another setting: published ones differ by this much and more."""
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Of one fit; everything is computed when first asked for."""
+    """Uncertainty of one fit; everything is computed when first asked for."""
 
     fit: SurfaceFit
     size_trend: SizeTrend | None = None
-    """Where a single size shows none."""
+    """Set if a single size shows none."""
 
     def trend_of_size(self, source: DrawSource) -> Array:
         """(draws, 6) to add to the law's coefficients, the published trend's own error included."""
@@ -132,7 +132,7 @@ class Uncertainty:
         return window_error(moved[0], moved[1:] - moved[0])
 
     def draw(self, source: DrawSource) -> Array:
-        """(draws, 9) coefficients; draw 0 is the estimate. The scatter blurs them beside the noise."""
+        """(draws, 9) coefficients; draw 0 is the estimate. The scatter blurs them in addition to the noise."""
         noise, freedom = self._noise
         errors = _student(noise, freedom, source)
         known = scatter_freedom(len(set(self.fit.sizes)))

@@ -65,7 +65,7 @@ def after_failure(
     now: datetime,
     halvable: int = 0,
 ) -> Attempts:
-    """The attempts once `job` ended without a result; unchanged where that is recorded already.
+    """The attempts once `job` ended without a result; unchanged if that is recorded already.
 
     `halvable` is how often the micro-batch can be halved; beyond it, out of host memory is final.
     """
@@ -136,7 +136,7 @@ def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
 
 
 def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
-    """The failure, made final or charged where what was tolerated has happened too often."""
+    """The failure, made final or charged if what was tolerated has happened too often."""
     used_up = min(halvable, MAX_HALVINGS)
     if failure.halves_micro_batch and halvings(attempts, template) >= used_up:
         message = f"the micro-batch cannot be halved again: {failure.message}"

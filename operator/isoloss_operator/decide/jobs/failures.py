@@ -105,9 +105,9 @@ class Failure:
     kind: FailureClass
     message: str
     code: str = ""
-    """CamelCase code of the trainer's termination message, where it left one."""
+    """CamelCase code of the trainer's termination message, if it left one."""
     field: str = ""
-    """Field of the task to blame, where the trainer named one."""
+    """Field of the task to blame, if the trainer named one."""
 
     @property
     def is_charged(self) -> bool:
@@ -120,7 +120,7 @@ class Failure:
         return self.kind is FailureClass.HOST_OUT_OF_MEMORY
 
     def in_words(self, field: str, limit: int) -> str:
-        """The message, led by the manifest's field where one is to blame, in at most `limit` bytes."""
+        """The message, led by the manifest's field if one is to blame, in at most `limit` bytes."""
         return shortened(f"{field}: {self.message}" if field else self.message, limit)
 
 
@@ -146,7 +146,7 @@ def awaits_result(job: ObservedJob, now: datetime) -> bool:
 
 
 def termination_message(pod: ObservedPod | None) -> TerminationMessage | None:
-    """The trainer's termination message; None where there is none or something else wrote it."""
+    """The trainer's termination message; None if there is none or something else wrote it."""
     if pod is None or not pod.termination_message:
         return None
     try:

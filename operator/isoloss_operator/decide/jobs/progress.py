@@ -29,7 +29,7 @@ def progress_marks(
     before: Mapping[str, Mark],
     now: datetime,
 ) -> dict[str, Mark]:
-    """By Job uid, for train Jobs whose container is running; `progress` by point key."""
+    """Marks keyed by Job uid, for train Jobs whose container is running; `progress` is keyed by point key."""
     marks = {}
     for job in jobs:
         if job.kind != "train" or job.is_finished or job.working_since is None:

@@ -37,7 +37,7 @@ PodTemplates = Iterable[Mapping[str, Any] | None]
 
 
 def store_uri(spec: ScalingSweepSpec) -> str:
-    """Of a sweep, without a trailing slash."""
+    """Store URI of a sweep, without a trailing slash."""
     return spec.storage.uri.rstrip("/")
 
 

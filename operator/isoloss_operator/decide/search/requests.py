@@ -38,7 +38,7 @@ def search_request(
 
 
 def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> list[object]:
-    """What a step depends on beside trajectories: a different one is another step."""
+    """What a step depends on in addition to trajectories: a different one is another step."""
     sizes = [
         [proxy.name, proxy.tokens, spec.grid_of(proxy).model_dump(mode="json")]
         for proxy in spec.proxies

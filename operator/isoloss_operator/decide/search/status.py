@@ -49,13 +49,13 @@ def search_status(
 
 
 def _is_paused(record: PointRecord) -> bool:
-    """Whether it has a result on the way, which is as far as is wanted."""
+    """Whether it has an intermediate result with all the tokens that are wanted for now."""
     is_done = record.state is PointState.SUCCEEDED and record.intent.action is IntentAction.RUN
     return is_done and not record.is_finished
 
 
 def _flops(record: PointRecord) -> float:
-    """Of a point as far as it is trained or wanted."""
+    """FLOPs of a point, up to the tokens it is trained for or wanted to be."""
     wanted = min(record.intent.tokens, record.wanted_tokens)
     tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
     return record.flops_per_token * tokens

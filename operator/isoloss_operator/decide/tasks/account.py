@@ -130,7 +130,7 @@ def exceeded(budget: Budget | None, spent: Spending) -> str:
 
 
 def flops_left(budget: Budget | None, spent: Spending) -> float | None:
-    """FLOPs of the budget that are not spent; None where it does not limit them."""
+    """FLOPs of the budget that are not spent; None if it does not limit them."""
     flops, _ = _left(budget, spent)
     return None if math.isinf(flops) else flops
 

@@ -73,5 +73,5 @@ def has_unrecorded(tasks: TaskSet) -> bool:
 
 
 def is_kept(job: ObservedJob) -> bool:
-    """Whether it ended and stays until somebody lets it go."""
+    """Whether it ended and stays until it is released."""
     return job.is_finished and not job.expires and not job.deleting

@@ -18,7 +18,7 @@ from isoloss_operator.decide.tasks.ledgers import Recorded
 from isoloss_operator.decide.tasks.task_set import TaskSet
 
 BUDGET_RAISED: Final = "BudgetRaised"
-"""Of one that goes on to where a search wanted it before that."""
+"""Reason of an intent to go on to where a search wanted the point before the budget was spent."""
 
 
 def intend(tasks: TaskSet, recorded: Recorded, *, is_spent: bool) -> Recorded:

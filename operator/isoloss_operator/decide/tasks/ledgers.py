@@ -1,4 +1,4 @@
-"""What the stages of a pass do to a ledger, and to what lies beside it in the store."""
+"""What the stages of a pass do to a ledger, and to what is next to it in the store."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def record(tasks: TaskSet) -> Recorded:
 def _record_points(tasks: TaskSet) -> Recorded:
     """The ledger of the planned points with every result and every ended Job in it.
 
-    Points that are no longer planned are kept apart where they cost something; their results stay in the store.
+    Points that are no longer planned are kept apart if they cost something; their results stay in the store.
     """
     known, retries = tasks.known, tasks.policy.retries
     records, set_aside = [], list(known.set_aside)
@@ -115,7 +115,7 @@ class _SeenPoint:
 
     @cached_property
     def result(self) -> Read[PointResult]:
-        """What is stored as its result; Unreadable also where it is another point's, Unanswered also while
+        """What is stored as its result; Unreadable also if it is another point's, Unanswered also while
         a Job that has just ended may have one."""
         found = self.tasks.result(self.point.key)
         if isinstance(found, Absent) and self.record.state not in DONE:
@@ -127,7 +127,7 @@ class _SeenPoint:
 
     @cached_property
     def failures(self) -> tuple[tuple[ObservedJob, Failure], ...]:
-        """Why the Jobs that ended have no result; empty where they have one."""
+        """Why the Jobs that ended have no result; empty if they have one."""
         if self.record.state in DONE:
             return ()
         match self.result:
@@ -159,7 +159,7 @@ class _SeenPoint:
         return ended_with_result(record, self.ended, now)
 
     def set_aside(self) -> tuple[SetAside, ...]:
-        """Its result, where it cannot be used and no running attempt is about to overwrite it."""
+        """Its result, if it cannot be used and no running attempt is about to overwrite it."""
         is_running = any(job.holds_a_slot for job in self.jobs) and not self.ended
         if self.record.state in DONE or is_running or not isinstance(self.result, Unreadable):
             return ()

@@ -35,7 +35,7 @@ class Wording:
     """How the task is called."""
 
     name: str
-    """Of the Job, as in "The prepare Job"."""
+    """Name of the Job, as in "The prepare Job"."""
     doing: str
     """As in "Job x is tokenizing the corpus"."""
     active: Reason
@@ -63,7 +63,7 @@ class SingleTask:
     template: str
     """Digest of the pod template that the next attempt gets."""
     domains: Sequence[str]
-    """Of the corpus, by which a pod names fields of the spec."""
+    """Domains of the corpus, under which a pod names fields of the spec."""
     retries: int
     suspend: bool
     is_missing: bool
@@ -92,7 +92,7 @@ class SinglePass:
 
     @property
     def now(self) -> datetime:
-        """Of the pass."""
+        """Time of the pass."""
         return self.task.world.now
 
     @property
@@ -121,7 +121,7 @@ class SinglePass:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next attempt may start now, as far as this task is concerned."""
+        """Whether this task's next attempt may start now."""
         if self.task.suspend or self.active or self.awaited:
             return False
         if self.refused or self.retries_used_up:
@@ -143,7 +143,7 @@ class SinglePass:
 
     @property
     def message(self) -> str:
-        """Of the last failure."""
+        """Message of the last failure."""
         return self.attempts.last_message or "no reason was given"
 
     def finding(self) -> Finding:
@@ -232,7 +232,7 @@ def _bad_data(found: SinglePass) -> Finding | None:
     code = found.attempts.last_code
     reason = bad_data_reason(code)
     prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
-    # Retried for ever, but only in case somebody has replaced the data: nothing changes by itself.
+    # Retried forever, but only in case the data have been replaced: nothing changes by itself.
     return Finding.false(reason, f"{prefix}{found.message}", stalled=True)
 
 

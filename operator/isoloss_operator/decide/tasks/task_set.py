@@ -61,11 +61,11 @@ class TaskSet:
     known: Recorded
     """The stored ledger under the present spec."""
     data_digest: str
-    """Of the corpus that the points train on."""
+    """Digest of the corpus that the points train on."""
     models: Sequence[str]
     """Field of spec.proxies[].model that gives each size its model."""
     kept: frozenset[str] = frozenset()
-    """By uid, Jobs of the owner that are no task here and may go on."""
+    """Uids of the owner's Jobs that are no task here and may go on."""
     complaints: Callable[[Ledger], Sequence[tuple[str, str]]] = lambda _ledger: ()
     """Key and problem of each done point whose trajectory a fit of just this ledger could not read."""
 

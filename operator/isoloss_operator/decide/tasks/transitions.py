@@ -24,7 +24,7 @@ from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 
 VERSIONED: Final = ("isoloss", "torch", "transformers")
-"""What may change a result beside its configuration: a pod may report any other version too."""
+"""What may change a result in addition to its configuration: a pod may report any other version too."""
 MAX_VERSION: Final = 40
 _STATES: Final[Mapping[Outcome, PointState]] = {
     Outcome.SUCCEEDED: PointState.SUCCEEDED,
@@ -41,7 +41,7 @@ def unusable(point: PlannedPoint, result: PointResult) -> str:
         return f"it is the result of {result.key}"
     expected, found = point.proxy.parameters.active, result.parameters.active
     if found != expected:
-        return f"it counts {found} active parameters where this model has {expected}"
+        return f"it counts {found} active parameters, but this model has {expected}"
     return ""
 
 
