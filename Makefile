@@ -145,7 +145,7 @@ bench-transfer: setup ## Do continued runs want what the laws say? (one core, se
 bench-cooldown: setup ## Do averaged, raw and cooled losses agree about the best LR and B? (one core, resumes)
 	$(PY) -m benchmarks.cooldown $(ARGS)
 
-bench-validation: setup ## Do five probes move the demo's answer to its measured optimum? (one core, two hours, resumes; ARGS="--jobs 2")
+bench-validation: setup ## Do five probes move the demo's answer to its measured optimum? (one core, an hour or two, resumes; ARGS="--jobs 2")
 	$(PY) -m benchmarks.validation $(ARGS)
 
 bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
