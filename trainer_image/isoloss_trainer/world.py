@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from isoloss_trainer.driver import why_unusable
 from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ class World:
         if not cuda and visible_accelerators():
             raise BadConfiguration(
                 "CudaUnavailable",
-                f"there is an NVIDIA device, but torch {torch.__version__} cannot use it: the driver "
-                "may be too old for its CUDA; set CUDA_VISIBLE_DEVICES to nothing to train on the CPU",
+                "there is an NVIDIA device, but torch cannot use it: "
+                f"{why_unusable(torch.__version__, torch.version.cuda)}; set CUDA_VISIBLE_DEVICES to "
+                "nothing to train on the CPU",
                 "podTemplate",
             )
         if cuda:
