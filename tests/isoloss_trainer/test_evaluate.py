@@ -396,7 +396,7 @@ def test_the_docs_list_the_families_that_are_evaluated_here() -> None:
 
 ATTENTION = {
     "isoloss_causal": "as in training",
-    "sdpa": "torch's, with a mask where one is needed",
+    "sdpa": "torch's, with a mask if one is needed",
     "eager": "transformers' own operations",
 }
 
