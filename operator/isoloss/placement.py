@@ -61,9 +61,12 @@ def lattice(centre: Place, lines: int, rate_factor: float, batch_factor: float) 
     half = (lines - 1) / 2
     slowest = centre.learning_rate / rate_factor**half
     smallest = max(centre.batch_size / batch_factor**half, 1.0, 1.0 / (batch_factor - 1.0))
+    batch_sizes: list[int] = []
+    for k in range(lines):
+        batch_size = round(to_significant_digits(smallest * batch_factor**k, DIGITS))
+        # 1.5 and 2.5, a sequence apart, are both rounded to 2.
+        batch_sizes.append(max(batch_size, batch_sizes[-1] + 1) if batch_sizes else batch_size)
     return Lattice(
         tuple(to_significant_digits(slowest * rate_factor**k, DIGITS) for k in range(lines)),
-        tuple(
-            round(to_significant_digits(smallest * batch_factor**k, DIGITS)) for k in range(lines)
-        ),
+        tuple(batch_sizes),
     )

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from isoloss.placement import LEAST_FACTOR, lattice, placed_by_law, rounded_place
@@ -40,6 +40,7 @@ def test_about_a_small_batch_the_lattice_begins_at_one_sequence() -> None:
 
 
 @given(st.floats(1e-7, 0.1), st.floats(0.01, 1e6), st.integers(2, 9), factors, factors)
+@example(rate=1e-3, batch=1.0, lines=2, rate_factor=2.0, batch_factor=1.6875)  # 1.5 and 2.5
 def test_lines_ascend_whatever_the_centre_and_the_factors(
     rate: float, batch: float, lines: int, rate_factor: float, batch_factor: float
 ) -> None:
