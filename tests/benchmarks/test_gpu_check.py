@@ -24,7 +24,7 @@ from benchmarks.gpu_check.checks import CHECKS, run_check
 from benchmarks.gpu_check.packages import SMALL, STACK, advice
 from benchmarks.gpu_check.table import as_markdown
 
-# One worker for all of them: what the checks find takes over a minute, and each worker would look for it.
+# One worker for all of them: what the checks find takes minutes, and each worker would look for it.
 pytestmark = pytest.mark.xdist_group("gpu check")
 TOY = {"machine": "this machine", "toy": True}
 
@@ -68,6 +68,7 @@ def test_attention_is_timed_with_each_kernel(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("check", ["compilation-dense-100m", "compilation-moe-100m"])
 def test_one_compilation_serves_every_batch_size(found, check: str) -> None:
     (row,) = found[check].values()
@@ -78,6 +79,7 @@ def test_one_compilation_serves_every_batch_size(found, check: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_run_resumes_where_sigterm_ended_it(found) -> None:
     row = found["interruption"]
     assert row["exit codes as they should be"]
@@ -86,6 +88,7 @@ def test_a_run_resumes_where_sigterm_ended_it(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_every_rival_is_measured(found) -> None:
     rows = found["speed-dense-100m"]
     wanted = {"ours", "transformers loop", "Hugging Face Trainer", "torchtitan-like"}
@@ -124,6 +127,7 @@ def test_several_processes_learn_what_one_does(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_every_check_runs_and_its_findings_can_be_written(found, tmp_path: Path) -> None:
     results = Results(tmp_path, TOY)
     for name in RUN:
