@@ -192,8 +192,7 @@ def test_a_report_that_cannot_be_written_does_not_keep_the_fits_from_its_neighbo
         done(tenant, "lab")
         neighbour.is_fitted()
         neighbour.judge()
+        # The record is in the store a moment before the status names the laws.
+        wait_until(lambda: tenant.sweep("lab")["status"]["lawsUri"], "the tenant's laws", 100)
         record = folder / layout.fit_in(layout.sweep_folder("lab", uid))
-        wait_until(record.exists, "the tenant's laws", 100)
-        laws = done(tenant, "lab")["status"]
     assert json.loads(record.read_text())["report_written"] is False
-    assert laws["lawsUri"]
