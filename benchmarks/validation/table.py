@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.measured_optimum import Optimum
-from benchmarks.validation.design import Shift
+from benchmarks.validation.deciding import decision_table
+from benchmarks.validation.design import OWN, Shift
 from benchmarks.validation.judging import (
     Case,
     Noise,
@@ -74,6 +75,11 @@ def tables(measured: Measured) -> Iterator[str]:
     yield from _case_table(found)
     yield ""
     yield from _summary_table(found)
+    yield ""
+    yield "In how many data orders the probes of that order alone decide about the laws' answer:"
+    yield ""
+    own = dict(measured.crosses)[OWN]
+    yield from decision_table(measured.question, own, ends, residuals)
 
 
 def _answers(measured: Measured) -> Answers:

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 from benchmarks.transfer.design import Grid
 from benchmarks.transfer.design import Place as Exponents
+from benchmarks.validation.deciding import SHARES, decision_table
 from benchmarks.validation.design import OWN, Lattice, Shift
 from benchmarks.validation.judging import Question
 from benchmarks.validation.measuring import Measured, Probed
@@ -133,7 +134,7 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
     measured = Measured(question, GRID, probed, long, ((OWN, cross(lattice)),), inner)
     text = "\n".join(tables(measured))
     kinds = [(share, noise) for share in ("30%", "60%") for noise in ("assumed", "measured")]
-    kinds.append(("all", "measured"))
+    kinds += [("all", noise) for noise in ("assumed", "measured")]
     for share, noise in kinds:
         for seed in SEEDS:
             assert f"| the laws' answer | {seed} | {share} | {noise} |" in text
@@ -143,3 +144,15 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
         moves = question.with_probes(each.plan.flops).moves()
         assert f"(carried as {moves.mean[0]:+.2f} +- {moves.deviation[0]:.2f})" in text
     assert "(60 degrees of freedom)" in text
+
+
+def test_whole_runs_decide_for_a_right_answer_and_against_a_wrong_one(
+    question: Question, lattice: Lattice
+) -> None:
+    right, wrong = (
+        list(decision_table(question, cross(lattice), ends(question, lattice, factors), 2 * NOISE))
+        for factors in ((1.0, 1.0), (5.0, 1.0))
+    )
+    assert len(right) == 2 + len(SHARES)
+    assert right[-1].startswith("| 100% | 3 AnswerHolds")
+    assert wrong[-1].startswith("| 100% | 3 BetterAnswerNearby")
