@@ -65,24 +65,10 @@ def break_on_purpose(user: User, place: Place) -> None:
 
 
 def empty_panels(prometheus: Prometheus) -> set[str]:
-    """Titles of the dashboard's panels that show nothing now."""
+    """Titles of the dashboard's panels that show nothing now and should."""
     queries = dashboard_queries()
-    return {query.panel for query in queries if not prometheus.query(query.expression)}
-
-
-def every_panel_shows_data(prometheus: Prometheus) -> None:
-    """Wait for it; a failure names the panels that stay empty."""
-    empty: set[str] = set()
-
-    def shown() -> bool:
-        nonlocal empty
-        empty = empty_panels(prometheus) - MAY_BE_EMPTY
-        return not empty
-
-    try:
-        wait_until(shown, "every panel to show data")
-    except pytest.fail.Exception as error:
-        raise AssertionError(f"{error}: {sorted(empty)}") from None
+    empty = {query.panel for query in queries if not prometheus.query(query.expression)}
+    return empty - MAY_BE_EMPTY
 
 
 @pytest.mark.timeout(1800)
@@ -114,7 +100,10 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
     wait_until(lambda: all(r["health"] == "ok" for r in prometheus.rules()), "every rule to run")
     wait_until(lambda: prometheus.query("sum(isoloss_fits_total) > 0"), "a fit", 600)
     # A rate needs two scrapes since the first fit.
-    every_panel_shows_data(prometheus)
+    wait_until(
+        lambda: not empty_panels(prometheus),
+        lambda: f"data in the panels {sorted(empty_panels(prometheus))}",
+    )
     # What a real Prometheus answers can be drawn (python -m tests.monitoring.picture).
     draw(dashboard_panels(), Window(prometheus, began, time.time()))
 

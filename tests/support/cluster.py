@@ -167,10 +167,13 @@ def process_node(make_node: NodeFactory) -> ProcessNode:
     return make_node()
 
 
-def wait_until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Wait until `holds()` is true; fails naming `what` after `seconds`."""
+def wait_until(
+    holds: Callable[[], object], what: str | Callable[[], str], seconds: float = 60
+) -> None:
+    """Wait until `holds()` is true; fails naming `what`, perhaps as it stands then, after `seconds`."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s for {what}, which did not come")
+            named = what if isinstance(what, str) else what()
+            pytest.fail(f"waited {seconds:.0f} s for {named}, which did not come")
         time.sleep(0.1)
