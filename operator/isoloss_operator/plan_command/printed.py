@@ -127,7 +127,7 @@ def _print_evaluation(spec: ScalingSweepSpec) -> None:
     share = evaluation_share(spec, shortest)
     if share > GOAL:
         fewer = affordable_sequences(spec, shortest)
-        console(PIPED_WIDTH).print(
+        _say(
             f"Evaluations take up to {share:.1%} of a run on top of that: for {GOAL:.0%}, set "
             f"data.validation.sequencesPerDomain to {fewer}, or fewer evaluation.perDecade with more "
             "sequences."
@@ -139,17 +139,17 @@ def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
     for size in placed:
         rates = ", ".join(formatting.learning_rate(rate) for rate in size.learning_rates)
         batches = ", ".join(map(str, size.batch_sizes))
-        console(PIPED_WIDTH).print(
+        _say(
             f"Grid of {size.name}, placed by {size.source}: learning rates {rates}; batch sizes "
             f"{batches} sequences."
         )
     if spec.search.prior is not None:
-        console(PIPED_WIDTH).print(
+        _say(
             f"In the cluster the laws of ScalingSweep {spec.search.prior.name} place them instead; other batch "
             "sizes and learning rates cost the same."
         )
     elif placed:
-        console(PIPED_WIDTH).print(COVERAGE)
+        _say(COVERAGE)
 
 
 def print_search(search: SearchEstimate | None) -> None:
@@ -157,7 +157,7 @@ def print_search(search: SearchEstimate | None) -> None:
     if search is None:
         return
     expected, worst = search.expected_flops, search.worst_flops
-    console(PIPED_WIDTH).print(
+    _say(
         f"Sequential search: {formatting.flops(expected)} FLOPs expected "
         f"({expected / search.grid_flops:.0%} of the whole grid), {formatting.flops(worst)} at worst "
         f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
@@ -171,14 +171,12 @@ def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:
     jobs += _accelerators_of_each({size.accelerators for size in sizes})
     whole = formatting.number(took.whole_grid_hours)
     if took.search_hours is None:
-        console(PIPED_WIDTH).print(f"About {whole} hours with {jobs}.")
+        _say(f"About {whole} hours with {jobs}.")
         return
     searched = formatting.number(took.search_hours)
     longer = took.search_hours > took.whole_grid_hours
     rounds = "; a round starts when the slowest Job of the one before has ended" if longer else ""
-    console(PIPED_WIDTH).print(
-        f"About {searched} hours for the search with {jobs}, {whole} for the whole grid{rounds}."
-    )
+    _say(f"About {searched} hours for the search with {jobs}, {whole} for the whole grid{rounds}.")
 
 
 def _accelerators_of_each(counts: set[int]) -> str:
@@ -199,12 +197,14 @@ def print_validations(validations: Mapping[str, ProbeCost]) -> None:
             amount = f"{formatting.flops(cost.flops)} FLOPs"
         else:
             amount = f"{formatting.count(cost.tokens)} tokens"
-        console(PIPED_WIDTH).print(
+        _say(
             f"Validation of {name}, on top of that: at most {cost.runs} probes, {amount}, "
             f"{cost.share_of_budget:.3g} times the prediction's budget."
         )
         limit = cost.max_flops
         if limit is not None and cost.flops is not None and cost.flops > limit:
-            console(PIPED_WIDTH).print(
-                f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start"
-            )
+            _say(f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start")
+
+
+def _say(sentence: str) -> None:
+    console(PIPED_WIDTH).print(sentence)
