@@ -30,26 +30,19 @@ def decision_table(
     """
     yield f"| probes | {' | '.join(f'{tolerance:g} nats' for tolerance in TOLERANCES)} |"
     yield f"|---|{'---|' * len(TOLERANCES)}"
+    assert question.answer.cpt_flops is not None  # the query has a budget
+    noise = ToldNoise(residual=residuals)
     for share in SHARES:
-        cells = (
-            _decided(replace(question, tolerance=each), cross, ends, residuals, share)
-            for each in TOLERANCES
-        )
+        tokens = share * budget(ends)
+        asked = question.with_probes(share * question.answer.cpt_flops)
+        orders = [[_until(runs[place], tokens) for place in cross] for runs in ends.values()]
+        cells = (_decided(replace(asked, tolerance=each), orders, noise) for each in TOLERANCES)
         yield f"| {share:.0%} | {' | '.join(cells)} |"
 
 
-def _decided(
-    question: Question, cross: Sequence[Place], ends: Runs, residuals: float | None, share: float
-) -> str:
+def _decided(question: Question, orders: Sequence[Sequence[Run]], noise: ToldNoise) -> str:
     """How often each verdict was reached, as in "2 AnswerHolds"; "none" if no order decides."""
-    tokens = share * budget(ends)
-    assert question.answer.cpt_flops is not None  # the query has a budget
-    asked = question.with_probes(share * question.answer.cpt_flops)
-    noise = ToldNoise(residual=residuals)
-    reasons = Counter(
-        validated(asked, OWN, [_until(runs[place], tokens) for place in cross], noise).reason
-        for runs in ends.values()
-    )
+    reasons = Counter(validated(question, OWN, probes, noise).reason for probes in orders)
     return ", ".join(f"{reasons[each]} {each}" for each in DECIDED if reasons[each]) or "none"
 
 

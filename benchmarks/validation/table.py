@@ -95,11 +95,7 @@ def _groups(measured: Measured, probed: Probed, residuals: float | None) -> Iter
     """Of probes of one length, with either noise."""
     question, ends = measured.question.with_probes(probed.plan.flops), measured.ends
     between_seeds = noise_between_seeds(probed.runs, probed.plan.tokens).deviation
-    known = {
-        ASSUMED: ToldNoise(residual=residuals),
-        BETWEEN_SEEDS: ToldNoise(stated=between_seeds),
-    }
-    for noise, told in known.items():
+    for noise, told in _noises(residuals, between_seeds).items():
         for name, answers in _answers(measured).items():
             cases = _cases(question, answers, probed.runs, ends, told)
             yield Group(name, _share(probed, budget(ends)), noise, cases)
@@ -109,12 +105,18 @@ def _whole_runs(measured: Measured, deviation: float, residuals: float | None) -
     """Of the answers whose probes were all trained to the budget's end, with either noise."""
     question, ends = measured.question.with_whole_runs(), measured.ends
     trained = set.intersection(*(set(runs) for runs in ends.values()))
-    known = {ASSUMED: ToldNoise(residual=residuals), BETWEEN_SEEDS: ToldNoise(stated=deviation)}
-    for noise, told in known.items():
+    for noise, told in _noises(residuals, deviation).items():
         for name, answers in _answers(measured).items():
             if all(trained.issuperset(cross) for _, cross in answers):
                 cases = _cases(question, answers, ends, ends, told)
                 yield Group(name, WHOLE, noise, cases)
+
+
+def _noises(residuals: float | None, between_seeds: float) -> dict[str, ToldNoise]:
+    return {
+        ASSUMED: ToldNoise(residual=residuals),
+        BETWEEN_SEEDS: ToldNoise(stated=between_seeds),
+    }
 
 
 def _cases(
