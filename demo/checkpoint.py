@@ -36,7 +36,7 @@ def pretrain(tokenizer_folder: Path, folder: Path, report: Report) -> None:
     torch.set_num_threads(1)  # the sweep's first pods run at the same time
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
-    texts = {name: domain.further_documents() for name, domain in DOMAINS.items()}
+    texts = {name: domain.split()[1] for name, domain in DOMAINS.items()}
     sequences = _mixed(tokenizer, texts)
     torch.manual_seed(SEED)
     model = LlamaForCausalLM(_shape(len(tokenizer)))

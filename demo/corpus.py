@@ -46,11 +46,10 @@ class Domain:
         """Distinct documents from all over the packages."""
         return _up_to(self.size_bytes, self._distinct())
 
-    def further_documents(self) -> list[str]:
-        """What the packages have beyond `documents`."""
+    def split(self) -> tuple[list[str], list[str]]:
+        """`documents`, and what the packages have beyond them."""
         pieces = self._distinct()
-        _up_to(self.size_bytes, pieces)
-        return list(pieces)
+        return _up_to(self.size_bytes, pieces), list(pieces)
 
     def _distinct(self) -> Iterator[str]:
         sources = _sources(self.packages, self.suffix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from devcluster.build import tool_path
 from devcluster.daemon import Daemon
@@ -17,6 +19,15 @@ from devcluster.ports import is_free, reserved_ports, start_on_free_ports
 
 REGION = "us-east-1"
 START_SECONDS = 30
+
+
+@functools.cache
+def _session() -> Any:
+    """Reads a megabyte of descriptions of S3 once for all clients."""
+    # Slow to import, and not installed where tools are only built.
+    import botocore.session
+
+    return botocore.session.get_session()
 
 
 @dataclass(frozen=True)
@@ -29,8 +40,8 @@ class _Settings:
 class ObjectStorage:
     """An S3 server whose buckets are the folders under `directory`/buckets.
 
-    It listens on `address`: by default this machine's own processes alone reach it. Port and credentials are chosen at the first start and kept, so that clients find a restarted
-    server again.
+    It listens on `address`: by default this machine's own processes alone reach it. Port and credentials are chosen
+    at the first start and kept, so that clients find a restarted server again.
 
     Note: objects are files, so `a` and `a/b` cannot both exist.
     """
@@ -96,11 +107,8 @@ class ObjectStorage:
 
     def create_bucket(self, name: str) -> None:
         """Create a bucket unless it exists."""
-        # Slow to import, and not installed where tools are only built.
-        import botocore.session
-
         settings = self._settings()
-        client = botocore.session.get_session().create_client(
+        client = _session().create_client(
             "s3",
             region_name=REGION,
             endpoint_url=self.url,

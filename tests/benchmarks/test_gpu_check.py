@@ -120,6 +120,7 @@ def test_a_random_checkpoint_knows_nothing(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_several_processes_learn_what_one_does(found) -> None:
     row = found["several-gpus"]
     assert row["processes"] == 2

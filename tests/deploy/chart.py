@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import os
 import subprocess
@@ -113,7 +115,12 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def render(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The manifests for these values, without what `helm test` runs."""
-    answer = template(values, "--skip-tests")
+    return copy.deepcopy(_rendered(json.dumps(values or {})))
+
+
+@functools.cache
+def _rendered(values: str) -> list[dict[str, Any]]:
+    answer = template(json.loads(values), "--skip-tests")
     assert answer.returncode == 0, answer.stderr
     return read_documents(answer.stdout)
 

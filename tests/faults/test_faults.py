@@ -116,6 +116,7 @@ def test_a_validation_killed_after_its_nth_write_trains_no_probe_twice_and_comes
     assert validated_reference.answer["conditions"]["Validated"] == ["True", "AnswerHolds"]
 
 
+@pytest.mark.whole
 def test_a_validation_whose_sweep_trains_again_meanwhile_loses_no_probe(
     stage: Stage, validated_reference: Reference
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_validation_whose_sweep_trains_again_meanwhile_loses_no_probe(
     assert play_row(stage, row, validated_reference).problems == ()
 
 
+@pytest.mark.whole
 def test_preempted_pods_are_not_charged_and_change_no_trajectory(
     stage: Stage, wide_reference: Reference
 ) -> None:

@@ -56,6 +56,7 @@ def everywhere(act: Callable[[int], object]) -> None:
             done.result()
 
 
+@pytest.mark.whole
 def test_hundreds_of_sweeps_of_one_tenant_delay_no_neighbour(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:

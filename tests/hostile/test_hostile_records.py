@@ -176,6 +176,7 @@ def progress() -> Mapping[str, bytes]:
     }
 
 
+@pytest.mark.whole
 def test_a_report_that_cannot_be_written_does_not_keep_the_fits_from_its_neighbours(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:

@@ -142,6 +142,7 @@ def ready(tenant: User, name: str) -> str:
     return f"{found['reason']}: {found['message']}"
 
 
+@pytest.mark.whole
 def test_slow_answers_of_a_store_delay_no_neighbour(
     server: HostileServer,
     limited: OperatorProcess,

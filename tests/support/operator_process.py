@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
-import multiprocessing.forkserver
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +18,8 @@ from kubernetes import client
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
-from tests.support.cluster import wait_until
+from tests.support.cluster import looks, wait_until
+from tests.support.warm_operator import DRAWS
 from tests.support.warm_python import WarmProcess, WarmPython
 
 Json = dict[str, Any]
@@ -42,37 +40,17 @@ PLANTED_COMMAND = [
 WARM = """
 import isoloss_operator.install_check, isoloss_operator.runtime
 from isoloss_operator.fitting import fitter
+import tests.support.warm_store
+fitter._PROCESSES.set_forkserver_preload([*fitter.PRELOADED, "tests.support.warm_operator", "tests.support.warm_store"])
 fitter.start_ahead()
 """
-IN_CHILD = "from tests.support.operator_process import take_over; take_over()"
+IN_CHILD = "from tests.support.warm_operator import take_over; take_over()"
 
 
 @functools.cache
 def warm_python() -> WarmPython:
     """Starts operators, whose modules are imported already, as are those of the processes of their fits."""
     return WarmPython(WARM, IN_CHILD)
-
-
-def take_over() -> None:
-    """In the process of an operator that was forked: what reads the environment at an earlier time else.
-
-    Fits are forked from the process that was started for all operators of the session, and so have its environment.
-    """
-    kube_config: Any = importlib.import_module("kubernetes.config.kube_config")
-    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "")
-    server: Any = multiprocessing.forkserver
-    server._forkserver.ensure_running = lambda: None
-    fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
-    fitter._main = functools.partial(_fit, dict(os.environ))
-
-
-def _fit(environment: Mapping[str, str], *job: Any) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
-    fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
-    # On a machine that is busy with other tests it would hardly run at all.
-    fitter.NICENESS = 0
-    fitter._main(*job)
 
 
 def apply_account(
@@ -141,6 +119,8 @@ class OperatorProcess:
     kubeconfig: Path | None = None
     fresh: bool = False
     """Started by Python itself, as in a container, for seconds of CPU; else forked."""
+    draws: bool = False
+    """Draws the figures of its pages, as one does that is `fresh`; else they are empty."""
 
     def log_in(self) -> Path:
         """The kubeconfig of its account, made at the first start: later ones need no API server."""
@@ -168,9 +148,10 @@ class OperatorProcess:
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.2",
             "ISOLOSS_LEASE_SECONDS": "8",
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "6",
-            "ISOLOSS_RENEW_PERIOD_SECONDS": "0.5",
+            "ISOLOSS_RENEW_PERIOD_SECONDS": "1",
             "ISOLOSS_HTTP_ADDRESS": "127.0.0.1",
             "ISOLOSS_HTTP_PORT": "0",
+            **({DRAWS: "1"} if self.draws else {}),
             **self.environment,
         }
         with self.log.open("ab") as log:
@@ -321,18 +302,16 @@ class User:
         seconds: float = 180,
     ) -> Json:
         """As `kubectl wait --for=condition`; fails with all conditions as they are."""
-        deadline = time.monotonic() + seconds
-        while True:
+        body: Json = {}
+        for _ in looks(seconds):
             body = read()
             found = conditions(body).get(condition, {})
             if found.get("status") == status and reason in ("", found.get("reason")):
                 return body
-            if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"{condition} did not become {status} {reason} in {seconds:.0f} s:\n"
-                    + json.dumps(body.get("status"), indent=1)
-                )
-            time.sleep(0.1)
+        raise AssertionError(
+            f"{condition} did not become {status} {reason} in {seconds:.0f} s:\n"
+            + json.dumps(body.get("status"), indent=1)
+        )
 
 
 def grant_in(user: User, home: str) -> None:

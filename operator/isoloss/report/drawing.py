@@ -14,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
@@ -63,18 +64,19 @@ def style() -> Iterator[None]:
 
 def as_svg(figure: mpl_figure.Figure) -> bytes:
     """The figure as SVG; equal figures give equal bytes."""
-    return _saved(figure, "svg", metadata={"Date": None})
+    buffer = io.BytesIO()
+    with style():
+        # As `savefig`, which draws it a first time to lay it out. Drawing lays it out, too.
+        canvas: Any = FigureCanvasSVG(figure)  # its methods have no types
+        canvas.print_svg(buffer, metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def as_png(figure: mpl_figure.Figure) -> bytes:
     """The figure as PNG at 150 dots per inch."""
-    return _saved(figure, "png", dpi=150, metadata={"Software": None})
-
-
-def _saved(figure: mpl_figure.Figure, form: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     with style():
-        figure.savefig(buffer, format=form, **options)
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -211,12 +211,11 @@ def _with_shared_memory(template: Json) -> Json:
 
 def _misnamed(request: JobRequest) -> str:
     """Advice to whoever names a container that may be meant for the trainer's."""
-    containers = (
-        container
+    names = [
+        str(container.value("name"))
         for template in request.pod_templates
-        for container in (template.get("spec") or {}).get("containers") or ()
-    )
-    names = [str(container.get("name")) for container in containers]
+        for container in Fields.of(template, "podTemplate").fields("spec").objects("containers")
+    ]
     if not names or CONTAINER in names:
         return ""
     return f". The trainer's container must be named {CONTAINER}: {names[0]} would run as a second container"

@@ -169,7 +169,7 @@ FEWER = 100
 """Draws with a noise that is not known: they take longer."""
 
 
-@pytest.fixture(scope="module", params=[NOISE, BOUND])
+@pytest.fixture(scope="module", params=[pytest.param(NOISE, marks=pytest.mark.whole), BOUND])
 def unknown_noise(request: pytest.FixtureRequest) -> tuple[float, Judged]:
     """The noise, and probes judged that know no more than its bound, where answers err as their intervals say."""
     rng = np.random.default_rng(3)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from isoloss_contract.records import (
@@ -394,6 +394,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.fixed_dictionaries({"spec": JSON, "metadata": JSON}), max_size=2))
+@example([{"spec": None, "metadata": None}, {"spec": True, "metadata": None}])
 def test_whatever_a_template_holds_it_is_refused_by_field_or_makes_a_job(templates: Any) -> None:
     with contextlib.suppress(BadPodTemplate):
         job_manifest(request(pod_templates=tuple(templates)), OWNER, DEFAULTS)

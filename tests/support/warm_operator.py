@@ -1,0 +1,49 @@
+"""What a forked operator does first. Each process of a fit imports this module, so it imports nothing of weight."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import multiprocessing.forkserver
+import os
+from collections.abc import Mapping
+from typing import Any
+
+DRAWS = "TEST_DRAWS"
+"""In the environment of a forked operator that draws the figures of its pages."""
+
+
+def take_over() -> None:
+    """In the process of an operator that was forked: what reads the environment at an earlier time else.
+
+    Fits are forked from the process that was started for all operators of the session, and so have its environment.
+    """
+    kube_config: Any = importlib.import_module("kubernetes.config.kube_config")
+    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "")
+    server: Any = multiprocessing.forkserver
+    server._forkserver.ensure_running = lambda: None
+    fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
+    fitter._main = functools.partial(_fit, dict(os.environ))
+
+
+def _fit(environment: Mapping[str, str], *job: Any) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
+    # On a machine that is busy with other tests it would hardly run at all.
+    fitter.NICENESS = 0
+    if DRAWS not in environment:
+        _draw_empty_figures()
+    fitter._main(*job)
+
+
+def _draw_empty_figures() -> None:
+    """Pages as ever, but for their figures, which take ten times as long as all else that a fit does."""
+    page: Any = importlib.import_module("isoloss.report.page")
+    drawing: Any = importlib.import_module("isoloss.report.drawing")
+
+    def empty(*_arguments: Any, **_options: Any) -> Any:
+        laws, contours, trajectories = (drawing.Figure() for _ in range(3))
+        return page.ReportFigures(laws, contours, trajectories, trajectories_remembered=False)
+
+    page.draw_figures = empty
