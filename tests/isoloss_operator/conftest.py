@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import urllib.error
 import urllib.request
@@ -136,6 +137,8 @@ def operator(
     process = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
     yield process
     process.end()
+    said = [line["message"] for line in process.lines()] if process.log.exists() else []
+    assert not [each for each in said if re.match(r"(report|page) of \S+ failed", each)]
 
 
 @pytest.fixture

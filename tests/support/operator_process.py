@@ -41,7 +41,8 @@ WARM = """
 import isoloss_operator.install_check, isoloss_operator.runtime
 from isoloss_operator.fitting import fitter
 import tests.support.warm_store
-fitter._PROCESSES.set_forkserver_preload([*fitter.PRELOADED, "tests.support.warm_operator", "tests.support.warm_store"])
+ours = [f"tests.support.{name}" for name in ("warm_operator", "warm_store", "empty_figures")]
+fitter._PROCESSES.set_forkserver_preload([*fitter.PRELOADED, *ours])
 fitter.start_ahead()
 """
 IN_CHILD = "from tests.support.warm_operator import take_over; take_over()"

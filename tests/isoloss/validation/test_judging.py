@@ -179,7 +179,7 @@ def unknown_noise(request: pytest.FixtureRequest) -> tuple[float, Judged]:
 
 def test_probes_that_follow_a_bowl_closely_show_that_their_noise_is_far_below_its_bound() -> None:
     """As the bound, the noise would let no verdict be."""
-    right = np.ones((FEWER, 2))
+    right = np.ones((FEWER // 2, 2))
     assert many(right, at_most=BOUND).share(True) >= 0.8
     assert many(right * [3.0, 1.0], at_most=BOUND).share(False) >= 0.9
     known_as_bound = [
