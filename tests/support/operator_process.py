@@ -19,7 +19,7 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import looks, wait_until
-from tests.support.warm_operator import DRAWS
+from tests.support.warm_operator import DRAWS, LOG
 from tests.support.warm_python import WarmProcess, WarmPython
 
 Json = dict[str, Any]
@@ -152,6 +152,7 @@ class OperatorProcess:
             "ISOLOSS_RENEW_PERIOD_SECONDS": "1",
             "ISOLOSS_HTTP_ADDRESS": "127.0.0.1",
             "ISOLOSS_HTTP_PORT": "0",
+            LOG: str(self.log),
             **({DRAWS: "1"} if self.draws else {}),
             **self.environment,
         }

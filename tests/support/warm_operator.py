@@ -11,12 +11,15 @@ from typing import Any
 
 DRAWS = "TEST_DRAWS"
 """In the environment of a forked operator that draws the figures of its pages."""
+LOG = "TEST_LOG"
+"""The path of its log."""
 
 
 def take_over() -> None:
     """In the process of an operator that was forked: what reads the environment at an earlier time else.
 
-    Fits are forked from the process that was started for all operators of the session, and so have its environment.
+    Fits are forked from the process that was started for all operators of the session, and so have its environment
+    and its output.
     """
     kube_config: Any = importlib.import_module("kubernetes.config.kube_config")
     kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "")
@@ -29,6 +32,9 @@ def take_over() -> None:
 def _fit(environment: Mapping[str, str], *job: Any) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    log = os.open(environment[LOG], os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
     # On a machine that is busy with other tests it would hardly run at all.
     fitter.NICENESS = 0
