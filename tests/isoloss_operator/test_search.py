@@ -197,7 +197,7 @@ def test_a_search_spends_less_and_killed_at_random_moments_it_decides_the_same(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
-    calm = searched(place)
+    calm = searched(place, proxies=ONE_SIZE)
     calm["spec"]["storage"]["uri"] = f"{place.uri}/calm"
     user.apply_sweep(calm)
     ended = finished(operator, user)
@@ -210,7 +210,7 @@ def test_a_search_spends_less_and_killed_at_random_moments_it_decides_the_same(
     shutil.rmtree(place.traces.folder)
 
     chance = random.Random(1)
-    user.apply_sweep(searched(place))
+    user.apply_sweep(searched(place, proxies=ONE_SIZE))
     for _ in range(4):
         operator.start()
         time.sleep(chance.uniform(2.0, 8.0))
@@ -226,7 +226,7 @@ def test_a_search_spends_less_and_killed_at_random_moments_it_decides_the_same(
     assert float(search["savedFlops"]) > 0.2 * planned
     assert flops(ledger, place) == pytest.approx(planned - float(search["savedFlops"]), rel=0.01)
 
-    user.apply_sweep(searched(place, search={"strategy": "Exhaustive"}))
+    user.apply_sweep(searched(place, proxies=ONE_SIZE, search={"strategy": "Exhaustive"}))
     user.wait_for(lambda: user.sweep("dense"), "Progressing", "True")
     records = place.ledger(finished(operator, user)).points
     assert all(r.state is PointState.SUCCEEDED for r in records)
