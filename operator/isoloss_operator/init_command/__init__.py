@@ -36,7 +36,6 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     evaluation_share,
 )
-from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     parse_prediction_spec,
@@ -52,7 +51,7 @@ WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 """Per parameter in an evaluation, and their part of an accelerator's memory."""
 FAR = 500.0
 """Factor in compute from which the usual spec.maxExtrapolation of 1000 comes near."""
-PACE = Pace(None, ASSUMED_FLOPS_PER_SECOND)
+PACE = Pace()
 
 
 @command
@@ -184,12 +183,13 @@ def _costs(written: Written, plan: Planned) -> list[str]:
     hours = plan.hours(PACE)
     planned_run = 6.0 * written.checkpoint.active * written.cpt_tokens
     whole = f"{points} points: {_cost(plan.flops, plan, hours)}"
+    shares = " and ".join(f"{share:.0%}" for share in sorted({s.utilisation for s in plan.sizes}))
     if plan.search is None:
-        sentences = [f"Cost: {whole} (an H100 at 35 % utilisation)."]
+        sentences = [f"Cost: {whole} of an H100 ({shares} of its peak)."]
     else:
         expected = _cost(plan.search.expected_flops, plan, hours)
         sentences = [
-            f"Cost: {expected} (an H100 at 35 % utilisation) expected of the search;",
+            f"Cost: {expected} of an H100 ({shares} of its peak) expected of the search;",
             f"the whole grid of {whole}.",
         ]
     beyond = formatting.number(_extrapolation(written), 2)

@@ -19,6 +19,7 @@ from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import PlannedPoint, PlannedProxy, plan_points
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
@@ -42,6 +43,8 @@ class SizePlan:
     flops: float
     executed_flops: float
     """Including attention scores: what the accelerators execute and hours are computed from."""
+    utilisation: float
+    """Share of an accelerator's peak that its training is assumed to reach, by these FLOPs."""
     evaluation_share: float
     """Share of a run's compute, in addition to training; not in the hours."""
     accelerators: int
@@ -77,6 +80,7 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         cooldown_tokens=cooldown_tokens,
         flops=sum(point.flops for point in points),
         executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
+        utilisation=assumed_utilisation(counts),
         evaluation_share=evaluation_share(spec, proxy.tokens),
         accelerators=_accelerators(spec, proxy),
     )
@@ -106,20 +110,33 @@ def search_of(spec: ScalingSweepSpec, placed_sizes: int) -> SearchEstimate | Non
 class Pace:
     """Throughput of one accelerator."""
 
-    tokens_per_second: float | None
-    flops_per_second: float
+    tokens_per_second: float | None = None
+    """Of every size; None: by FLOPs."""
+    peak_flops: float = PEAK_FLOPS
+    utilisation: float | None = None
+    """Of every size; None: what each is assumed to reach."""
 
     def hours(self, size: SizePlan) -> float:
         """Accelerator hours of one size."""
         if self.tokens_per_second is not None:
             return (size.tokens + size.cooldown_tokens) / self.tokens_per_second / 3600
-        return size.executed_flops / self.flops_per_second / 3600
+        return size.executed_flops / (self._share(size) * self.peak_flops) / 3600
 
-    def in_words(self) -> str:
+    def _share(self, size: SizePlan) -> float:
+        return size.utilisation if self.utilisation is None else self.utilisation
+
+    def in_words(self, sizes: Sequence[SizePlan]) -> str:
         """For the line under the table."""
         if self.tokens_per_second is not None:
             return f"{formatting.number(self.tokens_per_second)} tokens per second and accelerator"
-        return f"{formatting.flops(self.flops_per_second)} FLOPs per second and accelerator, attention included"
+        peak = f"of {formatting.flops(self.peak_flops)} FLOPs per second and accelerator, attention included"
+        names: dict[float, list[str]] = defaultdict(list)
+        for size in sizes:
+            names[self._share(size)].append(size.name)
+        if len(names) == 1:
+            return f"{next(iter(names)):.0%} {peak}"
+        each = (f"{share:.0%} ({', '.join(of)})" for share, of in names.items())
+        return f"{' and '.join(each)} {peak}"
 
 
 @dataclass(frozen=True)
@@ -182,7 +199,7 @@ def sizes_document(
         "flops": sum(size.flops for size in sizes),
         "flops_convention": Convention.SIX_ND.value,
         "accelerator_hours": sum(pace.hours(size) for size in sizes),
-        "throughput": pace.in_words(),
+        "throughput": pace.in_words(sizes),
         "direct_grid_flops": cost.direct_flops if cost else None,
         "saving": cost.saving if cost else None,
     }

@@ -70,7 +70,7 @@ def print_sizes(
         "",
     )
     terminal.print(table)
-    terminal.print(f"\nAccelerator hours at {pace.in_words()}, for the whole grid.")
+    terminal.print(f"\nAccelerator hours at {pace.in_words(sizes)}, for the whole grid.")
     terminal.print(_warmup_sentence(sizes))
     for size in sizes:
         if size.memory.device >= 2**30:
