@@ -276,6 +276,28 @@ def registered(laws: Laws, cases: Sequence[Case]) -> dict[str, list[Score]]:
     return found
 
 
+def calibrated(base: Sequence[Score], sibling: str, target: str) -> dict[str, list[Score]]:
+    """Answers for one size, and the same corrected by a sibling: a smaller size with the same past and budget.
+
+    What the sibling wants over its own answer corrects the target's, in both directions or in the batch size alone.
+    `sibling` and `target` are names of sizes; checkpoints without a sibling are left out.
+    """
+
+    def past(score: Score) -> tuple[object, ...]:
+        checkpoint = score.case.checkpoint
+        return checkpoint.text, checkpoint.tokens, checkpoint.ending, score.case.tokens
+
+    known = {past(s): s.log_errors for s in base if s.case.checkpoint.size.name == sibling}
+    found: dict[str, list[Score]] = {"as answered": [], "sibling": [], "sibling, B alone": []}
+    for score in base:
+        if score.case.checkpoint.size.name == target and past(score) in known:
+            rate, batch = known[past(score)]
+            found["as answered"].append(score)
+            found["sibling"].append(_moved(score, -rate, -batch))
+            found["sibling, B alone"].append(_moved(score, 0.0, -batch))
+    return found
+
+
 def _log_share(score: Score) -> float:
     """ln(C_cpt / C_total)."""
     return float(np.log(score.case.cpt_flops / score.total_flops))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from benchmarks.transfer.scores import (
     by_checkpoint,
     by_size,
     by_text,
+    calibrated,
     cases,
     composition_error,
     control,
@@ -51,6 +53,7 @@ def tables(measured: Measured) -> Iterator[str]:
         yield from _rules(laws, measured, found, route)
     yield from _by_share(laws, found)
     yield from _registered(laws, found)
+    yield from _siblings(laws, measured, found)
     yield from _equivalents(laws, found)
     yield from _averaging(measured, found)
 
@@ -183,6 +186,28 @@ def _registered(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
         rows = {"paper": score_rule(laws, inside, RULES["paper"], "surface")}
         for name, scores in {**rows, **registered(laws, inside)}.items():
             yield _row(words, *_cells(name, scores, len(inside))[:-1])
+
+
+def _siblings(laws: Laws, measured: Measured, found: Sequence[Case]) -> Iterator[str]:
+    """The default answers of each size, corrected by each smaller size."""
+    answers = score_engine(laws, found, "surface", "Measured")
+    yield ""
+    yield "Answers corrected by what the same checkpoint of a smaller size wanted. Route: surface."
+    yield from _head(
+        *(
+            "sibling",
+            "target",
+            "rule",
+            "answered",
+            "LR off by",
+            "B off by",
+            "regret, mean",
+            "worst",
+        )
+    )
+    for sibling, target in combinations(measured.design.sizes, 2):
+        for name, scores in calibrated(answers, sibling.name, target.name).items():
+            yield _row(sibling.name, target.name, *_cells(name, scores, len(scores))[:-1])
 
 
 def _score_row(name: str, scores: Sequence[Score], count: int) -> str:

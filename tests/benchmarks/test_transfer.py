@@ -28,6 +28,7 @@ from benchmarks.transfer.measuring import Continued, Measured, grown, measure
 from benchmarks.transfer.rules import RULES, answers_at, equivalent_flops
 from benchmarks.transfer.scores import (
     by_checkpoint,
+    calibrated,
     cases,
     composition_error,
     fit,
@@ -225,6 +226,19 @@ def test_a_factor_that_all_continued_runs_share_is_learned_from_the_others() -> 
     rate, batch = composition_error(paper, controls)
     assert rate == pytest.approx(np.log(1.6), abs=0.1)
     assert batch < 0.2
+
+
+def test_a_sibling_corrects_a_factor_that_both_sizes_share_and_no_other_checkpoint_tells() -> None:
+    measured = World(factor=1.6).measured()
+    laws = fit(measured)
+    answers = score_engine(laws, cases(measured), "surface")
+    found = calibrated(answers, "small", "large")
+    assert len(found["as answered"]) == len(found["sibling"]) >= 4
+    assert regrets(found["sibling"]) < 0.3 * regrets(found["as answered"])
+    for before, batch_alone in zip(found["as answered"], found["sibling, B alone"], strict=True):
+        assert batch_alone.log_errors[0] == before.log_errors[0]
+    large = [s for s in answers if s.case.checkpoint.size.name == "large"]
+    assert not calibrated(large, "small", "large")["sibling"], "there is none"
 
 
 def test_the_registered_rule_is_its_formula_and_is_judged_on_no_case_it_was_found_on(

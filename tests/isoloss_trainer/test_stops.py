@@ -107,6 +107,7 @@ def everything(store: Store, key: str) -> dict[str, Any]:
             3,
             CooldownConfig(share=0.3, per_decade=8),
             id="2, MoE, mostly cooling down",
+            marks=pytest.mark.whole,
         ),
     ],
 )
