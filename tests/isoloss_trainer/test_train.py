@@ -38,7 +38,7 @@ from isoloss_contract.records import (
     TrajectoryRow,
     content_key,
 )
-from isoloss_contract.store import Store, StoreUnavailable, parse_record_lines
+from isoloss_contract.store import Store, StoreRefused, StoreUnavailable, parse_record_lines
 from isoloss_contract.store.files import FileBackend
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
@@ -891,9 +891,18 @@ def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
     assert run(task).attempts == 2
 
 
-def test_a_full_disk_is_a_storage_failure() -> None:
-    code, words = explain(OSError(28, "No space left on device"))
-    assert (code, words.code) == (ExitCode.STORAGE, "DiskFull")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(28, "No space left on device"), "DiskFull"),
+        (StoreUnavailable("no answer"), "StoreUnavailable"),
+        (StoreRefused("403"), "StoreRefused"),
+    ],
+)
+def test_storage_failures_say_whether_waiting_helps(error: Exception, code: str) -> None:
+    """The operator charges what the store refused, and not that it was away."""
+    told = explain(error)
+    assert (told[0], told[1].code) == (ExitCode.STORAGE, code)
 
 
 # ------------------------------------------------------------------------------------- numerics

@@ -8,9 +8,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-from isoloss_contract.records import MAX_TERMINATION_BYTES, TERMINATION_VARIABLE, ExitCode
+from isoloss_contract.records import (
+    MAX_TERMINATION_BYTES,
+    STORE_UNAVAILABLE,
+    TERMINATION_VARIABLE,
+    ExitCode,
+)
 from isoloss_contract.records import TerminationMessage as Message
-from isoloss_contract.store import BadRecord, BadStoreUri, NewerRecord, NotFound, StoreError
+from isoloss_contract.store import (
+    BadRecord,
+    BadStoreUri,
+    NewerRecord,
+    NotFound,
+    StoreError,
+    StoreRefused,
+)
 
 
 class TrainerError(Exception):
@@ -93,7 +105,8 @@ def explain(error: BaseException) -> tuple[int, Message]:
     if isinstance(error, BadRecord):
         return ExitCode.BAD_DATA, Message(code="BadRecord", message=str(error))
     if isinstance(error, StoreError):
-        return ExitCode.STORAGE, Message(code="StoreUnavailable", message=str(error))
+        code = "StoreRefused" if isinstance(error, StoreRefused) else STORE_UNAVAILABLE
+        return ExitCode.STORAGE, Message(code=code, message=str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ExitCode.STORAGE, Message(code="DiskFull", message=str(error))
     if is_out_of_memory(error):

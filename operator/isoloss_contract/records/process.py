@@ -18,6 +18,8 @@ TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
 POD_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Kubernetes' own name for the number of a pod among those of an Indexed Job, from 0."""
 MAX_TERMINATION_BYTES = 2048
+STORE_UNAVAILABLE = "StoreUnavailable"
+"""Code of a termination message: the store gave no answer for as long as the trainer tried."""
 
 
 class ExitCode(IntEnum):

@@ -49,6 +49,10 @@ def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
     return tuple(_event(failure, records) for failure, records in sorted(by_failure.items()))
 
 
+AWAY = (FailureClass.NODE_LOST, FailureClass.STORE_UNAVAILABLE)
+"""Not charged, and yet for somebody to look at."""
+
+
 def _event(failure: str, records: list[PointRecord]) -> Event:
     is_charged = failure not in UNCHARGED
     more = f" and {len(records) - NAMED} more" if len(records) > NAMED else ""
@@ -56,7 +60,7 @@ def _event(failure: str, records: list[PointRecord]) -> Event:
     failures = records[0].attempts.failures
     message = f": {failures[-1].message}" if is_charged and failures else ""
     return Event(
-        "Warning" if is_charged or failure == FailureClass.NODE_LOST else "Normal",
+        "Warning" if is_charged or failure in AWAY else "Normal",
         failure,
         shortened(f"An attempt of {names} ended{message}", MAX_EVENT_MESSAGE),
     )

@@ -217,6 +217,7 @@ FAILURES: Final[Mapping[Failed, str]] = {
     Failed.HOST_OUT_OF_MEMORY: "If it recurs, raise the memory limit of the pod template.",
     Failed.BAD_CONFIGURATION: "Correct the field that the condition names.",
     Failed.BAD_DATA: "Correct the file that the message names.",
+    Failed.STORE_UNAVAILABLE: "Nothing, unless it recurs: look at the store, and at the network between it and the pods.",
     Failed.STORAGE: "Check the pods' credentials and the store.",
     Failed.DEADLINE: "Raise `failurePolicy.attemptDeadlineSeconds`.",
     Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` if steps are that slow.",

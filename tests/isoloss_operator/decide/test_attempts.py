@@ -73,6 +73,18 @@ def test_only_the_last_failures_keep_their_messages() -> None:
     assert charges(attempts, "t") == 7
 
 
+def test_a_store_that_stays_away_is_charged_once_it_has_for_twenty_attempts_in_a_row() -> None:
+    """Outages on the way cost no retry, however many there are in weeks of training."""
+    away = [F.STORE_UNAVAILABLE] * 19
+    attempts = after(Attempts(), *away)
+    assert (attempts.interruptions, charges(attempts, "t")) == (19, 0)
+    worked = after(attempts, F.STORE_UNAVAILABLE, started=NOW - timedelta(hours=1))
+    assert charges(after(worked, *away), "t") == 0, "it had time to work in between"
+    charged = after(attempts, F.STORE_UNAVAILABLE, F.STORE_UNAVAILABLE)
+    assert charged.charged == {"StorageError": 1}
+    assert charged.failures[-1].message == "21 attempts in a row: words"
+
+
 def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
     """The sweep stops for it anyway."""
     attempts = after(Attempts(), F.BAD_CONFIGURATION)
@@ -112,6 +124,9 @@ def test_a_stop_by_the_operator_is_an_interruption_without_delay() -> None:
         ([F.CRASHED, F.INTERRUPTED], 0.0),
         ([F.STORAGE], 15.0),
         ([F.STORAGE] * 3, 240.0),
+        ([F.STORE_UNAVAILABLE], 15.0),
+        ([F.STORE_UNAVAILABLE] * 12, 600.0),
+        ([F.INTERRUPTED] * 2 + [F.STORE_UNAVAILABLE], 240.0),
         ([F.BAD_DATA] * 9, 600.0),
         ([F.CLAIMED_ELSEWHERE] * 5, 60.0),
         ([F.HOST_OUT_OF_MEMORY] * 2, 0.0),

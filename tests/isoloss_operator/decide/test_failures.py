@@ -70,6 +70,21 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
     "bad configuration": (failed(POINT, ExitCode.BAD_CONFIGURATION), F.BAD_CONFIGURATION, True),
     "bad data": (failed(POINT, ExitCode.BAD_DATA), F.BAD_DATA, True),
     "storage failed": (failed(POINT, ExitCode.STORAGE), F.STORAGE, True),
+    "the store refused": (
+        failed(POINT, ExitCode.STORAGE, pod_termination_message=words("StoreRefused", "403")),
+        F.STORAGE,
+        True,
+    ),
+    "the store did not answer": (
+        failed(POINT, ExitCode.STORAGE, pod_termination_message=words("StoreUnavailable", "503")),
+        F.STORE_UNAVAILABLE,
+        False,
+    ),
+    "a crash that names the store": (
+        failed(POINT, 1, pod_termination_message=words("StoreUnavailable", "503")),
+        F.CRASHED,
+        True,
+    ),
     "too slow for the Job's deadline": (
         failed(POINT, 143, reason="DeadlineExceeded"),
         F.DEADLINE,

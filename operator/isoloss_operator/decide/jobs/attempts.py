@@ -144,6 +144,10 @@ def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: in
     if failure.kind is FailureClass.POD_VANISHED and attempts.vanished >= MAX_VANISHED:
         message = f"{attempts.vanished + 1} pods vanished: {failure.message}"
         return Failure(FailureClass.CRASHED, message)
+    is_away = failure.kind is FailureClass.STORE_UNAVAILABLE
+    if is_away and attempts.idle_interruptions >= MAX_VANISHED:
+        message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
+        return Failure(FailureClass.STORAGE, message, failure.code)
     return failure
 
 

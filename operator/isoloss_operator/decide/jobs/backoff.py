@@ -12,7 +12,7 @@ from typing import Final
 
 from isoloss_contract.ledger import Attempts
 from isoloss_operator.decide.conditions import parse_timestamp
-from isoloss_operator.decide.jobs.failures import FailureClass
+from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,12 @@ DELAYS: Final[Mapping[FailureClass, Delay]] = {
     FailureClass.NODE_LOST: _INTERRUPTION,
     FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
     FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
+    FailureClass.STORE_UNAVAILABLE: Delay(15.0, factor=4.0, limit=600.0),
     FailureClass.STORAGE: Delay(15.0, factor=4.0, limit=600.0),
     FailureClass.BAD_DATA: Delay(30.0, limit=600.0),
 }
+_IN_A_ROW: Final = frozenset(UNCHARGED - {FailureClass.CLAIMED_ELSEWHERE})
+"""Counted since an attempt last had time to work; all others by their charges."""
 CLOCK_SKEW: Final = timedelta(seconds=30)
 """Two machines' clocks may differ so much."""
 OTHERS: Final = Delay(5.0)
@@ -62,7 +65,7 @@ def delay_seconds(attempts: Attempts) -> float:
     failure = attempts.last_failure
     if not failure:
         return 0.0
-    if delay_of(failure) is _INTERRUPTION:
+    if failure in _IN_A_ROW:
         return delay_of(failure).seconds(attempts.idle_interruptions)
     return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
 

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from isoloss_contract.records import ExitCode, TerminationMessage
+from isoloss_contract.records import STORE_UNAVAILABLE, ExitCode, TerminationMessage
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
@@ -45,8 +45,11 @@ class FailureClass(StrEnum):
     """The task itself cannot work: the sweep stops and names the field."""
     BAD_DATA = "BadData"
     """Corpus, tokenizer, prepared data or checkpoint is unusable."""
+    STORE_UNAVAILABLE = "StoreUnavailable"
+    """The store did not answer the trainer for five minutes: runs again from its checkpoint. Not charged until it has
+    happened MAX_VANISHED times in a row."""
     STORAGE = "StorageError"
-    """The store failed the trainer after the trainer's own retries."""
+    """The store refused what the trainer asked for, or a disk is full."""
     DEADLINE = "DeadlineExceeded"
     """activeDeadlineSeconds of the Job passed."""
     STALLED = "NoProgress"
@@ -67,10 +70,12 @@ UNCHARGED = frozenset(
         FailureClass.POD_VANISHED,
         FailureClass.NODE_LOST,
         FailureClass.CLAIMED_ELSEWHERE,
+        FailureClass.STORE_UNAVAILABLE,
     }
 )
 MAX_VANISHED = 20
-"""Vanished pods of one task before they are charged: nodes are not lost that often."""
+"""Vanished pods of one task before they are charged, and attempts in a row without an answer of the store: neither
+nodes nor stores are lost that often."""
 
 # Pod status reasons with which the kubelet or a controller removes a pod, or never admits it.
 _INTERRUPTING_POD_REASONS = frozenset(
@@ -135,6 +140,8 @@ def classify(job: ObservedJob) -> Failure:
     kind = _failure_class(job, pod)
     if said is None:
         return Failure(kind, _describe(job, pod))
+    if kind is FailureClass.STORAGE and said.code == STORE_UNAVAILABLE:
+        kind = FailureClass.STORE_UNAVAILABLE
     return Failure(kind, said.message or _describe(job, pod), said.code, said.field)
 
 

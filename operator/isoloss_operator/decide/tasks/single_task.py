@@ -246,6 +246,8 @@ def _retried(found: SinglePass) -> Finding | None:
         FailureClass.NODE_LOST,
     ):
         message = f"The {found.task.words.name} Job was interrupted and is retried."
+    elif failure == FailureClass.STORE_UNAVAILABLE:
+        message = f"The {found.task.words.name} Job is retried: the store did not answer it."
     else:
         ended = found.attempts.ended
         message = (
