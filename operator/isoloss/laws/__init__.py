@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         Selection,
         SurfaceLaw,
     )
-    from isoloss.laws.run_noise import USUAL_NOISE, RunNoise
+    from isoloss.laws.run_noise import RunNoise
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
@@ -101,12 +101,11 @@ _HOMES = {
         "Selection",
         "SurfaceLaw",
     ),
-    "run_noise": ("USUAL_NOISE", "RunNoise"),
+    "run_noise": ("RunNoise",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "USUAL_NOISE",
     "Array",
     "BadLaws",
     "BatchSizeRange",

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.data.trajectories import USUAL_RUN_NOISE, Trajectory
+from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Interval, Refusal
+from isoloss.usual import USUAL_RUN_NOISE
 
 PRIOR_RUN_NOISE = USUAL_RUN_NOISE
 """Relative loss noise from run to run if the data cannot show it."""

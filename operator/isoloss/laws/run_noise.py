@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 
 from isoloss.laws.arrays import Real
+from isoloss.usual import USUAL_NOISE
 
-USUAL_NOISE = 0.003
-"""Nats between two seeds of one configuration if nothing shows it: small models have 0.0015 to 0.004."""
 USUAL_FREEDOM = 2
 """Degrees of freedom that it adds to the seeds' own."""
 

@@ -16,16 +16,13 @@ from isoloss.laws.estimates import Estimate, Target
 from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
 from isoloss.laws.model import FitOptions, Route
 from isoloss.laws.results import HeldOutScore, Selection
+from isoloss.usual import SEED_NOISE, USUAL_SCATTER
 
 SHORTEST_DISTANCE = 0.5
 """ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
-SEED_NOISE = 0.001
-"""Nats by which two trainings of one configuration differ: no route wins by less."""
 SURE = 2.0
 INDEPENDENT = 4.0
 """Cells of one held-out size share their runs or their size: they count as this many."""
-USUAL_SHIFT = 0.055
-"""Standard deviation of ln LR and ln B of a cell about any law, as in published sweeps."""
 SAMPLES = 50
 """Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 
@@ -85,7 +82,7 @@ def _better(
 
 def _weights(cells: Sequence[HeldOutCell]) -> Array:
     """A cell whose own optimum is poorly known judges little."""
-    return np.array([1.0 / (USUAL_SHIFT**2 + cell.variance.mean()) for cell in cells])
+    return np.array([1.0 / (USUAL_SCATTER**2 + cell.variance.mean()) for cell in cells])
 
 
 def _regrets(estimate: Estimate, cells: Sequence[HeldOutCell]) -> Array:

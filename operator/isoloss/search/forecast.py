@@ -17,26 +17,18 @@ import numpy as np
 
 from isoloss.laws import Run
 from isoloss.search.model import Point
+from isoloss.usual import CATCHES_UP, EVALUATION_NOISE, FLATTENS, USUAL_TOKEN_SLOPE
 
-CATCHES_UP = 0.13
-"""ln tokens per ln D by which a run gains on one of e times smaller batch: a curvature of 0.3 times an
-optimum that grows as D^0.45, as on the published sweeps."""
 DRIFT_ERROR = 0.08
 """ln tokens per ln D by which the waste may drift otherwise, per ln unit between the points."""
 BENDS = 0.15
 """Share of the waste by which a straight line may err per ln D."""
 SCALE_ERROR = 0.1
 """Relative error of an excess in nats per ln D, as curves flatten more or less than is usual."""
-EVALUATION_ERROR = 0.0007
-"""Noise of a single evaluation relative to its neighbours on the trajectory, nats."""
 WINDOW = 1.2
 """ln D before the last common evaluation that tell how the waste changes."""
 ENOUGH_FOR_SCATTER = 5
 SAFE_DEVIATIONS = 3.0
-USUAL_STEEPNESS = 0.1
-"""-dL/dlnD in nats if the leader has a single evaluation: 0.06 to 0.13 on the published sweeps."""
-FLATTENS = 0.3
-"""Exponent of D with which the steepness of a loss curve falls."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ def excess(
         waste,
         -CATCHES_UP * larger,
         DRIFT_ERROR * (abs(larger) + abs(faster)),
-        math.sqrt(2.0) * np.array([noise, EVALUATION_ERROR]) / steepness,
+        math.sqrt(2.0) * np.array([noise, EVALUATION_NOISE]) / steepness,
     )
     waste_error = math.sqrt(
         level_error**2 + (ahead * slope_error) ** 2 + (ahead * BENDS * last) ** 2
@@ -132,9 +124,9 @@ def _steepness(run: Run, log_tokens: float) -> float:
     if late.sum() < 2:
         late = at <= log_tokens + 1e-3
     if late.sum() < 2:
-        return USUAL_STEEPNESS
+        return USUAL_TOKEN_SLOPE
     slope = -float(np.polyfit(at[late], run.losses[late], 1)[0])
-    return max(slope, 0.1 * USUAL_STEEPNESS)
+    return max(slope, 0.1 * USUAL_TOKEN_SLOPE)
 
 
 def _waste(run: Run, best: Run, at: np.ndarray, steepness: float) -> np.ndarray:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from isoloss.search.model import Point, Seen, Size
 from isoloss.significant_digits import to_significant_digits
+from isoloss.usual import USUAL_STEP
 
 LEAST_STEP = 0.6
 """ln units between a cell and its neighbour: nearer cells differ by less than runs do from seed to seed."""
-USUAL_STEP = 2.0
-"""Beyond the edge of an axis with a single value."""
 SAME = 1e-3
 """ln units within which two values are one."""
 

@@ -43,10 +43,9 @@ from isoloss.search.racing import (
     standing,
 )
 from isoloss.search.state import REACHED, RUNGS, State
+from isoloss.usual import LEAST_NOISE
 from isoloss_contract.ledger import IntentAction
 
-LEAST_NOISE = 0.0015
-"""Nats from seed to seed that are assumed at the least: 0.0013 was measured at 124 M parameters."""
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
 COSTLY_REGRET = 0.005

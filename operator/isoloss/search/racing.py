@@ -9,10 +9,9 @@ from isoloss.search.forecast import Excess, leader_of
 from isoloss.search.lattice import distance, grid_points, larger_batches, neighbours
 from isoloss.search.model import Decision, Point, Reason, Seen, Size
 from isoloss.search.state import FEWEST_SHARE, REACHED, RUNGS, State
+from isoloss.usual import USUAL_CURVATURE
 from isoloss_contract.ledger import IntentAction
 
-USUAL_CURVATURE = 0.3
-"""Curvature of ln D over the square of ln LR or ln B, in the published sweeps."""
 RIVAL = 0.1
 """Probability of ending below the leader from which on a point runs on alongside it."""
 INSIDE = 0.25

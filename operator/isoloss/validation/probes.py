@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from isoloss.laws import USUAL_NOISE, Array, Run, RunNoise
+from isoloss.laws import Array, Run, RunNoise
+from isoloss.usual import USUAL_NOISE
 
 STATED_FREEDOM = 4.0
 """Degrees of freedom that a given noise adds to the seeds' own."""

@@ -21,12 +21,12 @@ from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import foundation
 from isoloss.laws.estimates import Target
 from isoloss.laws.surface.form_error import (
-    USUAL,
     Residuals,
     scatter,
     scatter_freedom,
     usual_scatter,
 )
+from isoloss.usual import FLAT_SCATTER
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -128,13 +128,13 @@ def test_scatter_that_many_sizes_do_not_show_is_not_claimed():
     few, some, many = scatter_of(0.0, 2), scatter_of(0.0, 4), scatter_of(0.0, 20)
     assert np.all(many < some)
     assert np.all(some < few)
-    assert np.all(few < USUAL)
-    assert np.all(many < 0.4 * USUAL)
+    assert np.all(few < FLAT_SCATTER)
+    assert np.all(many < 0.4 * FLAT_SCATTER)
 
 
 def test_evaluations_of_one_run_count_once_for_the_scatter():
     """What two sizes do not show is as usual; 8 evaluations of each run count as one."""
-    assert np.all(scatter_of(0.0, 2, own_runs=0.125) > 0.9 * USUAL)
+    assert np.all(scatter_of(0.0, 2, own_runs=0.125) > 0.9 * FLAT_SCATTER)
     assert scatter_freedom(2) < scatter_freedom(5)
 
 

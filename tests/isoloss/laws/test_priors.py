@@ -15,7 +15,6 @@ from isoloss.laws.data.trajectories import collect
 from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.surface.asymmetry import Sample, shown_asymmetry
 from isoloss.laws.surface.form_error import (
-    USUAL_EXPONENTS,
     Residuals,
     exponent_scatter,
     usual_end,
@@ -23,6 +22,7 @@ from isoloss.laws.surface.form_error import (
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.scale import APART, LEVEL, PRIOR_SCALE, effective_variance
 from isoloss.laws.surface.terms import Shape
+from isoloss.usual import EXPONENT_SCATTER
 
 ONE = np.ones(2)
 KNOWN = 4.0
@@ -90,9 +90,9 @@ def growing(slopes_per_log_tokens: np.ndarray, own_runs: float = 0.1) -> np.ndar
 
 
 def test_exponents_of_tokens_that_agree_are_believed_and_others_are_not() -> None:
-    alike, apart = np.zeros((3, 2)), 3.0 * USUAL_EXPONENTS * np.array([[-1.0], [0.0], [1.0]])
-    assert np.all(growing(alike) < 0.2 * USUAL_EXPONENTS)
-    assert np.all(growing(apart) > 2.0 * USUAL_EXPONENTS)
+    alike, apart = np.zeros((3, 2)), 3.0 * EXPONENT_SCATTER * np.array([[-1.0], [0.0], [1.0]])
+    assert np.all(growing(alike) < 0.2 * EXPONENT_SCATTER)
+    assert np.all(growing(apart) > 2.0 * EXPONENT_SCATTER)
 
 
 def test_cells_with_runs_of_their_own_show_exponents_as_scatter_of_cells() -> None:

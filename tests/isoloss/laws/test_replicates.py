@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from isoloss.laws import (
-    USUAL_NOISE,
     FitOptions,
     Prediction,
     PredictionQuery,
@@ -17,6 +16,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.data.trajectories import collect
+from isoloss.usual import USUAL_NOISE
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)

@@ -15,7 +15,8 @@ from isoloss.laws.data.trajectories import Trajectory, collect
 from isoloss.laws.estimates import OptimumDraws, Target
 from isoloss.laws.held_out import HeldOutCell, judged_cells, split
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route
-from isoloss.laws.selection import SEED_NOISE, select_route
+from isoloss.laws.selection import select_route
+from isoloss.usual import SEED_NOISE
 
 OPTIONS = FitOptions(bootstrap_samples=20)
 

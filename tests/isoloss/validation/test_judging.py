@@ -8,7 +8,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from isoloss.laws import USUAL_NOISE, Array, Extrapolation, Interval, Prediction
+from isoloss.laws import Array, Extrapolation, Interval, Prediction
+from isoloss.usual import USUAL_NOISE
 from isoloss.validation import (
     Direction,
     InvalidProbes,

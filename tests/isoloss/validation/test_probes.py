@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import USUAL_NOISE, Run, RunNoise
+from isoloss.laws import Run, RunNoise
+from isoloss.usual import USUAL_NOISE
 from isoloss.validation import InvalidProbes, Place, probe_cross, probes_of_runs
 
 TOKENS = np.array([1e6, 2e6, 4e6])

@@ -19,13 +19,10 @@ from isoloss.laws.estimates import Target
 from isoloss.laws.model import Refusal, RefusalReason, Route
 from isoloss.laws.results import HyperparameterLaw, Laws
 from isoloss.laws.surface.terms import design
+from isoloss.usual import USUAL_CURVATURE, USUAL_TOKEN_SLOPE
 
 MOST_WASTED = 0.25
 """ln D that an answer may be expected to waste; beyond, it is no better than a guess."""
-USUAL_CURVATURE = 0.3
-"""Curvature of ln D over ln x, per hyperparameter, when no joint surface shows it: as in published sweeps."""
-USUAL_TOKEN_SLOPE = 0.1
-"""-dL/dlnD, nats, if no joint surface shows it."""
 
 
 @dataclass(frozen=True)

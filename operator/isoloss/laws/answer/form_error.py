@@ -8,10 +8,7 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.model import Route
 from isoloss.laws.results import Laws
 from isoloss.laws.surface.form_error import scatter_freedom
-
-ISO_LOSS_USUAL = 0.1
-"""Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
-ISO_LOSS_USUAL_FREEDOM = 2.0
+from isoloss.usual import ISO_LOSS_FREEDOM, ISO_LOSS_SCATTER
 
 
 def form_error(laws: Laws, route: Route) -> Array:
@@ -24,16 +21,16 @@ def form_error(laws: Laws, route: Route) -> Array:
         return np.asarray(np.sqrt(np.diag(laws.surface.target_covariance)), dtype=float)
     score = laws.selection.score_of(route)
     if score is None:
-        return np.full(2, ISO_LOSS_USUAL)
+        return np.full(2, ISO_LOSS_SCATTER)
     held_out = np.array(
         [score.unexplained_learning_rate_error, score.unexplained_batch_size_error]
     )
-    pooled = ISO_LOSS_USUAL_FREEDOM * ISO_LOSS_USUAL**2 + held_out**2
-    return np.asarray(np.sqrt(pooled / (ISO_LOSS_USUAL_FREEDOM + 1.0)), dtype=float)
+    pooled = ISO_LOSS_FREEDOM * ISO_LOSS_SCATTER**2 + held_out**2
+    return np.asarray(np.sqrt(pooled / (ISO_LOSS_FREEDOM + 1.0)), dtype=float)
 
 
 def form_freedom(laws: Laws, route: Route) -> float:
     """Degrees of freedom behind it."""
     if route == "surface":
         return scatter_freedom(len(laws.data.sizes))
-    return ISO_LOSS_USUAL_FREEDOM + 1.0
+    return ISO_LOSS_FREEDOM + 1.0

@@ -17,8 +17,9 @@ from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.replicates import SAME_TOKENS
-from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
+from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
+from isoloss.usual import USUAL_SLOPE
 
 CELLS_PER_SIZE = 8
 FEWEST_PER_CELL = 4

@@ -8,8 +8,6 @@ from isoloss.laws.arrays import Array
 
 DENSE = 8
 """A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
-USUAL_SLOPE = 0.03
-"""-dlnL/dlnD if a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 
 
 def smooth_losses(

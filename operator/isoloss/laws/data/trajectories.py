@@ -26,13 +26,12 @@ from isoloss.laws.data.smoothing import DENSE, smooth_losses
 from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
+from isoloss.usual import USUAL_RUN_NOISE
 
 SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
-USUAL_RUN_NOISE = 4e-4
-"""Noise of ln L from run to run: 0.0013 nats at 3.3."""
 LARGEST_LOSS_RATIO = 1.5
 """A final loss this many times the size's median means a diverged run, even if it is not marked."""
 RISE_NATS = 1.0

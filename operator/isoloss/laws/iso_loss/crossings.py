@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.data.smoothing import DENSE, USUAL_SLOPE
+from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
+from isoloss.usual import USUAL_SLOPE
 
 SAME_LOSS = 1e-9
 """Losses this close in ln L are equal. Levels are placed at the ends of runs, where rounding must not decide."""

@@ -17,22 +17,8 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.surface.scale import effective_variance
+from isoloss.usual import EXPONENT_SCATTER, FLAT_SCATTER, SCATTER_FREEDOM, STEEP_SCATTER
 
-USUAL = 0.012
-"""Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
-USUAL_SHIFT = 0.036
-"""Scatter of the optima themselves in addition to that, in ln x: what steep valleys show.
-
-Both published full-factorial sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31
-and 0.42), by 0.055 and 0.07 along them (0.14 and 0.20).
-"""
-USUAL_FREEDOM = 3.0
-"""Weight of that, in degrees of freedom: two sweeps, of two directions each, stand behind it."""
-USUAL_EXPONENTS = np.array([0.02, 0.05])
-"""Scatter over sizes of the exponents of D that LR and B follow: 0.03 and none of LR, 0.055 and 0.05 of B in both published
-sweeps, size by size and noise apart.
-
-Cells with runs of their own show it as scatter of the cells; cells along one run deviate together."""
 SHARED = 0.5
 """Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 
@@ -76,7 +62,7 @@ class Scatter:
 
 def usual_scatter(hessian: Array) -> Array:
     """(2,) variance of slopes in a valley of this curvature, as published sweeps have it."""
-    return np.asarray(USUAL**2 + USUAL_SHIFT**2 * np.diag(hessian @ hessian), dtype=float)
+    return np.asarray(FLAT_SCATTER**2 + STEEP_SCATTER**2 * np.diag(hessian @ hessian), dtype=float)
 
 
 class Shown(NamedTuple):
@@ -113,8 +99,8 @@ def mean_variance(shown: Shown, usual: Array, _known: float) -> Array:
         return usual
     slopes, noise = shown.mean_squares()
     seen = shown.freedom * shown.worth
-    found = seen * np.maximum(slopes - noise, 0.0) + USUAL_FREEDOM * usual
-    return np.asarray(found / (seen + USUAL_FREEDOM), dtype=float)
+    found = seen * np.maximum(slopes - noise, 0.0) + SCATTER_FREEDOM * usual
+    return np.asarray(found / (seen + SCATTER_FREEDOM), dtype=float)
 
 
 def interval_variance(shown: Shown, usual: Array, known: float) -> Array:
@@ -158,7 +144,7 @@ def scatter(
 
 def scatter_freedom(sizes: int) -> float:
     """Degrees of freedom behind the scatter of `sizes` sizes about a law with a trend over them."""
-    return max(sizes - 2, 0) + USUAL_FREEDOM
+    return max(sizes - 2, 0) + SCATTER_FREEDOM
 
 
 def _slope(residuals: Residuals, cell: int) -> tuple[Array, Array]:
@@ -209,7 +195,7 @@ def exponent_scatter(
     every = [_growth(residuals, member, past_end) for member in _members(residuals, sizes)]
     growths = np.array([growth for growth, _ in every])
     noise = np.array([variance for _, variance in every])
-    usual = np.diag(hessian @ np.diag(USUAL_EXPONENTS**2) @ hessian)
+    usual = np.diag(hessian @ np.diag(EXPONENT_SCATTER**2) @ hessian)
     shown = Shown(growths, noise, np.ones_like(noise), len(growths) - 1)
     found = interval_variance(shown, usual, scatter_freedom(len(growths)))
     return np.sqrt((1.0 - residuals.own_runs) * found)

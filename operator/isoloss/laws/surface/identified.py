@@ -17,6 +17,7 @@ from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.surface.terms import Shape
+from isoloss.usual import USUAL_STEP
 
 LEAST_SHARE = 0.01
 """Share of a direction of curvature's variance inside cells that slopes and levels must leave unexplained.
@@ -25,8 +26,6 @@ Crosses and grids of two values leave nothing, planted crosses with one point of
 0.012 to 0.19, full grids 0.19 to 0.45.
 """
 NAMED_SIZES = 3
-USUAL_STEP = 2.0
-"""Factor between two values of a grid that has one."""
 
 DIRECTIONS = {
     Shape.XX: ("learning rate", "how the loss bends over the learning rate"),

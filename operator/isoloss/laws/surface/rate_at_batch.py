@@ -22,13 +22,11 @@ from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import RateAtBatchLaw
 from isoloss.laws.surface.joint_fit import NARROW, window
 from isoloss.laws.surface.skew import weighted_solver
+from isoloss.usual import SCATTER_FREEDOM, USUAL_SCATTER
 
 FEWEST_RATES = 3
 """Learning rates at one batch size that show a minimum, and runs of a cell."""
 FEWEST_SIZES = 2
-USUAL_SCATTER = 0.055
-"""Standard deviation of a size's ln LR about any law of N and D, as in published sweeps."""
-USUAL_FREEDOM = 3.0
 SPREAD = 0.05
 """Spread of ln N, ln D or ln B below which a slope over it is not fitted."""
 
@@ -215,11 +213,11 @@ def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -
     # Two of the law's coefficients, at most, are of the sizes.
     freedom = float(max(len(sizes) - 2, 0))
     squares = float((sizes**2).sum()) if freedom else 0.0
-    of_sizes = (squares + USUAL_FREEDOM * USUAL_SCATTER**2) / (freedom + USUAL_FREEDOM)
+    of_sizes = (squares + SCATTER_FREEDOM * USUAL_SCATTER**2) / (freedom + SCATTER_FREEDOM)
     means = np.bincount(size_of, lines) / np.bincount(size_of)
     spare = max(len(lines) - len(sizes) - slopes, 1)
     of_lines = float(((lines - means[size_of]) ** 2).sum()) / spare
-    return _Scatter(float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + USUAL_FREEDOM)
+    return _Scatter(float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + SCATTER_FREEDOM)
 
 
 def _moved(points: _Points, x: Array, shape: Array, curvature: float, found: _Scatter) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.surface.asymmetry import Sample, shown_asymmetry
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
+from isoloss.usual import USUAL_ASYMMETRY
 
 TURNS = 6
 FEWEST_LINES = 4
@@ -23,12 +24,6 @@ CLEAR = 4.0
 """F of the cubic terms beyond which they are no chance."""
 FARTHEST = 2.0
 """|ln x| from the optimum at which a cubic term stops to grow."""
-USUAL_ASYMMETRY = np.array([0.45, 0.31, 0.40, 0.24])
-"""Third derivatives (uuu, uuv, vvv, uvv, u of ln LR and v of ln B) over second ones, if the data do not show them.
-
-Root mean square of both published full-factorial sweeps: 0.64, -0.04, -0.43, 0.32 (dense) and -0.05, 0.44,
--0.36, -0.10 (mixtures), each known to 0.05. A grid of three values a hyperparameter shows none of them.
-"""
 
 
 class Points(NamedTuple):

@@ -39,10 +39,9 @@ from isoloss.laws.surface.form_error import (
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
+from isoloss.usual import TREND_ERROR
 
 WINDOW_DRAWS = 40
-TREND_ERROR = 0.15
-"""Error of a published exponent of N in another setting: published ones differ by this much and more."""
 
 
 @dataclass(frozen=True)

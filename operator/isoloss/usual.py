@@ -1,0 +1,79 @@
+"""What is taken for granted about language models where a sweep's own runs do not show it, and where that is from.
+
+*Published sweeps* are the two full-factorial ones of the Step Law (arXiv 2503.04715), dense and mixtures, in
+`isoloss.datasets`. Laws, search and validation all read these figures here: a better measurement changes one line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+# ------------------------------------------------------------------------------------------- noise
+
+USUAL_NOISE: Final = 0.003
+"""Nats between two seeds of one configuration if nothing shows it: small models have 0.0015 to 0.004."""
+LEAST_NOISE: Final = 0.0015
+"""Nats from seed to seed that a search assumes at the least: 0.0013 was measured at 124 M parameters."""
+SEED_NOISE: Final = 0.001
+"""Nats by which two trainings of one configuration differ: no route wins by less."""
+USUAL_RUN_NOISE: Final = 4e-4
+"""Noise of ln L from run to run: 0.0013 nats at 3.3."""
+EVALUATION_NOISE: Final = 0.0007
+"""Noise of a single evaluation relative to its neighbours on the trajectory, nats."""
+
+# ---------------------------------------------------------------------------------- loss over tokens
+
+USUAL_SLOPE: Final = 0.03
+"""-dlnL/dlnD if a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
+USUAL_TOKEN_SLOPE: Final = 0.1
+"""-dL/dlnD, nats, at the end of runs: 0.06 to 0.13 on the published sweeps."""
+FLATTENS: Final = 0.3
+"""Exponent of D with which that falls."""
+
+# ------------------------------------------------------------------------------------------- valley
+
+USUAL_CURVATURE: Final = 0.3
+"""Curvature of ln D over the square of ln LR or ln B: 0.14 to 0.42 in the published sweeps, by direction."""
+USUAL_ASYMMETRY: Final = np.array([0.45, 0.31, 0.40, 0.24])
+"""Third derivatives (uuu, uuv, vvv, uvv, u of ln LR and v of ln B) over second ones, if the data do not show them.
+
+Root mean square of both published sweeps: 0.64, -0.04, -0.43, 0.32 (dense) and -0.05, 0.44, -0.36, -0.10 (mixtures),
+each known to 0.05. A grid of three values a hyperparameter shows none of them.
+"""
+CATCHES_UP: Final = 0.13
+"""ln tokens per ln D by which a run gains on one of e times smaller batch: USUAL_CURVATURE times an optimum that grows
+as D^0.45, as on the published sweeps."""
+
+# ------------------------------------------------------------------------- optima about a law of N and D
+
+USUAL_SCATTER: Final = 0.055
+"""Standard deviation of ln LR and ln B of a size about any law of N and D, as in published sweeps."""
+FLAT_SCATTER: Final = 0.012
+"""Scatter of the slopes over ln LR and ln B, in ln D, where the valley is flat."""
+STEEP_SCATTER: Final = 0.036
+"""Scatter of the optima themselves in addition to that, in ln x: what steep valleys show.
+
+Both published sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31 and 0.42), by
+0.055 and 0.07 along them (0.14 and 0.20).
+"""
+SCATTER_FREEDOM: Final = 3.0
+"""Weight of these, in degrees of freedom: two sweeps, of two directions each, stand behind them."""
+EXPONENT_SCATTER: Final = np.array([0.02, 0.05])
+"""Scatter over sizes of the exponents of D that LR and B follow: 0.03 and none of LR, 0.055 and 0.05 of B in both published
+sweeps, size by size and noise apart.
+
+Cells with runs of their own show it as scatter of the cells; cells along one run deviate together.
+"""
+ISO_LOSS_SCATTER: Final = 0.1
+"""Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
+ISO_LOSS_FREEDOM: Final = 2.0
+"""Weight of that, in degrees of freedom."""
+TREND_ERROR: Final = 0.15
+"""Error of a published exponent of N in another setting: published ones differ by this much and more."""
+
+# -------------------------------------------------------------------------------------------- grid
+
+USUAL_STEP: Final = 2.0
+"""Factor between two values of a grid, where there is a single one."""
