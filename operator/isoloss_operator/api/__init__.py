@@ -18,6 +18,7 @@ from isoloss_operator.api.prediction import (
     SweepReference,
 )
 from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
+from isoloss_operator.api.search import Search, SearchPlacement
 from isoloss_operator.api.statuses import (
     ActivePoint,
     BatchSizeRangeStatus,
@@ -41,19 +42,15 @@ from isoloss_operator.api.statuses import (
 )
 from isoloss_operator.api.sweep import (
     MAX_POINTS,
-    Evaluation,
     FailurePolicy,
     Fit,
     Jobs,
-    Optimizer,
     Queue,
     ScalingSweepSpec,
-    Search,
-    SearchPlacement,
     SweepBudget,
-    Training,
     TtlSecondsAfterFinished,
 )
+from isoloss_operator.api.training import Evaluation, Optimizer, Training
 
 __all__ = [
     "API_VERSION",

@@ -1,0 +1,126 @@
+"""How every point of a sweep is trained and evaluated."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from isoloss_operator.api.fields import (
+    IDENTITY,
+    ApiType,
+    CooldownShare,
+    Decimal,
+    Fraction,
+    NonNegativeDecimal,
+    NonNegativeTokens,
+    PositiveTokens,
+    Rule,
+)
+
+
+class Optimizer(ApiType):
+    """Settings of AdamW."""
+
+    beta1: Fraction = "0.9"
+    """Decay rate of the first moment."""
+    beta2: Fraction = "0.999"
+    """Decay rate of the second moment."""
+    epsilon: Decimal = "1e-8"
+    """Added to the denominator of the update."""
+    weight_decay: NonNegativeDecimal = "0.01"
+    """Decoupled weight decay."""
+    gradient_clip: Decimal = "1.0"
+    """Maximum norm of the gradient."""
+    warmup_tokens: NonNegativeTokens | None = None
+    """Length of the linear learning-rate warm-up in tokens, the same for every batch size. When absent, each
+    size warms up over as many tokens as it has active parameters, at most just under half of
+    evaluation.firstTokens, so that every evaluation is fitted: `isoloss plan` prints the number. 0: none."""
+    second_moment_tokens: NonNegativeTokens = 0
+    """Time constant of the second moment in tokens, in place of beta2, so that it is the same at every
+    batch size. 0 means beta2 applies."""
+    weight_decay_tokens: NonNegativeTokens = 0
+    """Time constant of the weight decay in tokens, in place of weightDecay, so that it is the same at every
+    batch size and learning rate. 0 means weightDecay applies."""
+    z_loss: NonNegativeDecimal = "0"
+    """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small.
+    Losses never include it."""
+    schedule: Literal["Constant"] = "Constant"
+    """Learning rate after the warm-up. Only Constant: every loss level on the way is fitted."""
+
+
+class Cooldown(ApiType):
+    """Copies of every run whose learning rate decays to zero from evaluations on: what the run would have
+    come to, had it ended there. The run itself goes on unchanged."""
+
+    share: CooldownShare = "0.2"
+    """Share of the cooled copy's tokens, at its end, over which the learning rate decays."""
+    shape: Literal["Linear", "OneMinusSqrt"] = "Linear"
+    """How the learning rate decays over the share x of the cooldown: by 1 - x or by 1 - sqrt(x)."""
+    per_decade: int = Field(default=4, ge=1, le=100)
+    """Number of cooldowns per factor of ten in tokens, at every n-th evaluation. Must divide
+    evaluation.perDecade."""
+
+
+class Evaluation(ApiType):
+    """When runs are evaluated: at firstTokens * 10^(i / perDecade)."""
+
+    rules: ClassVar = (
+        Rule(
+            "!has(self.cooldown) || self.perDecade % self.cooldown.perDecade == 0",
+            "cooldown.perDecade must divide perDecade",
+            lambda evaluation: (
+                evaluation.cooldown is None
+                or evaluation.per_decade % evaluation.cooldown.per_decade == 0
+            ),
+        ),
+    )
+
+    first_tokens: PositiveTokens = 100_000_000
+    """Tokens at the first evaluation."""
+    per_decade: int = Field(default=24, ge=4, le=100)
+    """Number of evaluations per factor of ten in tokens."""
+    averaging_tokens: NonNegativeTokens = 0
+    """Time constant of the averaged weights in tokens. 0 means a tenth of the tokens seen."""
+    cooldown: Cooldown | None = None
+    """Train cooled copies of every run, too, for their losses. They cost compute in addition to the run's: a third to
+    three fifths of it at the defaults, as `isoloss plan` prints. None when absent."""
+
+
+class Training(ApiType):
+    """Precision, seeds and checkpoints."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.additionalSeeds.all(a, a != self.seed"
+            " && self.additionalSeeds.exists_one(b, a == b))",
+            "additionalSeeds must differ from each other and from seed",
+            lambda training: len(set(training.seeds)) == len(training.seeds),
+        ),
+    )
+
+    precision: Annotated[Literal["BFloat16", "Float32"], IDENTITY] = "BFloat16"
+    """Precision of the matrix products. Weights and moments are always float32. Immutable."""
+    seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
+    """Seed of initialisation and data order. Immutable."""
+    initialization: Annotated[Literal["Default", "DepthScaled"], IDENTITY] = "Default"
+    """Random weights at the start: as transformers initialises the family, or with the output projections
+    of attention and feed-forward layers divided by sqrt(2 * layers). Immutable."""
+    additional_seeds: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)
+    ] = ()
+    """Further seeds: every point of the grid is trained with each of these, too. Fits average the runs that
+    differ in nothing but the seed, and tell the noise of a run by them."""
+    checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
+    """Maximum number of seconds between two checkpoints."""
+    deterministic: bool = False
+    """Use only GPU kernels that give equal bits for equal input, at some cost in speed. Without it, two runs
+    of a point on a GPU differ by rounding; on a CPU they never do. Changing it affects later attempts."""
+    release_checkpoints: bool = False
+    """Delete the training state of a point once it is done. This saves storage, but a point then
+    starts over when its tokens are raised."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of every point's runs, the sweep's own first."""
+        return (self.seed, *self.additional_seeds)
