@@ -65,6 +65,7 @@ def test_a_finished_sweep_and_its_prediction_rest(
     user.wait_for(lambda: user.sweep("dense"), "Ready", seconds=30)
     user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")  # the report is drawn
     user.wait_for(lambda: user.prediction("p"), "Ready", seconds=10)
+    wait_until(lambda: user.prediction("p")["status"].get("reportUri"), "its page")
     time.sleep(5)
     assert new_passes(operator, 10) == {"ScalingSweep": 0, "HyperparamPrediction": 0}
     user.apply_sweep({**whole, "spec": {**whole["spec"], "parallelism": 2}})

@@ -350,15 +350,18 @@ def _main(
         on_start()
     os.nice(NICENESS)
     _limit_memory(memory_mib)
+    with contextlib.suppress(BrokenPipeError):  # the operator is gone
+        answers.send(_answer(answers, job, memory_mib))
+
+
+def _answer(answers: Connection, job: FitJob, memory_mib: int) -> FitEnd:
     try:
         # Imported in the new process: the operator itself needs neither optimiser nor plotting.
         from isoloss_operator.fitting.fit_process import fit
 
-        answer = fit(job, lambda outcome: answers.send(LawsStored(outcome)))
+        return fit(job, lambda outcome: answers.send(LawsStored(outcome)))
     except MemoryError:
-        answer = NotFitted(f"the fit needs more than {memory_mib} MiB of memory (fitMemoryMiB)")
-    answers.send(answer)
-    answers.close()
+        return NotFitted(f"the fit needs more than {memory_mib} MiB of memory (fitMemoryMiB)")
 
 
 def _limit_memory(mib: int) -> None:

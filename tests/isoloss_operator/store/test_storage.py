@@ -36,7 +36,7 @@ from isoloss_contract.store import (
 )
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.decide.plans import SetAside
-from isoloss_operator.fitting import fit_process
+from isoloss_operator.fitting import fit_process, fitter
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit, read_runs
 from isoloss_operator.fitting.fitter import run_in_process
@@ -410,6 +410,19 @@ def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     (told,) = early
     assert told.laws_sha256 == outcome.laws_sha256
     assert (told.report_written, outcome.report_written) == (False, True)
+
+
+def test_a_fit_whose_operator_is_gone_ends_without_a_word(tmp_path: Path) -> None:
+    """Its traceback would stand in the log of the operator that comes next."""
+    ours, theirs = fitter._PROCESSES.Pipe(duplex=False)
+    ours.close()
+    process = fitter._PROCESSES.Process(
+        target=fitter._main, args=(theirs, job(tmp_path), 1024, None)
+    )
+    process.start()
+    theirs.close()
+    process.join(100)
+    assert process.exitcode == 0
 
 
 def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
