@@ -194,16 +194,8 @@ def _siblings(laws: Laws, measured: Measured, found: Sequence[Case]) -> Iterator
     yield ""
     yield "Answers corrected by what the same checkpoint of a smaller size wanted. Route: surface."
     yield from _head(
-        *(
-            "sibling",
-            "target",
-            "rule",
-            "answered",
-            "LR off by",
-            "B off by",
-            "regret, mean",
-            "worst",
-        )
+        *("sibling", "target", "rule", "answered"),
+        *("LR off by", "B off by", "regret, mean", "worst"),
     )
     for sibling, target in combinations(measured.design.sizes, 2):
         for name, scores in calibrated(answers, sibling.name, target.name).items():

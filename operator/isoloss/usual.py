@@ -1,7 +1,7 @@
 """What is taken for granted about language models where a sweep's own runs do not show it, and where that is from.
 
-*Published sweeps* are the two full-factorial ones of the Step Law (arXiv 2503.04715), dense and mixtures, in
-`isoloss.datasets`. Laws, search and validation all read these figures here: a better measurement changes one line.
+*Published sweeps* are the two full-factorial ones of the Step Law (arXiv 2503.04715), dense and mixtures, which `make
+bench-science` and `make bench-search` ask. Laws, search and validation all read these figures here: a better measurement changes one line.
 """
 
 from __future__ import annotations

@@ -19,10 +19,8 @@ from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Interval, Refusal
 from isoloss.usual import USUAL_RUN_NOISE
 
-PRIOR_RUN_NOISE = USUAL_RUN_NOISE
-"""Relative loss noise from run to run if the data cannot show it."""
 PRIOR_FREEDOM = 2.0
-"""Weight of that prior, in degrees of freedom."""
+"""Weight of USUAL_RUN_NOISE, in degrees of freedom."""
 
 
 DECIDING = 200
@@ -116,7 +114,7 @@ def estimate_noise(
     prior = PRIOR_FREEDOM * levels
     squares, replicates = replicate_noise(trajectories)
     weight = freedom + prior + levels * replicates
-    shown = max(total - explained, 0.0) + prior * PRIOR_RUN_NOISE**2 + levels * squares
+    shown = max(total - explained, 0.0) + prior * USUAL_RUN_NOISE**2 + levels * squares
     variance = shown / weight
     # Levels of one trajectory repeat nearly the same residual: count each size about once.
     return Noise(evaluation, float(np.sqrt(variance)), weight / levels)

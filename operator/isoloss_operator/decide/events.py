@@ -15,6 +15,8 @@ from isoloss_operator.decide.reasons import Reason
 MAX_EVENT_MESSAGE = 900
 NAMED = 3
 """Points named in an event."""
+AWAY: Final = (FailureClass.NODE_LOST, FailureClass.STORE_UNAVAILABLE)
+"""Not charged, and yet for somebody to look at."""
 _NO_NEWS: Final = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
 _NO_NEWS_UNLESS_STALLED: Final = (Reason.NO_RESULTS,)
 
@@ -47,10 +49,6 @@ def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
         if attempts.last_failure and attempts.ended > known.get(record.key, 0):
             by_failure.setdefault(attempts.last_failure, []).append(record)
     return tuple(_event(failure, records) for failure, records in sorted(by_failure.items()))
-
-
-AWAY = (FailureClass.NODE_LOST, FailureClass.STORE_UNAVAILABLE)
-"""Not charged, and yet for somebody to look at."""
 
 
 def _event(failure: str, records: list[PointRecord]) -> Event:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import PRIOR_RUN_NOISE
 from isoloss.laws.data.cells import Cell, late_cells, make_cells
 from isoloss.laws.data.mislabels import Slip, slip
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.levels import quadratic_terms
+from isoloss.usual import USUAL_RUN_NOISE
 
 WINDOW = 0.0045
 """Range of ln L above a cell's best: there the parabola's own error is as large as the noise, 0.15 in ln D."""
@@ -114,7 +114,7 @@ def _mislabelled(
     for cell in cells:
         positions = _positions(trajectories, cell)
         for at, index in enumerate(cell.runs):
-            found = slip(positions, cell.log_losses, at, max(noise, PRIOR_RUN_NOISE), _quadratic)
+            found = slip(positions, cell.log_losses, at, max(noise, USUAL_RUN_NOISE), _quadratic)
             if found is not None:
                 name = _run_at(trajectories[index], cell.log_tokens)
                 seen[int(index), name].append((cell, at, found))
@@ -230,7 +230,7 @@ def _noise(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> float:
         found = [fit.variance for fit in fits if fit is not None]
         if found:
             variances.append(min(found))
-    return float(np.sqrt(max(np.median(variances), 0.0))) if variances else PRIOR_RUN_NOISE
+    return float(np.sqrt(max(np.median(variances), 0.0))) if variances else USUAL_RUN_NOISE
 
 
 def _judged(
@@ -248,11 +248,11 @@ def _judged(
         return None
     excess = float(np.median([s.excess for _, s in seen]))
     scale = float(np.median([s.scale for _, s in seen]))
-    deviations = excess / (max(noise, PRIOR_RUN_NOISE) * scale)
+    deviations = excess / (max(noise, USUAL_RUN_NOISE) * scale)
     if deviations < NAMED or excess < NAMED_NATS:
         return None
     cell, suspect = max(seen, key=lambda found: found[0].log_tokens)
-    partner = _partner(trajectories, cell, index, max(noise, PRIOR_RUN_NOISE))
+    partner = _partner(trajectories, cell, index, max(noise, USUAL_RUN_NOISE))
     observed = float(cell.log_losses[np.flatnonzero(cell.runs == index)[0]])
     return Outlier(
         run=name,

@@ -37,17 +37,18 @@ class Delay:
 _INTERRUPTION: Final = Delay(10.0, free=1)
 """Counts the interruptions in a row that left no time to work: being preempted every hour is no
 reason to wait, being preempted every second is."""
+_STORE: Final = Delay(15.0, factor=4.0, limit=600.0)
 DELAYS: Final[Mapping[FailureClass, Delay]] = {
     FailureClass.INTERRUPTED: _INTERRUPTION,
     FailureClass.POD_VANISHED: _INTERRUPTION,
     FailureClass.NODE_LOST: _INTERRUPTION,
     FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
     FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
-    FailureClass.STORE_UNAVAILABLE: Delay(15.0, factor=4.0, limit=600.0),
-    FailureClass.STORAGE: Delay(15.0, factor=4.0, limit=600.0),
+    FailureClass.STORE_UNAVAILABLE: _STORE,
+    FailureClass.STORAGE: _STORE,
     FailureClass.BAD_DATA: Delay(30.0, limit=600.0),
 }
-_IN_A_ROW: Final = frozenset(UNCHARGED - {FailureClass.CLAIMED_ELSEWHERE})
+_IN_A_ROW: Final = UNCHARGED - {FailureClass.CLAIMED_ELSEWHERE}
 """Counted since an attempt last had time to work; all others by their charges."""
 CLOCK_SKEW: Final = timedelta(seconds=30)
 """Two machines' clocks may differ so much."""
