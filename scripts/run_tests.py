@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from xml.etree import ElementTree
 
 PROJECT = Path(__file__).parents[1]
 WAITING = (
@@ -33,6 +35,7 @@ WAITING = (
 """Folders and files with tests that need the control plane or wait for something else; the longest come first."""
 WAITING_WORKERS = 4
 NICENESS = 10
+SHOWN_CHARACTERS = 500
 PYTEST = (
     *(sys.executable, "-m", "pytest", "-m", "not whole"),
     *("--durations=40", "--durations-min=5"),
@@ -45,16 +48,19 @@ def main() -> int:
     waiting = [str(found.relative_to(PROJECT)) for name in WAITING for found in PROJECT.glob(name)]
     computing = [f"--ignore={path}" for path in waiting]
     cores = str(max(2, len(os.sched_getaffinity(0))))
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+        reports = [Path(folder, "waiting.xml"), Path(folder, "computing.xml")]
         beside = subprocess.Popen(
-            (*PYTEST, cores, *computing, "tests"),
+            (*PYTEST, cores, f"--junit-xml={reports[1]}", *computing, "tests"),
             cwd=PROJECT,
             stdout=output,
             stderr=output,
             preexec_fn=lambda: os.nice(NICENESS),
         )
         try:
-            code = subprocess.call((*PYTEST, str(WAITING_WORKERS), *waiting), cwd=PROJECT)
+            code = subprocess.call(
+                (*PYTEST, str(WAITING_WORKERS), f"--junit-xml={reports[0]}", *waiting), cwd=PROJECT
+            )
             print("==> The tests that compute", flush=True)
         finally:
             # At Ctrl-C, which reaches all of them, for its summary.
@@ -62,7 +68,20 @@ def main() -> int:
             output.seek(0)
             sys.stdout.buffer.write(output.read())
             sys.stdout.flush()
+            for line in failures(reports):
+                print(line, flush=True)
     return code or other
+
+
+def failures(reports: Iterable[Path]) -> list[str]:
+    """What failed in the sessions, a line each: the end of a long log is often all that is kept of it."""
+    return [
+        f"FAILED {case.get('classname')}::{case.get('name')}: {problem.get('message', '')[:SHOWN_CHARACTERS]!r}"
+        for report in reports
+        if report.exists()
+        for case in ElementTree.parse(report).iter("testcase")
+        for problem in (*case.iter("failure"), *case.iter("error"))
+    ]
 
 
 if __name__ == "__main__":

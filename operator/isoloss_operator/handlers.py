@@ -9,6 +9,7 @@ differently on create, update, restart and resync (README.md, "Why so little of 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
@@ -28,6 +29,10 @@ from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
 
 Object = Mapping[str, Any]
+
+WATCH_TASK = "watcher for "
+"""How kopf's names of the tasks that watch begin."""
+WATCH_END_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,27 @@ def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
     async def login(**kwargs: Any) -> Any:
         return _session(kopf.login_via_client(**kwargs))
 
+    @kopf.on.cleanup(registry=registry)
+    async def end_watches(**_: Any) -> None:
+        await _end_watches()
+
     for kind in (SWEEP, PREDICTION):
         _watch(registry, kind, router.resource)
     return registry
+
+
+async def _end_watches() -> None:
+    """End the watches that kopf leaves running where another one failed.
+
+    It cancels them five seconds later, at once with the tasks that tell them of a pause. A watch whose turn comes
+    after that takes the cancellation for a pause and never ends: the process would be killed a minute later, with
+    its lease.
+    """
+    watches = [task for task in asyncio.all_tasks() if task.get_name().startswith(WATCH_TASK)]
+    for watch in watches:
+        watch.cancel()
+    if watches:
+        await asyncio.wait(watches, timeout=WATCH_END_SECONDS)
 
 
 def _session(found: kopf.ConnectionInfo | None) -> kopf.AiohttpSession | None:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from kubernetes import client
 
 from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import NodeOptions, ProcessNode
+from isoloss_operator.cluster.rbac import NAME
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,
     Place,
@@ -30,6 +32,7 @@ from tests.isoloss_operator.conftest import (
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds
 from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
+from tests.support.proxy import Call, Forward, Loop, Proxy, pass_on
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.xdist_group("outage")]
 
@@ -180,6 +183,37 @@ def test_a_leader_whose_api_server_hangs_ends_before_its_lease_does(
     finally:
         server.signal(signal.SIGCONT)
         operator.end()
+
+
+def test_one_whose_watch_is_refused_ends_at_once_and_leaves_its_lease_to_the_next(
+    plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
+) -> None:
+    """Several times: whether kopf ends its other watch is a matter of chance."""
+    install_crds(plane.api_client())
+    user = new_user(plane, object_storage)
+    operator = new_operator(plane, user, new_place(object_storage), tmp_path / "operator")
+    loop = Loop()
+    proxy = Proxy(loop, plane.url, plane.keys.ca).start()
+
+    async def refuse_lists_of_sweeps(call: Call, forward: Forward) -> Any:
+        if call.path.endswith("/scalingsweeps") and not call.is_watch:
+            return web.json_response({"kind": "Status", "code": 409}, status=409)
+        return await pass_on(call, forward)
+
+    proxy.handler = refuse_lists_of_sweeps
+    operator.log_in().write_text(operator.log_in().read_text().replace(plane.url, proxy.url))
+    leases = client.CoordinationV1Api(plane.api_client())
+    try:
+        for _ in range(4):
+            operator.start()
+            assert operator.process is not None
+            assert operator.process.wait(20) == 1
+            lease = leases.read_namespaced_lease(NAME, user.namespace)
+            assert not lease.spec.holder_identity
+    finally:
+        operator.end()
+        proxy.stop()
+        loop.stop()
 
 
 def test_one_that_waits_for_the_api_server_ends_when_asked_to(
