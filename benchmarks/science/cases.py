@@ -28,6 +28,9 @@ TOO_LOW = 0.15
 """Nats that an outlier is below its true loss."""
 RATIO = 2.5
 """Target size over the largest planted one."""
+FAR_RATIO, FAR_TOKENS = 20.0, 8.0
+"""The same where a row is asked far away, and target tokens over the largest."""
+SHAPES = ("exact", "scattered", "soft", "skewed", "bending", "flattening")
 
 
 class Truth(Protocol):
@@ -115,8 +118,8 @@ def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
 
 
 def planted_rows(seeds: int) -> Iterator[Row]:
-    """Truths of known shape, asked at 2.5 times the largest size."""
-    for shape in ("exact", "scattered", "soft", "skewed"):
+    """Truths of known shape, asked at 2.5 times the largest size, and at 20 times."""
+    for shape in SHAPES:
         for words, layout in (
             ("", WIDE),
             (" 3x3", SMALL),
@@ -125,6 +128,12 @@ def planted_rows(seeds: int) -> Iterator[Row]:
         ):
             cases = [planted_case(shape, layout, seed) for seed in range(seeds)]
             yield Row(f"planted {shape}{words}", tuple(cases))
+    for shape in SHAPES:
+        far = [
+            replace(planted_case(shape, WIDE, seed), targets=(_far(shape, seed),))
+            for seed in range(seeds)
+        ]
+        yield Row(f"planted {shape}, far", tuple(far))
     cliffs = [planted_case("skewed", WIDE, seed, cliff=0.9) for seed in range(seeds)]
     yield Row("planted skewed, diverging", tuple(cliffs))
     for words, change in (
@@ -148,6 +157,11 @@ def planted_case(shape: str, layout: Layout, seed: int, cliff: float = np.inf) -
         (n, d, PlantedJudge(truth, n, d)) for d in (layout.tokens[-1], 2.0 * layout.tokens[-1])
     )
     return Case(runs_on(truth, layout, seed, cliff=cliff), targets)
+
+
+def _far(shape: str, seed: int) -> tuple[float, float, Truth]:
+    n, d = FAR_RATIO * WIDE.sizes[-1], FAR_TOKENS * WIDE.tokens[-1]
+    return n, d, PlantedJudge(surface(shape, seed), n, d)
 
 
 def _of(table: Table, sizes: Sequence[float]) -> tuple[Run, ...]:

@@ -1,4 +1,4 @@
-"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys."""
+"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws import Run
-from tests.support.planted import Planted, ScatteredGradients, Skewed, Surface
+from tests.support.planted import (
+    Bending,
+    CurvedBySize,
+    Planted,
+    ScatteredGradients,
+    Skewed,
+    Surface,
+)
 
 RUN_NOISE = 0.0015
 EVALUATION_NOISE = 0.0005
@@ -38,7 +45,7 @@ MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3
 
 
 def surface(shape: str, seed: int) -> Surface:
-    """A surface by name: exact, scattered, soft or skewed."""
+    """A surface by name: exact, scattered, soft, skewed, bending or flattening."""
     base = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
     if shape == "exact":
         return base
@@ -48,6 +55,10 @@ def surface(shape: str, seed: int) -> Surface:
         return ScatteredGradients(replace(base, curvature=SOFT), seed, PUBLISHED_SCATTER)
     if shape == "skewed":
         return Skewed(base)
+    if shape == "bending":
+        return Bending(base)
+    if shape == "flattening":
+        return CurvedBySize(rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP)
     raise ValueError(f"unknown shape {shape}")
 
 

@@ -66,6 +66,12 @@ sweeps, size by size and noise apart.
 
 Cells with runs of their own show it as scatter of the cells; cells along one run deviate together.
 """
+USUAL_BEND: Final = 0.035
+"""Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
+
+Both published sweeps, which span 1.6 to 1.9 in ln N: 0.07 and 0.13 of LR, 0.15 and 0.06 of B, each known to 0.06 to 0.1 and more.
+Exponents that were published for sizes a factor of twenty apart differ by 0.15 (TREND_ERROR): 0.025.
+"""
 ISO_LOSS_SCATTER: Final = 0.1
 """Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
 ISO_LOSS_FREEDOM: Final = 2.0

@@ -61,9 +61,13 @@ class Planted:
         value, of_n, of_d = self.batch_at
         return float(value * (n / 2e8) ** of_n * (d / 8e9) ** of_d)
 
+    def curvature_at(self, _n: float) -> tuple[float, float, float]:
+        """Of q at a size: the same at all."""
+        return self.curvature
+
     def loss(self, n: float, d: float, b: float, lr: float) -> float:
         x, y = np.log(lr / self.rate(n, d)), np.log(b / self.batch(n, d))
-        xx, xy, yy = self.curvature
+        xx, xy, yy = self.curvature_at(n)
         q = 0.5 * xx * x * x + xy * x * y + 0.5 * yy * y * y
         size = self.size_coefficient * n**-self.size_exponent
         tokens = self.token_coefficient * (d * np.exp(-q)) ** -self.token_exponent
@@ -175,6 +179,50 @@ class Skewed:
     def best_size(self, flops: float) -> tuple[float, float]:
         """(N, D) of least loss at 6 N D = flops: that of the base."""
         return self.base.best_size(flops)
+
+
+@dataclass(frozen=True)
+class Bending:
+    """A surface whose exponents of N change with the size, so that no line over ln N holds its optima."""
+
+    base: Planted
+    bends: tuple[float, float] = (0.05, 0.0)
+    """Coefficients of (ln N)^2 in ln LR* and ln B*, counted from N = 2e8."""
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        return self.base.rate(n, d) * self._bent(n)[0]
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        return self.base.batch(n, d) * self._bent(n)[1]
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        rate, batch = self._bent(n)
+        return self.base.loss(n, d, b / batch, lr / rate)
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops: that of the base."""
+        return self.base.best_size(flops)
+
+    def _bent(self, n: float) -> tuple[float, float]:
+        rate, batch = np.exp(np.array(self.bends) * np.log(n / 2e8) ** 2)
+        return float(rate), float(batch)
+
+
+@dataclass(frozen=True)
+class CurvedBySize(Planted):
+    """A surface whose valley becomes flatter with the size."""
+
+    flattening: float = -0.2
+    """Exponent of N in the curvature."""
+
+    def curvature_at(self, n: float) -> tuple[float, float, float]:
+        """Of q at a size."""
+        xx, xy, yy = self.curvature
+        factor = (n / 2e8) ** self.flattening
+        return xx * factor, xy * factor, yy * factor
 
 
 @dataclass(frozen=True)

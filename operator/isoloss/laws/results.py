@@ -160,6 +160,23 @@ class Contour:
 
 
 @dataclass(frozen=True)
+class Bend:
+    """How far a law over ln N may bend away from its line: see surface/bend.py."""
+
+    spread: Array
+    """(k,) root mean squares of the coefficients of (ln N)^2, of ln LR and ln B or of ln LR alone."""
+    log_params_centre: Real
+    level: Real
+    """Of the line through (ln N)^2 at the sweep's sizes, and its …"""
+    slope: Real
+
+    def error(self, log_params: Real) -> Array:
+        """(k,) standard deviations at ln N."""
+        n = log_params - self.log_params_centre
+        return np.asarray(self.spread * abs(n**2 - self.level - self.slope * n), dtype=float)
+
+
+@dataclass(frozen=True)
 class SurfaceLaw:
     """The joint surface: one surface of loss over (N, D, B, LR) fitted to all runs at once."""
 
@@ -179,10 +196,11 @@ class SurfaceLaw:
     """(6, 6) of the planes' coefficients: constant, of_params, of_tokens of ln LR, then of ln B."""
     target_covariance: Array | None = None
     """(2, 2) of ln LR and ln B of single (N, D) cells about the law, noise apart."""
+    bend: Bend | None = None
     token_slope: Real | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
-    same_at_all_sizes: tuple[Quantity, ...] = ()
-    """What does not depend on the size at equal tokens, judging by the largest size."""
+    halved_trends: tuple[Quantity, ...] = ()
+    """Whose trend over sizes at equal tokens may be chance, judging by the largest size: half of it is kept."""
     refusal: Refusal | None = None
 
     def on_the_frontier(self, log_flops: Array) -> tuple[Array, Array] | None:
@@ -205,6 +223,7 @@ class RateAtBatchLaw:
     """Second derivative of the wasted ln D over ln LR at a batch size."""
     scatter: Real = 0.0
     """Standard deviation of a size's own best ln LR about the law."""
+    bend: Bend | None = None
     freedom: Real = 1.0
     """Degrees of freedom behind it."""
     smallest_batch: Real | None = None

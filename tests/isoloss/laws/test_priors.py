@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.science.cases import planted_case
-from benchmarks.science.shapes import MANY, SMALL, TWO, WIDE, Layout
+from benchmarks.science.shapes import MANY, SMALL, TWO, WIDE, Layout, PlantedJudge, surface
 from isoloss.laws import FitOptions, PredictionQuery, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
@@ -177,13 +177,14 @@ def test_a_symmetric_valley_that_runs_show_carries_little_doubt_about_its_asymme
         assert np.all(errors < 0.05)
 
 
-def widths(shape: str, layout: Layout, seeds: int) -> tuple[float, float]:
-    """(share of ln LR and ln B held, median half width of the intervals, ln) at the first target."""
+def widths(shape: str, layout: Layout, seeds: int, beyond: float = 1.0) -> tuple[float, float]:
+    """(share of ln LR and ln B held, median half width of the intervals, ln) at `beyond` times the largest size."""
     held, wide = [], []
     for seed in range(seeds):
         case = planted_case(shape, layout, seed)
         laws = fit_laws(case.runs, FitOptions(bootstrap_samples=100))
-        n, d, truth = case.targets[0]
+        n, d = beyond * layout.sizes[-1], layout.tokens[-1]
+        truth = PlantedJudge(surface(shape, seed), n, d)
         found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
         for interval, at in zip(
             (found.learning_rate, found.batch_size), np.exp(truth.vertex), strict=True
@@ -205,6 +206,18 @@ def test_laws_that_sizes_follow_exactly_get_narrow_intervals_and_others_do_not()
     _, three = widths("exact", WIDE, 6)
     _, two = widths("exact", TWO, 6)
     assert exact < three < two
+
+
+@pytest.mark.slow
+def test_beyond_the_sizes_an_exact_law_gets_wider_intervals_as_it_may_bend_there() -> None:
+    """By less from five sizes than from three, which leave more room for it."""
+    five = [widths("exact", MANY, 4, beyond)[1] for beyond in (1.0, 2.5, 10.0)]
+    three = [widths("exact", WIDE, 4, beyond)[1] for beyond in (1.0, 2.5, 10.0)]
+    assert five[0] < 0.03
+    assert five[1] > 2.0 * five[0]
+    assert five[2] > 2.0 * five[1]
+    assert three[1] > 1.3 * five[1]
+    assert three[2] > 1.3 * five[2]
 
 
 def test_the_prior_for_a_sweep_does_not_depend_on_the_order_of_its_runs() -> None:

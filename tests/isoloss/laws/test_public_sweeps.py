@@ -70,7 +70,7 @@ def test_dense_sizes_predict_the_two_larger_ones():
         assert np.mean(ours.regrets) < np.mean(scores[rival].regrets)
 
 
-@pytest.mark.parametrize(("at", "mean"), [(0, 0.0010), (1, 0.0010), (2, 0.0012), (3, 0.0010)])
+@pytest.mark.parametrize(("at", "mean"), [(0, 0.0010), (1, 0.0010), (2, 0.0012), (3, 0.0012)])
 def test_three_shapes_of_experts_predict_the_fourth(at, mean):
     """The last has twice the active parameters of any other.
 
@@ -79,11 +79,14 @@ def test_three_shapes_of_experts_predict_the_fourth(at, mean):
     runs better in all four cells (errors of 2.9 instead of 3.5 to 4.0 millinats in the dearest), charge 0.0011,
     of which 0.0006 in a cell of 20 runs near the optimum, where readings differ by 0.0017. The plain
     regression costs 0.0010 there.
+
+    The fourth cost 0.0006 while a doubtful trend was left out altogether, and costs 0.0011 since half of it is kept, which
+    in flat valleys of three planted sizes saves more than that (size_trends.py). The plain regression costs 0.0011.
     """
     ours = scores_of(MOE, [table(MOE).sizes[at]]).scores[ENGINE]
     assert len(ours.regrets) == 4
     assert np.mean(ours.regrets) <= mean
-    assert np.max(ours.regrets) <= (0.0020 if at != 2 else 0.0026)
+    assert np.max(ours.regrets) <= {2: 0.0026, 3: 0.0022}.get(at, 0.0020)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
@@ -172,12 +175,12 @@ def shown(name: str, held: tuple[float, ...]) -> Laws:
 def test_shapes_that_differ_in_their_experts_share_a_learning_rate(at):
     """All four are as wide and as deep: at equal tokens the best learning rate does not follow N."""
     laws = shown(MOE, (table(MOE).sizes[at],))
-    assert laws.surface.same_at_all_sizes == ("learning_rate",)
+    assert laws.surface.halved_trends == ("learning_rate",)
 
 
 def test_dense_sizes_keep_their_trends():
     laws = shown(DENSE, tuple(table(DENSE).sizes[3:]))
-    assert laws.surface.same_at_all_sizes == ()
+    assert laws.surface.halved_trends == ()
     assert laws.surface.planes.learning_rate.of_params < -0.5
 
 

@@ -33,7 +33,8 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     curve = with_draws(law.curve, laws.draws.rate_at_batch, target)
     tokens = np.asarray(target.log_tokens)[: curve.count]
     draws = curve.at(target.log_params, tokens, np.log(batch))
-    everything = widened(draws, float(law.scatter), float(law.freedom))
+    bent = 0.0 if law.bend is None else float(law.bend.error(float(target.log_params))[0])
+    everything = widened(draws, float(np.hypot(law.scatter, bent)), float(law.freedom))
     variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
     wasted = 0.5 * float(law.curvature) * variance
     slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)

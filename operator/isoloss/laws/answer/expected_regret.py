@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.answer.form_error import form_error
+from isoloss.laws.answer.form_error import form_error, surface_form
 from isoloss.laws.arrays import Array
 from isoloss.laws.curves import HyperparameterCurve
 from isoloss.laws.estimates import Target
@@ -92,7 +92,7 @@ def _surface_covariance(laws: Laws, target: Target) -> Array:
     n, d = (float(np.ravel(value)[0]) for value in place)
     of_law = design(n - surface.planes.log_params_centre, d - surface.planes.log_tokens_centre)
     covariance = of_law @ surface.law_covariance @ of_law.T
-    return np.asarray(covariance + surface.target_covariance, dtype=float)
+    return np.asarray(covariance + surface_form(surface, target), dtype=float)
 
 
 def _iso_loss_covariance(laws: Laws, target: Target) -> Array:
@@ -100,7 +100,7 @@ def _iso_loss_covariance(laws: Laws, target: Target) -> Array:
     curve = laws.loss_compute.curve
     loss = 1.0 if curve is None else float(curve.loss(log_flops))
     own = [_law_variance(law, loss, log_flops) for law in (laws.learning_rate, laws.batch_size)]
-    return np.diag(np.array(own) + form_error(laws, "iso-loss") ** 2)
+    return np.diag(np.array(own) + form_error(laws, "iso-loss", target) ** 2)
 
 
 def _law_variance(law: HyperparameterLaw, loss: float, log_flops: float) -> float:

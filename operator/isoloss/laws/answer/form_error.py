@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.estimates import Target
 from isoloss.laws.model import Route
-from isoloss.laws.results import Laws
+from isoloss.laws.results import Laws, SurfaceLaw
 from isoloss.laws.surface.form_error import scatter_freedom
 from isoloss.usual import ISO_LOSS_FREEDOM, ISO_LOSS_SCATTER
 
 
-def form_error(laws: Laws, route: Route) -> Array:
-    """(2,) standard deviations of ln LR and ln B about the law.
+def form_error(laws: Laws, route: Route, target: Target) -> Array:
+    """(2,) standard deviations of the target's ln LR and ln B about the law.
 
-    The joint surface's come from all its cells. The iso-loss laws are tested on one held-out size: a single
+    The joint surface's come from all its cells, and grow with the distance from its sizes. The iso-loss laws are tested on one held-out size: a single
     degree of freedom in addition to what is usual.
     """
     if route == "surface" and laws.surface.target_covariance is not None:
-        return np.asarray(np.sqrt(np.diag(laws.surface.target_covariance)), dtype=float)
+        return np.asarray(np.sqrt(np.diag(surface_form(laws.surface, target))), dtype=float)
     score = laws.selection.score_of(route)
     if score is None:
         return np.full(2, ISO_LOSS_SCATTER)
@@ -27,6 +28,17 @@ def form_error(laws: Laws, route: Route) -> Array:
     )
     pooled = ISO_LOSS_FREEDOM * ISO_LOSS_SCATTER**2 + held_out**2
     return np.asarray(np.sqrt(pooled / (ISO_LOSS_FREEDOM + 1.0)), dtype=float)
+
+
+def surface_form(surface: SurfaceLaw, target: Target) -> Array:
+    """(2, 2) covariance of the target's ln LR and ln B about the surface's law, which must stand."""
+    place = target.place(surface)
+    assert surface.target_covariance is not None and place is not None  # noqa: PT018  (it answers there)
+    if surface.bend is None:
+        return surface.target_covariance
+    log_params = float(np.ravel(place[0])[0])
+    bent = surface.bend.error(log_params)
+    return np.asarray(surface.target_covariance + np.diag(bent**2), dtype=float)
 
 
 def form_freedom(laws: Laws, route: Route) -> float:

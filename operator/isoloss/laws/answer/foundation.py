@@ -37,9 +37,9 @@ def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
     found = [] if route == "fixed-batch" else [*_missing_route(laws, route)]
     if route == "surface":
         found += [
-            f"The best {name.replace('_', ' ')} is assumed not to depend on the size: its trend over sizes "
-            "is within their scatter, and without it the largest size was predicted better."
-            for name in laws.surface.same_at_all_sizes
+            f"The trend of the best {name.replace('_', ' ')} over sizes is within their scatter, and without it the largest "
+            "size was predicted better: half of it is kept."
+            for name in laws.surface.halved_trends
         ]
     sizes, trend = len(laws.data.sizes), laws.options.size_trend
     if trend is not None and sizes == 1:

@@ -104,18 +104,15 @@ def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Rout
     target = target_of(laws, query, total)
     found = {estimate.route: estimate.answer(target) for estimate in estimates_of(laws)}
     return {
-        route: _point(laws, route, answer, total)
+        route: _point(laws, route, target, answer, total)
         for route, answer in found.items()
         if answer is not None
     }
 
 
-def _widened(laws: Laws, route: Route, answer: OptimumDraws) -> list[Array]:
-    """The draws with the law's own error added: how far the target's optimum deviates from any law.
-
-    What the coefficients do not know grows with the distance from the data by itself; this does not.
-    """
-    errors, freedom = form_error(laws, route), form_freedom(laws, route)
+def _widened(laws: Laws, route: Route, target: Target, answer: OptimumDraws) -> list[Array]:
+    """The draws with the law's own error added: how far the target's optimum deviates from any law."""
+    errors, freedom = form_error(laws, route, target), form_freedom(laws, route)
     return [
         widened(draws, float(error), freedom) for draws, error in zip(answer, errors, strict=True)
     ]
@@ -133,13 +130,13 @@ def _levels(count: int) -> Array:
     return (np.arange(count) + 0.5) / count
 
 
-def _point(laws: Laws, route: Route, found: OptimumDraws, total: Array) -> Point:
+def _point(laws: Laws, route: Route, target: Target, found: OptimumDraws, total: Array) -> Point:
     level = laws.options.interval
-    answer = _widened(laws, route, found)
-    target = target_loss(laws, total)
+    answer = _widened(laws, route, target, found)
+    loss = target_loss(laws, total)
     return Point(
         learning_rate=exponential(answer[0], level),
         batch_size=exponential(answer[1], level),
         total_flops=float(np.exp(total[0])),
-        target_loss=None if target is None else target.value,
+        target_loss=None if loss is None else loss.value,
     )

@@ -14,7 +14,7 @@ from isoloss.laws.model import FitOptions, Refusal, Route, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.law import surface_law
-from isoloss.laws.surface.size_trends import shift_without, trends_to_leave_out
+from isoloss.laws.surface.size_trends import doubtful_trends, shift_without
 from isoloss.laws.surface.uncertainty import Uncertainty
 
 
@@ -46,19 +46,19 @@ class JointSurfaceEstimate:
     def refit(
         self, trajectories: Sequence[Trajectory], options: FitOptions
     ) -> JointSurfaceEstimate:
-        """The same from these trajectories alone, with the same trends over sizes left out."""
-        return fit_joint_surface(trajectories, options, "fitted", self.law.same_at_all_sizes)
+        """The same from these trajectories alone, with the same trends over sizes halved."""
+        return fit_joint_surface(trajectories, options, "fitted", self.law.halved_trends)
 
 
 def fit_joint_surface(
     trajectories: Sequence[Trajectory],
     options: FitOptions,
     fitted: Status,
-    left_out: Sequence[Quantity] | None = None,
+    doubtful: Sequence[Quantity] | None = None,
 ) -> JointSurfaceEstimate:
     """The surface through all cells.
 
-    `left_out` names trends over sizes to do without; None: the trajectories themselves decide.
+    `doubtful` names trends over sizes to halve; None: the trajectories themselves decide.
     """
     cells = make_cells(trajectories)
     one_size = len({t.params for t in trajectories}) == 1
@@ -68,9 +68,9 @@ def fit_joint_surface(
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=fit))
     known = Uncertainty(fit, trend)
     draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
-    if left_out is None:
-        left_out = trends_to_leave_out(trajectories, known)
-    shift = shift_without(known, left_out)
+    if doubtful is None:
+        doubtful = doubtful_trends(trajectories, known)
+    shift = shift_without(known, doubtful)
     law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, options, fitted)
-    law = replace(law, same_at_all_sizes=tuple(left_out))
+    law = replace(law, halved_trends=tuple(doubtful))
     return JointSurfaceEstimate(law, optimum_draws)

@@ -123,28 +123,44 @@ def scatter(
     `unknowns` is the number of the law's coefficients per hyperparameter, two of them of sizes. What
     the data do not show is taken as usual.
     """
-    found = [_slope(residuals, c) for c in range(len(sizes))]
-    slopes = np.array([slope for slope, _ in found])
-    noise = np.array([variance for _, variance in found])
+    slopes, noise = _cell_slopes(residuals, len(sizes))
     usual = usual_scatter(hessian)
     weights = 1.0 / (noise + usual)
     known = scatter_freedom(len(set(sizes)))
     every = Shown(slopes, noise, weights**2, len(slopes) - unknowns, residuals.own_runs)
     cells = measure(every, usual, known)
-    means, errors = [], []
-    for size in dict.fromkeys(sizes):
-        own = weights[np.array(sizes) == size]
-        means.append((own * slopes[np.array(sizes) == size]).sum(axis=0) / own.sum(axis=0))
-        errors.append(noise[np.array(sizes) == size].mean(axis=0))
-    shared = 1.0 - (1.0 - SHARED) * residuals.own_runs
-    groups = Shown(np.array(means), np.array(errors), np.ones((len(means), 2)), len(means) - 2)
+    means, errors = size_slopes(residuals, sizes, hessian)
+    groups = Shown(means, errors, np.ones_like(means), len(means) - 2)
+    shared = shared_by_size(residuals)
     of_sizes = measure(groups, shared * usual, known)
     return Scatter(np.sqrt(of_sizes), np.sqrt((1.0 - shared) * cells))
+
+
+def shared_by_size(residuals: Residuals) -> float:
+    """Share of the scatter's variance that the cells of one size have in common."""
+    return 1.0 - (1.0 - SHARED) * residuals.own_runs
+
+
+def size_slopes(
+    residuals: Residuals, sizes: Sequence[float], hessian: Array
+) -> tuple[Array, Array]:
+    """((n, 2) slopes over ln LR and ln B less the law's, (n, 2) noise variances) of the sizes, in the order they appear in."""
+    slopes, noise = _cell_slopes(residuals, len(sizes))
+    weights = 1.0 / (noise + usual_scatter(hessian))
+    members = [np.array(sizes) == size for size in dict.fromkeys(sizes)]
+    means = [np.average(slopes[member], axis=0, weights=weights[member]) for member in members]
+    return np.array(means), np.array([noise[member].mean(axis=0) for member in members])
 
 
 def scatter_freedom(sizes: int) -> float:
     """Degrees of freedom behind the scatter of `sizes` sizes about a law with a trend over them."""
     return max(sizes - 2, 0) + SCATTER_FREEDOM
+
+
+def _cell_slopes(residuals: Residuals, cells: int) -> tuple[Array, Array]:
+    """((cells, 2) slopes less the law's, (cells, 2) noise variances)."""
+    found = [_slope(residuals, c) for c in range(cells)]
+    return np.array([slope for slope, _ in found]), np.array([noise for _, noise in found])
 
 
 def _slope(residuals: Residuals, cell: int) -> tuple[Array, Array]:

@@ -31,12 +31,14 @@ def surface_law(
 ) -> tuple[SurfaceLaw, OptimumPlanes | None]:
     """The public record, and the draws of its planes.
 
-    `draws` (n, 9) are of the surface. `shift` (6,) moves the estimate and every other draw: whether to
+    `draws` (n, 9) are of the surface. `shift` (6,) moves every other draw, and the estimate half way: whether to
     shift is itself not certain.
     """
     fit = known.fit
     law, convex = optimum_law(draws, fit.centre)
-    law = law + np.where(np.arange(len(draws))[:, None] % 2 == 0, shift, 0.0)
+    share = np.where(np.arange(len(draws)) % 2 == 0, 1.0, 0.0)
+    share[0] = 0.5
+    law = law + share[:, None] * shift
     source = DrawSource(options.seed, 9, len(draws) - DECIDE.stop)
     law = law + known.trend_of_size(source)
     refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
@@ -53,6 +55,7 @@ def surface_law(
         points=len(fit.runs),
         law_covariance=known.optimum_covariance,
         target_covariance=known.target_covariance,
+        bend=known.bend,
         token_slope=_token_slope(cells),
     )
     others = np.arange(len(law)) >= DECIDE.stop

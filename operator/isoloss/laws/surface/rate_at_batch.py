@@ -19,7 +19,8 @@ from isoloss.laws.data.cells import LATE, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
-from isoloss.laws.results import RateAtBatchLaw
+from isoloss.laws.results import Bend, RateAtBatchLaw
+from isoloss.laws.surface.bend import possible_bend
 from isoloss.laws.surface.joint_fit import NARROW, window
 from isoloss.laws.surface.skew import weighted_solver
 from isoloss.usual import SCATTER_FREEDOM, USUAL_SCATTER
@@ -148,6 +149,7 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
         curve=curve.first(),
         curvature=float(estimate[0]),
         scatter=found.total,
+        bend=_bend(points, found),
         freedom=found.freedom,
         smallest_batch=float(batches.min()),
         largest_batch=float(batches.max()),
@@ -193,6 +195,8 @@ class _Scatter:
     of_lines: float
     """Scatter of a batch size at some tokens about its size."""
     freedom: float
+    shifts: Array
+    """(sizes,) by which each size's best ln LR is off the law."""
 
     @property
     def total(self) -> float:
@@ -217,7 +221,16 @@ def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -
     means = np.bincount(size_of, lines) / np.bincount(size_of)
     spare = max(len(lines) - len(sizes) - slopes, 1)
     of_lines = float(((lines - means[size_of]) ** 2).sum()) / spare
-    return _Scatter(float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + SCATTER_FREEDOM)
+    return _Scatter(
+        float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + SCATTER_FREEDOM, sizes
+    )
+
+
+def _bend(points: _Points, found: _Scatter) -> Bend:
+    """What the law over sizes may bend by, from the sizes' own shifts."""
+    sizes = np.array([points.where[points.size == k, 0][0] for k in range(len(found.shifts))])
+    shifts = found.shifts[:, None]
+    return possible_bend(sizes, shifts, np.zeros_like(shifts), np.array([USUAL_SCATTER**2]))
 
 
 def _moved(points: _Points, x: Array, shape: Array, curvature: float, found: _Scatter) -> Array:

@@ -49,13 +49,17 @@ def effective_variance(
     return np.asarray((reach / student) ** 2 * usual, dtype=float)
 
 
+def scale_prior() -> Array:
+    """(scales,) weights of SHARED, not normalised: the density is over ln s, on whose grid they are."""
+    return np.asarray(SHARED * np.exp(-0.5 * (SHARED / PRIOR_SCALE) ** 2))
+
+
 def _posteriors(likely: Array) -> list[Array]:
     """Per hyperparameter the weights of OWN, from log likelihoods (2, scales) there."""
     own = np.exp(likely - likely.max(axis=1, keepdims=True))
     factors = np.exp(-0.5 * (STEP * np.arange(-FARTHEST, FARTHEST + 1) / APART) ** 2)
     factors /= factors.sum()
-    # The density over ln s, on whose grid the scales are.
-    prior = SHARED * np.exp(-0.5 * (SHARED / PRIOR_SCALE) ** 2)
+    prior = scale_prior()
     # Row: the scale that both share; column: by what factor this one's differs.
     at = np.add.outer(np.arange(len(SHARED)), np.arange(len(factors)))
     joint = [of_one[at] * factors for of_one in own]

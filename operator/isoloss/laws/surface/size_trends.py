@@ -2,9 +2,9 @@
 
 Sizes that differ in width have different best learning rates; sizes that differ in their experts need
 not. A few sizes that each deviate by some per cent show a trend even if there is none, and its effect
-grows with the extrapolation. So a trend within the scatter of sizes is left out if that
-predicts the largest size better, from the others. Half of an answer's draws keep the trend, and all of
-them its spread: few sizes do not decide such a question for good.
+grows with the extrapolation. So a trend within the scatter of sizes is doubtful if the largest size is
+predicted better without it, from the others. Few sizes do not decide such a question for good: the answer is midway
+between both, half of its draws keep the trend, and all of them its spread.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SURE = 0.95
 """Quantile of the trend's error beyond which it is no chance: 90 %, two-sided."""
 
 
-def trends_to_leave_out(
+def doubtful_trends(
     trajectories: Sequence[Trajectory], known: Uncertainty
 ) -> tuple[Quantity, ...]:
-    """The hyperparameters that are better assumed to be the same at every size; none for two sizes."""
-    doubtful = [] if len(set(known.fit.sizes)) < FEWEST_SIZES else _doubtful(known)
-    if not doubtful:
+    """The hyperparameters that may be the same at every size; none for two sizes."""
+    unclear = [] if len(set(known.fit.sizes)) < FEWEST_SIZES else _within_scatter(known)
+    if not unclear:
         return ()
     shown, held_out, _ = split(trajectories)
     cells = judged_cells(held_out)
@@ -43,12 +43,12 @@ def trends_to_leave_out(
     if isinstance(rest, Refusal) or not cells or not rest.is_convex:
         return ()
     rest_known = Uncertainty(rest)
-    options = chain.from_iterable(combinations(doubtful, k) for k in range(len(doubtful) + 1))
+    options = chain.from_iterable(combinations(unclear, k) for k in range(len(unclear) + 1))
     # The first of equals is the one that leaves out least.
     return min(options, key=lambda left_out: _regret(rest_known, left_out, cells))
 
 
-def _doubtful(known: Uncertainty) -> list[Quantity]:
+def _within_scatter(known: Uncertainty) -> list[Quantity]:
     fit = known.fit
     if not fit.is_convex:
         return []

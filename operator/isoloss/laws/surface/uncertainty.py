@@ -11,9 +11,9 @@ The model of a point i of run r, in cell c (size s, tokens d), with x = (ln LR, 
 
 The coefficients b are solver @ z, so an effect with spread t on the points that share it adds
 (solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
-effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), and what a narrower
-window over the valley would have answered (`window_error`). `draw` has all that concerns b; `target_covariance` what
-one optimum deviates by.
+effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), what a narrower
+window over the valley would have answered (`window_error`), and a law that bends between the sweep's sizes and its own
+(bend.py). `draw` has all that concerns b; `target_covariance` and `bend` what one optimum deviates by.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.model import SizeTrend
+from isoloss.laws.results import Bend
+from isoloss.laws.surface.bend import possible_bend
 from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
@@ -35,6 +37,9 @@ from isoloss.laws.surface.form_error import (
     mean_variance,
     scatter,
     scatter_freedom,
+    shared_by_size,
+    size_slopes,
+    usual_scatter,
     window_error,
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
@@ -112,6 +117,18 @@ class Uncertainty:
         """(2, 2) of ln LR and ln B of an optimum that was not seen about the law; the fit must be convex."""
         own = self.scatter.of_optimum(self.fit.hessian)
         return np.asarray(own + np.diag(self.window_error**2), dtype=float)
+
+    @cached_property
+    def bend(self) -> Bend:
+        """What the law of ln LR and ln B may bend by over sizes; the fit must be convex."""
+        sizes, hessian = self.fit.sizes, self.fit.hessian
+        slopes, noise = size_slopes(self._left_over, sizes, hessian)
+        turn = np.linalg.inv(hessian)
+        usual = shared_by_size(self._left_over) * usual_scatter(hessian)
+        log_params = np.array(list(dict.fromkeys(sizes)))
+        return possible_bend(
+            log_params, -slopes @ turn.T, noise @ (turn**2).T, usual @ (turn**2).T
+        )
 
     @cached_property
     def window_error(self) -> Array:
