@@ -135,6 +135,7 @@ class Demo:
 
     def _wait(self) -> None:
         self.told.step("Training, fitting, predicting, validating")
+        self.operator.wait_for_passes("ScalingSweep", "HyperparamPrediction")
         watch(self.kubectl, self._check_alive)
 
     def _check_alive(self) -> None:

@@ -10,10 +10,13 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from demo import places
 from devcluster.daemon import Daemon
 from devcluster.ports import free_ports, start_on_free_ports
 
+PASSES = "isoloss_reconcile_duration_seconds"
 START_SECONDS = 60
 STOP_SECONDS = 25
 """The operator finishes running passes first, within its drain time."""
@@ -56,6 +59,15 @@ class OperatorProcess:
         self._daemon.start(command, self._environment(kubeconfig, storage))
         self._daemon.wait_until(self._is_ready, START_SECONDS)
 
+    def wait_for_passes(self, *kinds: str) -> None:
+        """Return once it has made a pass over a resource of each kind: until then statuses are of the process before it.
+
+        Raises RuntimeError with the end of its log if it does not.
+        """
+        self._daemon.wait_until(
+            lambda: set(kinds) <= kinds_seen(self._read("metrics")), START_SECONDS
+        )
+
     def stop(self) -> None:
         """Stop it gracefully."""
         self._daemon.stop(STOP_SECONDS)
@@ -90,8 +102,22 @@ class OperatorProcess:
         }
 
     def _is_ready(self) -> bool:
+        return bool(self._read("readyz"))
+
+    def _read(self, page: str) -> str:
+        """A page of its port; nothing unless it is answered with 200."""
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/{page}", timeout=2) as answer:
+                return str(answer.read().decode())
         except (urllib.error.URLError, OSError):
-            return False
+            return ""
+
+
+def kinds_seen(metrics: str) -> set[str]:
+    """Kinds of resources over which the operator of these metrics has made a pass."""
+    return {
+        sample.labels["kind"]
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == f"{PASSES}_count" and sample.value > 0
+    }

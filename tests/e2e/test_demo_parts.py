@@ -12,6 +12,7 @@ import pytest
 
 from demo import corpus
 from demo.answer import last_screen
+from demo.operator_process import kinds_seen
 from demo.report import report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
 from demo.watching import DemoFailed
@@ -21,6 +22,7 @@ from isoloss.validation import Reason
 from isoloss_contract import layout
 from isoloss_contract.records import DomainSource
 from isoloss_contract.store import Store
+from isoloss_operator.process.metrics import Metrics
 from isoloss_trainer.corpus import find_files, read_documents
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
@@ -308,3 +310,11 @@ def test_the_last_screen_is_the_answer_in_15_lines_of_80_columns(
     assert lines[report - 1].endswith("."), (
         "no sentence is cut, but for one that is too long alone"
     )
+
+
+def test_the_demo_waits_for_the_passes_of_the_operator_that_it_has_just_started() -> None:
+    """Until then a status is of the operator before, whose engine may have been another."""
+    metrics = Metrics()
+    assert kinds_seen(metrics.page().decode()) == set()
+    metrics.reconcile_seconds.labels("ScalingSweep").observe(0.1)
+    assert kinds_seen(metrics.page().decode()) == {"ScalingSweep"}
