@@ -13,8 +13,6 @@ SMALL_UTILISATION: Final = 0.30
 MIXTURE_UTILISATION: Final = 0.20
 SMALL_PARAMETERS: Final = 300_000_000
 """Active parameters, head included, below which a dense model is small: much of its step moves memory."""
-ASSUMED_FLOPS_PER_SECOND: Final = DENSE_UTILISATION * PEAK_FLOPS
-"""FLOP/s of one accelerator: what a budget counts with until a point has a result."""
 
 
 def assumed_utilisation(counts: ParameterCounts) -> float:

@@ -15,8 +15,8 @@ from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_reads import sweep_reads
+from isoloss_operator.decide.tasks.account import assumed_seconds_per_flop
 from isoloss_operator.planning.flops import six_nd
-from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
 from tests.support.builders import (
     NOW,
     complete,
@@ -25,6 +25,7 @@ from tests.support.builders import (
     job,
     observed,
     parsed,
+    points,
     progress,
     result,
     sweep_spec,
@@ -264,13 +265,23 @@ def test_running_time_beyond_the_accelerator_hours_stops_what_runs() -> None:
 
 def test_before_the_first_result_hours_are_estimated_as_isoloss_plan_does() -> None:
     """A budget of a fraction of the first point's time starts nothing."""
-    hours = cost(1) / ASSUMED_FLOPS_PER_SECOND / 3600
+    hours = cost(1) * assumed_seconds_per_flop(POINTS) / 3600
     assert hours < 1  # toy points: the smallest budget that the API allows is larger
     big = [{"name": "big", "model": {"preset": "dense-500m"}, "tokens": 10_000_000_000}]
     world = observed(sweep_spec(proxies=big, budget={"acceleratorHours": 2}))
     plan = decide_sweep(world)
     assert plan.create == ()
     assert condition(plan, "Progressing")[1] == "BudgetExhausted"
+
+
+def test_a_mixture_is_assumed_to_take_its_own_share_of_the_peak() -> None:
+    """As `isoloss plan` does: 0.2 instead of a large dense model's 0.35."""
+    paces = {}
+    for preset in ("dense-500m", "moe-500m"):
+        proxies = [{"name": "big", "model": {"preset": preset}, "tokens": 10**10}]
+        paces[preset] = assumed_seconds_per_flop(points(sweep_spec(proxies=proxies)))
+    assert paces["moe-500m"] / paces["dense-500m"] == pytest.approx(0.35 / 0.2)
+    assert assumed_seconds_per_flop([]) == 0.0
 
 
 def test_what_runs_measures_the_pace_before_the_first_result() -> None:

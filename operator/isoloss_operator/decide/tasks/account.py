@@ -6,7 +6,7 @@ Work in flight counts: a budget is a limit of what may be spent, not of what has
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ from isoloss_contract.records import PointProgress
 from isoloss_operator.decide.tasks.ledgers import Recorded
 from isoloss_operator.decide.tasks.task_set import Budget, TaskSet
 from isoloss_operator.planning.flops import six_nd
-from isoloss_operator.planning.pace import ASSUMED_FLOPS_PER_SECOND
+from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.points import PlannedPoint
 
 ROUNDING: Final = 1e-6
@@ -46,8 +46,17 @@ def account(tasks: TaskSet, recorded: Recorded) -> Spending:
     elif flops > 0:
         pace = seconds / flops
     else:
-        pace = 1 / ASSUMED_FLOPS_PER_SECOND
+        pace = assumed_seconds_per_flop(tasks.points.values())
     return Spending(flops, seconds, pace)
+
+
+def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
+    """Accelerator seconds per FLOP of these points as `isoloss plan` assumes them for models of their kind."""
+    flops = [
+        (p.wanted_flops, assumed_utilisation(p.proxy.parameters) * PEAK_FLOPS) for p in points
+    ]
+    total = sum(wanted for wanted, _ in flops)
+    return sum(wanted / pace for wanted, pace in flops) / total if total else 0.0
 
 
 def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[float, float]]:
