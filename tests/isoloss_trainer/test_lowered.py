@@ -1,13 +1,18 @@
 """The branch for accelerators, traced with tensors that have no memory: graphs, copies to the host, grouped products.
 
-Forward passes and the head's loss with its gradients alone: torch runs no backward pass of such tensors without a
-driver. `make gpu-check` shows the rest where there is a device.
+torch runs no backward pass of such tensors without a driver: whole steps are traced in a process with one that does nothing
+(fake_driver.py), where there is a C compiler. `make gpu-check` shows the rest where there is a device.
 """
 
 from __future__ import annotations
 
 import collections
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import loss
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
+from tests.isoloss_trainer import fake_driver
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH
 
 TO_THE_HOST = ("aten.item", "_local_scalar_dense", "nonzero", "_assert_scalar")
@@ -100,3 +106,37 @@ def test_the_loss_reads_logits_as_an_online_softmax(graphs: list[Any]) -> None:
         "aten.exp.default",
         "aten.sum.dim_IntList",
     ]
+
+
+STEPS = [(LLAMA, False), (DEEPSEEK, True), (QWEN3_MOE, False)]
+"""Models, and whether their layers are recomputed."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(fake_driver.why_none()), reason=fake_driver.why_none() or "none")
+def test_whole_steps_are_compiled_once_and_wait_for_nothing(tmp_path: Path) -> None:
+    """Forward and backward: no graph breaks, nothing is compiled again, experts' gradients are grouped products."""
+    asked = [
+        ({**model, "hidden_size": 64, "vocab_size": 1024}, SEQUENCE_LENGTH, recompute)
+        for model, recompute in STEPS
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.isoloss_trainer.lowered_step"],
+        input=json.dumps(asked),
+        env={**os.environ, **fake_driver.build(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for (model, recompute), found in zip(STEPS, json.loads(done.stdout), strict=True):
+        kinds = 2 if model is DEEPSEEK else 1  # its first layer is dense
+        # The loss has its gradients in its one graph.
+        assert found["numbers"] == 3 * [[kinds + 1, kinds]], model["model_type"]
+        assert found["breaks"] == {}
+        assert found["without a gradient"] == []
+        names = [*found["forward"], *found["backward"]]
+        assert not [name for name in names if any(word in name for word in TO_THE_HOST)]
+        # Two matrices, each with a gradient of its own and one for what goes in; recomputed, once more forward.
+        products = 0 if model is LLAMA else 6 if recompute else 4
+        assert found["backward"].get("aten._grouped_mm.default", 0) == products
