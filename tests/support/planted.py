@@ -92,27 +92,22 @@ class Moved(ABC):
     """A surface whose optimum is elsewhere, size by size."""
 
     base: Surface
-    seed: int
 
     @abstractmethod
-    def move(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Of ln LR* and ln B* at one size."""
-
-    def _moved(self, n: float) -> tuple[float, float]:
-        rate, batch = np.exp(self.move(np.random.default_rng([self.seed, round(n)])))
-        return float(rate), float(batch)
+    def moved(self, n: float) -> tuple[float, float]:
+        """Factors of LR* and B* at a size."""
 
     def rate(self, n: float, d: float) -> float:
         """The best learning rate at N, D."""
-        return self.base.rate(n, d) * self._moved(n)[0]
+        return self.base.rate(n, d) * self.moved(n)[0]
 
     def batch(self, n: float, d: float) -> float:
         """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d) * self._moved(n)[1]
+        return self.base.batch(n, d) * self.moved(n)[1]
 
     def loss(self, n: float, d: float, b: float, lr: float) -> float:
         """Nats per token."""
-        rate, batch = self._moved(n)
+        rate, batch = self.moved(n)
         return self.base.loss(n, d, b / batch, lr / rate)
 
     def best_size(self, flops: float) -> tuple[float, float]:
@@ -124,11 +119,13 @@ class Moved(ABC):
 class Deviating(Moved):
     """A surface whose optima deviate from their laws, as those of published sweeps do."""
 
+    seed: int
     deviation: float = 0.055
     """Standard deviation of ln LR* and of ln B* over sizes."""
 
-    def move(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        return self.deviation * rng.standard_normal(2)
+    def moved(self, n: float) -> tuple[float, float]:
+        rate, batch = np.exp(self.deviation * _random_pair(self.seed, n))
+        return float(rate), float(batch)
 
 
 @dataclass(frozen=True)
@@ -139,13 +136,32 @@ class ScatteredGradients(Moved):
     """
 
     base: Planted
+    seed: int
     scatter: float
     """Standard deviation of the slope, ln D per ln x."""
 
-    def move(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def moved(self, n: float) -> tuple[float, float]:
         xx, xy, yy = self.base.curvature
-        slope = self.scatter * rng.standard_normal(2)
-        return np.asarray(np.linalg.solve([[xx, xy], [xy, yy]], slope), dtype=np.float64)
+        slope = self.scatter * _random_pair(self.seed, n)
+        rate, batch = np.exp(np.linalg.solve([[xx, xy], [xy, yy]], slope))
+        return float(rate), float(batch)
+
+
+def _random_pair(seed: int, n: float) -> NDArray[np.float64]:
+    """(2,) normal variables of a size."""
+    return np.random.default_rng([seed, round(n)]).standard_normal(2)
+
+
+@dataclass(frozen=True)
+class Bending(Moved):
+    """A surface whose exponents of N change with the size, so that no line over ln N holds its optima."""
+
+    bends: tuple[float, float] = (0.05, 0.0)
+    """Coefficients of (ln N)^2 in ln LR* and ln B*, counted from N = 2e8."""
+
+    def moved(self, n: float) -> tuple[float, float]:
+        rate, batch = np.exp(np.array(self.bends) * np.log(n / 2e8) ** 2)
+        return float(rate), float(batch)
 
 
 @dataclass(frozen=True)
@@ -179,36 +195,6 @@ class Skewed:
     def best_size(self, flops: float) -> tuple[float, float]:
         """(N, D) of least loss at 6 N D = flops: that of the base."""
         return self.base.best_size(flops)
-
-
-@dataclass(frozen=True)
-class Bending:
-    """A surface whose exponents of N change with the size, so that no line over ln N holds its optima."""
-
-    base: Planted
-    bends: tuple[float, float] = (0.05, 0.0)
-    """Coefficients of (ln N)^2 in ln LR* and ln B*, counted from N = 2e8."""
-
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate at N, D."""
-        return self.base.rate(n, d) * self._bent(n)[0]
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d) * self._bent(n)[1]
-
-    def loss(self, n: float, d: float, b: float, lr: float) -> float:
-        """Nats per token."""
-        rate, batch = self._bent(n)
-        return self.base.loss(n, d, b / batch, lr / rate)
-
-    def best_size(self, flops: float) -> tuple[float, float]:
-        """(N, D) of least loss at 6 N D = flops: that of the base."""
-        return self.base.best_size(flops)
-
-    def _bent(self, n: float) -> tuple[float, float]:
-        rate, batch = np.exp(np.array(self.bends) * np.log(n / 2e8) ** 2)
-        return float(rate), float(batch)
 
 
 @dataclass(frozen=True)
