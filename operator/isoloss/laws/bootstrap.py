@@ -107,7 +107,7 @@ def estimate_noise(
         used = parabola.points[~parabola.bound[parabola.points]]
         keep = ~parabola.bound[parabola.points]
         weights, slopes = parabola.weights[keep], size.slopes[used, level]
-        total += float((weights * (parabola.residuals[keep] * slopes) ** 2).sum())
+        total += float((weights * (parabola.fit.residuals[keep] * slopes) ** 2).sum())
         freedom += parabola.freedom
         gain = np.array([(size.weights[i][level] ** 2).sum() for i in used])
         explained += parabola.freedom * evaluation**2 * float(np.average(gain, weights=weights))

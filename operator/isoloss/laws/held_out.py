@@ -10,7 +10,7 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.data.cells import Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.iso_loss.parabola import vertex_of
+from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, vertex_of
 
 FEWEST_SIZES = 3
 """Sizes needed to hold one out and still see a trend over the others, or to see how far one deviates."""
@@ -28,17 +28,15 @@ class HeldOutCell:
     vertex: Array
     variance: Array
     """(2,) of the vertex."""
-    centre: Array
-    coefficients: Array
+    valley: Quadratic
     lowest: float
     loss_scale: float
     """Nats per unit of the parabola."""
 
     def regret(self, log_rate: float, log_batch: float) -> float:
         """Nats above the cell's minimum."""
-        x, y = log_rate - self.centre[0], log_batch - self.centre[1]
-        row = np.array([1.0, x, y, x * x, x * y, y * y])
-        return float(row @ self.coefficients - self.lowest) * self.loss_scale
+        value = self.valley.at(np.asarray(log_rate), np.asarray(log_batch))
+        return float(value - self.lowest) * self.loss_scale
 
 
 def split(
@@ -110,30 +108,24 @@ def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None
     z = cell.waste
     excess = z - z.min()
     weights = 1.0 / (1.0 + (excess / 0.15) ** 2)
-    centre = np.array([np.average(x, weights=weights), np.average(y, weights=weights)])
-    dx, dy = x - centre[0], y - centre[1]
-    design = np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)
-    root = np.sqrt(weights)
-    if np.linalg.matrix_rank(design * root[:, None], tol=1e-6) < 6:
+    if not is_determined(x, y):
         return None
-    solver = np.linalg.pinv(design * root[:, None]) * root
-    coefficients = solver @ z
-    vertex, lowest, convex = vertex_of(coefficients, centre)
+    fit = fit_quadratic(x, y, z, weights)
+    vertex, lowest, convex = vertex_of(fit.coefficients, fit.centre)
     inside = x.min() <= vertex[0] <= x.max() and y.min() <= vertex[1] <= y.max()
     if not convex or not inside:
         return None
     scale = cell.slope * float(np.exp(cell.log_losses.min()))
-    scatter = float((weights * (z - design @ coefficients) ** 2).sum()) / max(len(z) - 6, 1)
-    noise = np.sqrt(scatter) / root * np.random.default_rng(4).standard_normal((100, len(z)))
-    vertices, _, good = vertex_of((z + noise) @ solver.T, centre)
+    scatter = float((weights * fit.residuals**2).sum()) / max(len(z) - TERMS, 1)
+    noise = np.sqrt(scatter / weights) * np.random.default_rng(4).standard_normal((100, len(z)))
+    vertices, _, good = vertex_of((z + noise) @ fit.solver.T, fit.centre)
     return HeldOutCell(
         log_params=cell.log_params,
         log_tokens=cell.log_tokens,
         log_flops=cell.log_tokens + float(np.log(runs[0].flops_per_token)),
         vertex=vertex,
         variance=vertices[good].var(axis=0),
-        centre=centre,
-        coefficients=coefficients,
+        valley=fit,
         lowest=float(lowest),
         loss_scale=scale,
     )

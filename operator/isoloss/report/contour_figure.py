@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from isoloss import formatting
 from isoloss.laws import Array, Contour, Laws, Optimum
+from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.report.content import optimum_in_words
 from isoloss.report.drawing import (
     ACCENT,
@@ -130,8 +131,8 @@ def _tokens_lines(
     log_b = np.log(np.geomspace(*batches, 80))
     log_r = np.log(np.geomspace(*rates, 80))
     grid_b, grid_r = np.meshgrid(log_b, log_r)
-    surface = quadratic(contour.coefficients, contour.centre, grid_r, grid_b)
-    lowest = float(quadratic_minimum(contour.coefficients))
+    surface = value_at(contour.coefficients, contour.centre, grid_r, grid_b)
+    lowest = float(vertex_of(contour.coefficients, contour.centre)[1])
     levels = [float(np.log1p(extra)) for extra in EXTRA_TOKENS]
     excess = surface - lowest
     if float(excess.max()) <= levels[0]:
@@ -145,21 +146,6 @@ def _tokens_lines(
         fontsize=6.5,
         colors=INK,
     )
-
-
-def quadratic(coefficients: Array, centre: Array, log_rate: Array, log_batch: Array) -> Array:
-    """ln D of a results.Contour at ln LR, ln B."""
-    c = coefficients
-    x, y = log_rate - centre[0], log_batch - centre[1]
-    return np.asarray(c[0] + c[1] * x + c[2] * y + c[3] * x**2 + c[4] * x * y + c[5] * y**2)
-
-
-def quadratic_minimum(coefficients: Array) -> float:
-    """ln D at the vertex of a convex quadratic."""
-    c = coefficients
-    hessian = np.array([[2 * c[3], c[4]], [c[4], 2 * c[5]]])
-    gradient = np.array([c[1], c[2]])
-    return float(c[0] - 0.5 * gradient @ np.linalg.solve(hessian, gradient))
 
 
 def _points(axes: Axes, contour: Contour) -> None:

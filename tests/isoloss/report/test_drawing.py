@@ -7,8 +7,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from isoloss import formatting
+from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.report.content import Table
-from isoloss.report.contour_figure import ellipse, quadratic, quadratic_minimum
+from isoloss.report.contour_figure import ellipse
 from isoloss.report.drawing import key, legend_below
 
 
@@ -36,8 +37,8 @@ def test_the_minimum_of_a_quadratic_is_its_lowest_value() -> None:
     coefficients = np.array([3.0, 0.2, -0.4, 0.5, 0.1, 0.3])
     centre = np.array([-7.0, 4.0])
     x, y = np.meshgrid(np.linspace(-9, -5, 801), np.linspace(2, 6, 801))
-    lowest = quadratic(coefficients, centre, x, y).min()
-    assert quadratic_minimum(coefficients) == pytest.approx(lowest, abs=1e-4)
+    lowest = value_at(coefficients, centre, x, y).min()
+    assert vertex_of(coefficients, centre)[1] == pytest.approx(lowest, abs=1e-4)
 
 
 @pytest.mark.parametrize("inches", [3.0, 5.2, 11.6])

@@ -18,7 +18,7 @@ from isoloss.laws.data.cells import Cell, late_cells, make_cells
 from isoloss.laws.data.mislabels import Slip, slip
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.iso_loss.levels import quadratic_terms
+from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, quadratic_terms
 from isoloss.usual import USUAL_RUN_NOISE
 
 WINDOW = 0.0045
@@ -114,7 +114,7 @@ def _mislabelled(
     for cell in cells:
         positions = _positions(trajectories, cell)
         for at, index in enumerate(cell.runs):
-            found = slip(positions, cell.log_losses, at, max(noise, USUAL_RUN_NOISE), _quadratic)
+            found = slip(positions, cell.log_losses, at, max(noise, USUAL_RUN_NOISE), _neighbours)
             if found is not None:
                 name = _run_at(trajectories[index], cell.log_tokens)
                 seen[int(index), name].append((cell, at, found))
@@ -168,7 +168,7 @@ def _suspects(trajectories: Sequence[Trajectory], cell: Cell) -> list[_Suspect]:
     positions = _positions(trajectories, cell)
     for at in np.argsort(cell.log_losses)[:CANDIDATES]:
         others = np.arange(len(cell.runs)) != at
-        fit = _quadratic(positions[others], cell.log_losses[others])
+        fit = _neighbours(positions[others], cell.log_losses[others])
         if fit is None:
             continue
         expected, scale = fit.at(positions[at])
@@ -179,9 +179,8 @@ def _suspects(trajectories: Sequence[Trajectory], cell: Cell) -> list[_Suspect]:
 
 
 @dataclass(frozen=True)
-class _Quadratic:
-    centre: Array
-    coefficients: Array
+class _Neighbours:
+    fit: Quadratic
     inverse: Array
     """(6, 6) covariance of the coefficients per unit of noise."""
     lowest: float
@@ -191,8 +190,8 @@ class _Quadratic:
 
     def at(self, position: Array) -> tuple[float, float]:
         """(ln L there, its standard deviation per unit of noise, the parabola's own error included)."""
-        row = quadratic_terms(*(position - self.centre))
-        value = float(row @ self.coefficients)
+        row = quadratic_terms(*(position - self.fit.centre))
+        value = float(row @ self.fit.coefficients)
         misfit = 1.0 / _weights(np.array([value]), self.lowest)[0]
         return value, float(np.sqrt(misfit + row @ self.inverse @ row))
 
@@ -201,21 +200,17 @@ def _weights(log_losses: Array, lowest: float) -> Array:
     return np.asarray(1.0 / (1.0 + (np.maximum(log_losses - lowest, 0.0) / WINDOW) ** 2))
 
 
-def _quadratic(positions: Array, log_losses: Array) -> _Quadratic | None:
+def _neighbours(positions: Array, log_losses: Array) -> _Neighbours | None:
     """The weighted quadratic through these points, or None if they are too few."""
     lowest = float(log_losses.min())
     weights = _weights(log_losses, lowest)
-    centre = np.average(positions, axis=0, weights=weights)
-    design = quadratic_terms(*(positions - centre).T)
-    root = np.sqrt(weights)
-    if len(log_losses) < FEWEST_OTHERS or np.linalg.matrix_rank(design, tol=1e-6) < 6:
+    x, y = positions.T
+    if len(log_losses) < FEWEST_OTHERS or not is_determined(x, y):
         return None
-    solver = np.linalg.pinv(design * root[:, None])
-    coefficients = solver @ (log_losses * root)
-    residuals = (log_losses - design @ coefficients) * root
-    freedom = max(len(log_losses) - 6, 1)
-    variance = float((residuals**2).sum()) / freedom
-    return _Quadratic(centre, coefficients, solver @ solver.T, lowest, variance)
+    fit = fit_quadratic(x, y, log_losses, weights)
+    variance = float((weights * fit.residuals**2).sum()) / max(len(log_losses) - TERMS, 1)
+    per_noise = fit.solver / np.sqrt(weights)
+    return _Neighbours(fit, per_noise @ per_noise.T, lowest, variance)
 
 
 def _noise(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> float:
@@ -224,7 +219,7 @@ def _noise(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> float:
     for cell in cells:
         positions = _positions(trajectories, cell)
         fits = [
-            _quadratic(np.delete(positions, at, 0), np.delete(cell.log_losses, at))
+            _neighbours(np.delete(positions, at, 0), np.delete(cell.log_losses, at))
             for at in np.argsort(cell.log_losses)[:CANDIDATES]
         ]
         found = [fit.variance for fit in fits if fit is not None]
@@ -286,7 +281,7 @@ def _partner(
     for other in range(len(cell.runs)):
         rest: Flags = np.ones(len(cell.runs), dtype=bool)
         rest[[at, other]] = False
-        fit = _quadratic(positions[rest], cell.log_losses[rest])
+        fit = _neighbours(positions[rest], cell.log_losses[rest])
         if other == at or fit is None:
             continue
         here, there = fit.at(positions[other]), fit.at(positions[at])

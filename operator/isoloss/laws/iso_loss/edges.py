@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.iso_loss.levels import QUADRATIC, Size, quadratic_terms
+from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.quadratic import TERMS, is_determined
 
 EDGE_MARGIN = 0.15
 """A vertex closer to the last value than this fraction of the last step is on the edge."""
@@ -19,8 +20,8 @@ MOSTLY_CONVEX = 0.8
 def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
     """Refuse what no parabola can be fitted to; name the edge if the best run is on one."""
     runs, rates, batches = int(reached.sum()), len(np.unique(x)), len(np.unique(y))
-    enough = runs >= QUADRATIC and rates >= 3 and batches >= 3
-    if enough and not _degenerate(x, y, reached):
+    enough = runs >= TERMS and rates >= 3 and batches >= 3
+    if enough and is_determined(x[reached], y[reached]):
         return None
     edge = edge_by_profile(size, x, y, z, reached)
     if edge is not None:
@@ -30,7 +31,7 @@ def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal
     return Refusal(
         RefusalReason.TOO_FEW_RUNS,
         f"Too few runs of {size.params:.3g} parameters reach this loss (runs: {runs}, learning rates: {rates}, batch "
-        f"sizes: {batches}): a vertex needs at least {QUADRATIC} runs on 3 learning rates and 3 batch sizes.",
+        f"sizes: {batches}): a vertex needs at least {TERMS} runs on 3 learning rates and 3 batch sizes.",
         {"runs": float(runs), "learning_rates": rates, "batch_sizes": batches},
     )
 
@@ -43,11 +44,6 @@ def _no_diagonal(size: Size, runs: int) -> Refusal:
         "one in both.",
         {"runs": float(runs), "params": size.params, "missing": "diagonal"},
     )
-
-
-def _degenerate(x: Array, y: Array, reached: Flags) -> bool:
-    design = quadratic_terms(x[reached] - x.mean(), y[reached] - y.mean())
-    return bool(np.linalg.matrix_rank(design, tol=1e-6) < QUADRATIC)
 
 
 def edge_by_profile(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:

@@ -9,9 +9,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.crossings import SAME_LOSS, crossings
-
-QUADRATIC = 6
-"""Coefficients of the parabola."""
+from isoloss.laws.quadratic import TERMS
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Size:
 
 def runs_needed(runs: int) -> int:
     """How many runs of a size must reach a level for the size to take part in it."""
-    return min(runs, max(QUADRATIC + 1, int(np.ceil(0.35 * runs))))
+    return min(runs, max(TERMS + 1, int(np.ceil(0.35 * runs))))
 
 
 def choose_levels(by_size: dict[float, tuple[Trajectory, ...]], count: int) -> Array:
@@ -99,8 +97,3 @@ def read_size(params: float, trajectories: tuple[Trajectory, ...], levels: Array
         weights=tuple(c.weights for c in found),
         covered=np.array(covered, dtype=bool),
     )
-
-
-def quadratic_terms(dx: Array, dy: Array) -> Array:
-    """(points, 6): 1, x, y, x^2, xy, y^2."""
-    return np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)

@@ -13,9 +13,10 @@ from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import tokens_to
 from isoloss.laws.iso_loss.edges import judge_vertex
 from isoloss.laws.iso_loss.levels import Size
-from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola, vertex_of
+from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola
 from isoloss.laws.iso_loss.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.quadratic import vertex_of
 
 CLOSE_CALL = 0.1
 """ln C by which a size without an optimum at a level may undercut the winner there."""
@@ -69,7 +70,9 @@ def find_optima(
             refusals.append(parabola)
             continue
         values = parabola.values[parabola.points] + errors[:, parabola.points, level]
-        vertices, log_tokens, convex = vertex_of(values @ parabola.solver.T, parabola.centre)
+        vertices, log_tokens, convex = vertex_of(
+            values @ parabola.fit.solver.T, parabola.fit.centre
+        )
         refusal = judge_vertex(
             size, parabola.values, parabola.reached, vertices[DECIDE], convex[DECIDE]
         )

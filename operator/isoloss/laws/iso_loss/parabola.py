@@ -13,8 +13,9 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.iso_loss.edges import too_few
-from isoloss.laws.iso_loss.levels import Size, quadratic_terms
+from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.model import Refusal
+from isoloss.laws.quadratic import Quadratic, fit_quadratic, vertex_of
 
 MISFIT = 0.4
 """Error of the parabola as a fraction of a point's excess ln D over the best."""
@@ -24,7 +25,7 @@ BASE_ERROR = 0.02
 
 @dataclass(frozen=True)
 class Parabola:
-    """A fitted quadratic and the linear map that made it, for the bootstrap."""
+    """A quadratic through the runs of a level."""
 
     points: Indices
     """The runs used."""
@@ -32,12 +33,8 @@ class Parabola:
     """ln D per run; bounds where `bound`."""
     bound: Flags
     weights: Array
-    centre: Array
-    coefficients: Array
-    """(6,) see results.Contour."""
-    solver: Array
-    """(6, points): coefficients = solver @ values."""
-    residuals: Array
+    fit: Quadratic
+    """Through the points."""
     freedom: float
     """Weighted degrees of freedom left."""
     vertex: Array
@@ -65,23 +62,11 @@ def fit_parabola(size: Size, level: int) -> Parabola | Refusal:
     precision = np.array([t.precision for t in size.trajectories])
     for _ in range(6):
         parabola = _solve(x, y, z, bound, active, precision)
-        outside = bound & np.isfinite(z) & (_evaluate(parabola, x, y) < z)
+        outside = bound & np.isfinite(z) & (parabola.fit.at(x, y) < z)
         if not (outside & ~active).any():
             break
         active = active | outside
     return parabola
-
-
-def vertex_of(coefficients: Array, centre: Array) -> tuple[Array, Array, Flags]:
-    """(vertex (..., 2), ln D there (...,), convex (...,)) of quadratics (..., 6)."""
-    c0, c1, c2, c3, c4, c5 = np.moveaxis(coefficients, -1, 0)
-    determinant = 4.0 * c3 * c5 - c4**2
-    convex = (c3 > 0) & (c5 > 0) & (determinant > 0)
-    safe = np.where(convex, determinant, 1.0)
-    x = (c4 * c2 - 2.0 * c5 * c1) / safe
-    y = (c4 * c1 - 2.0 * c3 * c2) / safe
-    value = c0 + 0.5 * (c1 * x + c2 * y)
-    return np.stack([x, y], axis=-1) + centre, value, convex
 
 
 def _values_and_bounds(size: Size, level: int) -> tuple[Array, Flags]:
@@ -113,30 +98,15 @@ def _solve(
     excess = z[points] - z[points[~bound[points]]].min()
     weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
     weights = weights * precision[points]
-    centre = np.array(
-        [np.average(x[points], weights=weights), np.average(y[points], weights=weights)]
-    )
-    design = quadratic_terms(x[points] - centre[0], y[points] - centre[1])
-    root = np.sqrt(weights)
-    solver = np.linalg.pinv(design * root[:, None]) * root
-    coefficients = solver @ z[points]
-    hat = np.einsum("ij,ji->i", design, solver)
-    vertex, log_tokens, _ = vertex_of(coefficients, centre)
+    fit = fit_quadratic(x[points], y[points], z[points], weights)
+    vertex, log_tokens, _ = vertex_of(fit.coefficients, fit.centre)
     return Parabola(
         points=points,
         values=z,
         bound=bound,
         weights=weights,
-        centre=centre,
-        coefficients=coefficients,
-        solver=solver,
-        residuals=z[points] - design @ coefficients,
-        freedom=float((weights * np.clip(1.0 - hat, 0.0, None)).sum()),
+        fit=fit,
+        freedom=float((weights * np.clip(1.0 - fit.leverage, 0.0, None)).sum()),
         vertex=vertex,
         log_tokens=float(log_tokens),
     )
-
-
-def _evaluate(parabola: Parabola, x: Array, y: Array) -> Array:
-    design = quadratic_terms(x - parabola.centre[0], y - parabola.centre[1])
-    return np.asarray(design @ parabola.coefficients, dtype=float)

@@ -101,10 +101,10 @@ def contours_of(optima: SizeOptima, log_loss: Array) -> list[Contour]:
                 log_tokens=parabola.values[shown],
                 bounds=tuple(bool(parabola.bound[i]) for i in shown),
                 weights=weights[shown],
-                centre=parabola.centre,
-                coefficients=parabola.coefficients,
+                centre=parabola.fit.centre,
+                coefficients=parabola.fit.coefficients,
                 residual_rms=float(
-                    np.sqrt(np.average(parabola.residuals**2, weights=parabola.weights))
+                    np.sqrt(np.average(parabola.fit.residuals**2, weights=parabola.weights))
                 ),
             )
         )

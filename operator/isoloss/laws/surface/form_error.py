@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.quadratic import weighted_solver
 from isoloss.laws.surface.scale import effective_variance
 from isoloss.usual import EXPONENT_SCATTER, FLAT_SCATTER, SCATTER_FREEDOM, STEEP_SCATTER
 
@@ -168,8 +169,7 @@ def _slope(residuals: Residuals, cell: int) -> tuple[Array, Array]:
     member = residuals.cell == cell
     weights = residuals.weights[member]
     design = np.column_stack([np.ones(member.sum()), residuals.positions[member]])
-    root = np.sqrt(weights)
-    solver = (np.linalg.pinv(design * root[:, None]) * root)[1:]
+    solver = weighted_solver(design, weights)[1:]
     return solver @ residuals.values[member], residuals.variance * (solver**2 / weights).sum(
         axis=1
     )
@@ -239,8 +239,7 @@ def _growth(residuals: Residuals, member: Flags, past_end: Array) -> tuple[Array
     positions, weights = residuals.positions[member], residuals.weights[member]
     along = past_end[member, None] - past_end[member].mean()
     design = np.column_stack([np.ones(member.sum()), positions, positions * along])
-    root = np.sqrt(weights)
-    solver = (np.linalg.pinv(design * root[:, None]) * root)[3:]
+    solver = weighted_solver(design, weights)[3:]
     return solver @ residuals.values[member], residuals.variance * (solver**2 / weights).sum(
         axis=1
     )

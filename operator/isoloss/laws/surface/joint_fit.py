@@ -18,9 +18,10 @@ from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.quadratic import weighted_solver
 from isoloss.laws.surface.form_error import usual_end
 from isoloss.laws.surface.identified import refuse_unidentified
-from isoloss.laws.surface.skew import Points, quadratic, valley, weighted_solver
+from isoloss.laws.surface.skew import Points, quadratic, valley
 from isoloss.laws.surface.terms import Centre, Shape
 
 WINDOW = 0.5

@@ -19,10 +19,10 @@ from isoloss.laws.data.cells import LATE, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.quadratic import weighted_solver
 from isoloss.laws.results import Bend, RateAtBatchLaw
 from isoloss.laws.surface.bend import possible_bend
 from isoloss.laws.surface.joint_fit import NARROW, window
-from isoloss.laws.surface.skew import weighted_solver
 from isoloss.usual import SCATTER_FREEDOM, USUAL_SCATTER
 
 FEWEST_RATES = 3

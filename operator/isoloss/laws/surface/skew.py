@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.quadratic import weighted_solver
 from isoloss.laws.surface.asymmetry import Sample, shown_asymmetry
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
 from isoloss.usual import USUAL_ASYMMETRY
@@ -49,12 +50,6 @@ class Valley:
     """(points, k): cubic terms that are left out, …"""
     unseen_covariance: Array
     """(k, k): … and their coefficients' mean squares, estimated from the data and published sweeps."""
-
-
-def weighted_solver(design: Array, weights: Array) -> Array:
-    """The linear map from values to coefficients of weighted least squares."""
-    root = np.sqrt(weights)
-    return np.asarray(np.linalg.pinv(design * root[:, None], rcond=1e-10) * root, dtype=float)
 
 
 def valley(points: Points, levels: Array, z: Array, weights: Array, runs: Array) -> Valley:
