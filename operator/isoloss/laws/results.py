@@ -30,6 +30,7 @@ from isoloss.laws.model import (
     Route,
     Status,
 )
+from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.laws.run_noise import RunNoise
 from isoloss.summaries import laws_html, laws_text
 
@@ -157,6 +158,17 @@ class Contour:
     coefficients: Array | None = None
     residual_rms: Real | None = None
     """Residual of ln D over the points used."""
+
+    def at(self, log_rate: Array, log_batch: Array) -> Array:
+        """ln D of the quadratic, which must have been fitted, at ln LR, ln B."""
+        assert self.coefficients is not None and self.centre is not None  # noqa: PT018
+        return value_at(self.coefficients, self.centre, log_rate, log_batch)
+
+    @property
+    def lowest(self) -> float:
+        """ln D at its vertex."""
+        assert self.coefficients is not None and self.centre is not None  # noqa: PT018
+        return float(vertex_of(self.coefficients, self.centre)[1])
 
 
 @dataclass(frozen=True)

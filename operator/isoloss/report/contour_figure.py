@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 
 from isoloss import formatting
 from isoloss.laws import Array, Contour, Laws, Optimum
-from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.report.content import optimum_in_words
 from isoloss.report.drawing import (
     ACCENT,
@@ -131,8 +130,8 @@ def _tokens_lines(
     log_b = np.log(np.geomspace(*batches, 80))
     log_r = np.log(np.geomspace(*rates, 80))
     grid_b, grid_r = np.meshgrid(log_b, log_r)
-    surface = value_at(contour.coefficients, contour.centre, grid_r, grid_b)
-    lowest = float(vertex_of(contour.coefficients, contour.centre)[1])
+    surface = contour.at(grid_r, grid_b)
+    lowest = contour.lowest
     levels = [float(np.log1p(extra)) for extra in EXTRA_TOKENS]
     excess = surface - lowest
     if float(excess.max()) <= levels[0]:

@@ -1,4 +1,4 @@
-"""Tables, ellipses and quadratics of the report."""
+"""Tables, ellipses and legends of the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from isoloss import formatting
-from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.report.content import Table
 from isoloss.report.contour_figure import ellipse
 from isoloss.report.drawing import key, legend_below
@@ -31,14 +30,6 @@ def test_the_ellipse_holds_its_share_of_the_distribution() -> None:
         <= radius[0]
     )
     assert inside.mean() == pytest.approx(0.8, abs=0.01)
-
-
-def test_the_minimum_of_a_quadratic_is_its_lowest_value() -> None:
-    coefficients = np.array([3.0, 0.2, -0.4, 0.5, 0.1, 0.3])
-    centre = np.array([-7.0, 4.0])
-    x, y = np.meshgrid(np.linspace(-9, -5, 801), np.linspace(2, 6, 801))
-    lowest = value_at(coefficients, centre, x, y).min()
-    assert vertex_of(coefficients, centre)[1] == pytest.approx(lowest, abs=1e-4)
 
 
 @pytest.mark.parametrize("inches", [3.0, 5.2, 11.6])
