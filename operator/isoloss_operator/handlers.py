@@ -125,16 +125,13 @@ def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
     async def login(**kwargs: Any) -> Any:
         return _session(kopf.login_via_client(**kwargs))
 
-    @kopf.on.cleanup(registry=registry)
-    async def end_watches(**_: Any) -> None:
-        await _end_watches()
-
+    kopf.on.cleanup(registry=registry)(_end_watches)
     for kind in (SWEEP, PREDICTION):
         _watch(registry, kind, router.resource)
     return registry
 
 
-async def _end_watches() -> None:
+async def _end_watches(**_: Any) -> None:
     """End the watches that kopf leaves running where another one failed.
 
     It cancels them five seconds later, at once with the tasks that tell them of a pause. A watch whose turn comes

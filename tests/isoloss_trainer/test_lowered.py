@@ -6,7 +6,6 @@ torch runs no backward pass of such tensors without a driver: whole steps are tr
 
 from __future__ import annotations
 
-import collections
 import json
 import os
 import subprocess
@@ -18,45 +17,23 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
-from functorch.compile import make_boxed_func
-from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import loss
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 from tests.isoloss_trainer import fake_driver
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH
+from tests.isoloss_trainer.lowered_step import noting, operations
 
 TO_THE_HOST = ("aten.item", "_local_scalar_dense", "nonzero", "_assert_scalar")
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def graphs() -> Iterator[list[Any]]:
     """What the compiler is given, on what takes itself for a Hopper GPU."""
     found: list[Any] = []
-
-    def note(graph: Any, _inputs: Any) -> Any:
-        found.append(graph)
-        return make_boxed_func(graph.forward)
-
-    compiler, backend = torch.compile, aot_autograd(fw_compiler=note)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
-    monkeypatch.setattr(
-        torch,
-        "compile",
-        lambda function, **options: compiler(function, backend=backend, **options),
-    )
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    loss._compiled.cache_clear()
-    yield found
-    loss._compiled.cache_clear()
-    torch._dynamo.reset()
-
-
-def operations(graphs: list[Any]) -> collections.Counter[str]:
-    nodes = (node for graph in graphs for node in graph.graph.nodes)
-    return collections.Counter(str(node.target) for node in nodes if node.op == "call_function")
+    with noting(found, []):
+        yield found
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])

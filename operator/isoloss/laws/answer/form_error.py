@@ -15,8 +15,8 @@ from isoloss.usual import ISO_LOSS_FREEDOM, ISO_LOSS_SCATTER
 def form_error(laws: Laws, route: Route, target: Target) -> Array:
     """(2,) standard deviations of the target's ln LR and ln B about the law.
 
-    The joint surface's come from all its cells, and grow with the distance from its sizes. The iso-loss laws are tested on one held-out size: a single
-    degree of freedom in addition to what is usual.
+    The joint surface's come from all its cells, and grow with the distance from its sizes. The iso-loss laws are
+    tested on one held-out size: a single degree of freedom in addition to what is usual.
     """
     if route == "surface" and laws.surface.target_covariance is not None:
         return np.asarray(np.sqrt(np.diag(surface_form(laws.surface, target))), dtype=float)

@@ -130,7 +130,7 @@ def scatter(
     known = scatter_freedom(len(set(sizes)))
     every = Shown(slopes, noise, weights**2, len(slopes) - unknowns, residuals.own_runs)
     cells = measure(every, usual, known)
-    means, errors = size_slopes(residuals, sizes, hessian)
+    means, errors = _of_sizes(sizes, slopes, noise, weights)
     groups = Shown(means, errors, np.ones_like(means), len(means) - 2)
     shared = shared_by_size(residuals)
     of_sizes = measure(groups, shared * usual, known)
@@ -147,7 +147,13 @@ def size_slopes(
 ) -> tuple[Array, Array]:
     """((n, 2) slopes over ln LR and ln B less the law's, (n, 2) noise variances) of the sizes, in the order they appear in."""
     slopes, noise = _cell_slopes(residuals, len(sizes))
-    weights = 1.0 / (noise + usual_scatter(hessian))
+    return _of_sizes(sizes, slopes, noise, 1.0 / (noise + usual_scatter(hessian)))
+
+
+def _of_sizes(
+    sizes: Sequence[float], slopes: Array, noise: Array, weights: Array
+) -> tuple[Array, Array]:
+    """((n, 2) weighted means of the slopes, (n, 2) noise variances) from those of cells (cells, 2)."""
     members = [np.array(sizes) == size for size in dict.fromkeys(sizes)]
     means = [np.average(slopes[member], axis=0, weights=weights[member]) for member in members]
     return np.array(means), np.array([noise[member].mean(axis=0) for member in members])
