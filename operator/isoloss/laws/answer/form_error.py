@@ -33,11 +33,11 @@ def form_error(laws: Laws, route: Route, target: Target) -> Array:
 def surface_form(surface: SurfaceLaw, target: Target) -> Array:
     """(2, 2) covariance of the target's ln LR and ln B about the surface's law, which must stand."""
     place = target.place(surface)
-    assert surface.target_covariance is not None and place is not None  # noqa: PT018  (it answers there)
-    if surface.bend is None:
-        return surface.target_covariance
-    log_params = float(np.ravel(place[0])[0])
-    bent = surface.bend.error(log_params)
+    # It answers there.
+    assert surface.target_covariance is not None
+    assert surface.bend is not None
+    assert place is not None
+    bent = surface.bend.error(float(np.ravel(place[0])[0]))
     return np.asarray(surface.target_covariance + np.diag(bent**2), dtype=float)
 
 
