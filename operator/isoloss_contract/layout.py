@@ -35,6 +35,11 @@ def point_claim(key: str) -> str:
     return f"{point_folder(key)}/claim.json"
 
 
+def point_rendezvous(key: str) -> str:
+    """Where the first of several pods waits for the others: gone once they have met."""
+    return f"{point_folder(key)}/rendezvous.json"
+
+
 def point_progress(key: str) -> str:
     """records.PointProgress, overwritten while the point trains."""
     return f"{point_folder(key)}/progress.json"

@@ -150,7 +150,7 @@ def test_accelerators_are_counted_and_never_silently_replaced_by_the_cpu(
 
 
 def test_the_launcher_starts_the_trainer_once_for_each_process(tmp_path: Path) -> None:
-    started = launch._start(2, ["--help"], tmp_path, 0)
+    started = launch._start(launch.Processes(2), ["--help"], tmp_path, 0)
     assert [process.wait(60) for process in started] == [0, 0]
 
 

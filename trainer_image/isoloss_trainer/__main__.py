@@ -23,7 +23,7 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.launch import processes_to_start, run_together, start_over
+from isoloss_trainer.launch import Processes, run_together, start_over
 from isoloss_trainer.log import Log
 from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import (
@@ -51,22 +51,25 @@ def main(arguments: list[str] | None = None) -> int:
             return _print_plan(_task(options))
         else:
             task = _task(options)
-            processes = 1 if isinstance(task, PrepareTask) else processes_to_start()
-            if processes > 1:
+            if (processes := _processes(task)) is not None:
+                if processes.node > 0:
+                    log.event("node", number=processes.node, message="the first pod logs for all")
                 return run_together(processes, sys.argv[1:], interruption)
             message = _run(task, interruption, log)
     except MemoryRefused as error:
         log.event("start-over", message=str(error))
+        # Of several pods the next attempt starts over, and says why.
+        write_message(TerminationMessage(code="MemoryRefused", message=str(error)))
         return start_over(sys.argv[1:])
     except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
         code, ending = explain(error)
         if code == 1:
-            log.failure(error)
+            (log if world.is_first else Log(sys.stderr)).failure(error)
     else:
         code, ending = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
     interruption.ignore()
     log.event("end", exit_code=int(code), code=ending.code, message=ending.message)
-    if world.is_first:
+    if world.local_rank == 0:
         write_message(ending)
     return int(code)
 
@@ -109,6 +112,13 @@ def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask
     if task.kind != ("train" if options.command == PLAN else options.command):
         raise BadConfiguration("BadTask", f"the task is of kind {task.kind}", "kind")
     return task
+
+
+def _processes(task: PrepareTask | TrainTask | EvaluateTask) -> Processes | None:
+    """Those to start for it; None if this process runs it."""
+    if isinstance(task, PrepareTask):
+        return None
+    return Processes.of(task.nodes if isinstance(task, TrainTask) else 1)
 
 
 def _print_plan(task: PrepareTask | TrainTask | EvaluateTask) -> int:

@@ -1,4 +1,4 @@
-"""Starts one process per accelerator for a task, and ends with their exit code.
+"""Starts one process per accelerator of this pod for a task, and ends with their exit code.
 
 torchrun could start them, but turns every failure into exit code 1, and the operator decides by the
 exit code.
@@ -12,11 +12,13 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from isoloss_contract.records import SCRATCH_VARIABLE, ExitCode
+from isoloss_contract.records import POD_INDEX_VARIABLE, SCRATCH_VARIABLE, ExitCode
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
+from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import RANK_VARIABLE, REFUSALS_VARIABLE, visible_accelerators
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
@@ -24,32 +26,59 @@ PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
 GRACE_SECONDS = 20.0
 """For the rest to report why, once a process that they need has ended."""
 
-START_OVER = 47
-"""The exit code of a process after which all start over with less at once; the launcher's own is another."""
+START_OVER = int(ExitCode.MEMORY_REFUSED)
+"""The exit code of a process after which all start over with less at once. The launcher does it, unless there are
+others in other pods."""
 
 
-def processes_to_start() -> int:
-    """Number of processes to run the task in; 1: this one runs it."""
-    if RANK_VARIABLE in os.environ:
-        return 1
-    if PROCESSES_VARIABLE in os.environ:
-        return max(1, int(os.environ[PROCESSES_VARIABLE]))
-    return max(1, visible_accelerators())
+@dataclass(frozen=True)
+class Processes:
+    """The processes of this pod among those of all pods."""
+
+    count: int
+    nodes: int = 1
+    """Pods."""
+    node: int = 0
+    """Number of this pod."""
+
+    @classmethod
+    def of(cls, nodes: int) -> Processes | None:
+        """As many as there are accelerators; None if this process runs the task. Raises BadConfiguration."""
+        if RANK_VARIABLE in os.environ:
+            return None
+        given = os.environ.get(PROCESSES_VARIABLE)
+        count = max(1, visible_accelerators() if given is None else int(given))
+        node = int(os.environ.get(POD_INDEX_VARIABLE, "0")) if nodes > 1 else 0
+        if node >= nodes:
+            message = f"{POD_INDEX_VARIABLE} is {node}, but the task is for {nodes} pods"
+            raise BadConfiguration("NoSuchNode", message, "nodes")
+        return cls(count, nodes, node) if count * nodes > 1 else None
+
+    def environment(self) -> list[dict[str, str]]:
+        """The place of each of them, in torchrun's words."""
+        first = self.node * self.count
+        shared = {"WORLD_SIZE": str(self.count * self.nodes)}
+        if self.nodes == 1:
+            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        places = ((first + rank, rank) for rank in range(self.count))
+        return [{**shared, RANK_VARIABLE: str(r), "LOCAL_RANK": str(local)} for r, local in places]
 
 
-def run_together(processes: int, arguments: list[str], interruption: Interruption) -> int:
-    """Run the task in `processes` processes, passing a stop request on to them; once more with less at once
-    if memory was refused to one.
+def run_together(processes: Processes, arguments: list[str], interruption: Interruption) -> int:
+    """Run the task in these processes, passing a stop request on to them; once more with less at once if memory was
+    refused to one, unless there are other pods.
 
-    Returns rank 0's exit code, or the first failure's if rank 0 was killed.
+    Returns the first one's exit code, or the first failure's if that was killed.
     """
     # A shared scratch folder: what one of them fetches, the others read.
     with scratch_folder() as scratch:
-        refusals, code = 0, START_OVER
-        while code == START_OVER and not interruption.requested:
+        refusals = 0
+        while not interruption.requested:
             code = _run_once(_start(processes, arguments, scratch, refusals), interruption)
+            if code != START_OVER or processes.nodes > 1:
+                return code
             refusals += 1
-        return int(ExitCode.INTERRUPTED) if code == START_OVER else code
+        return int(ExitCode.INTERRUPTED)
 
 
 def start_over(arguments: list[str]) -> int:
@@ -74,26 +103,20 @@ def _run_once(children: list[subprocess.Popen[bytes]], interruption: Interruptio
 
 
 def _start(
-    processes: int, arguments: list[str], scratch: Path, refusals: int
+    processes: Processes, arguments: list[str], scratch: Path, refusals: int
 ) -> list[subprocess.Popen[bytes]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(processes),
-        REFUSALS_VARIABLE: str(refusals),
-        SCRATCH_VARIABLE: str(scratch),
-    }
+    shared = {REFUSALS_VARIABLE: str(refusals), SCRATCH_VARIABLE: str(scratch)}
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
     return [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **shared, RANK_VARIABLE: str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(processes)
+        subprocess.Popen(command, env={**os.environ, **shared, **place})
+        for place in processes.environment()
     ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:

@@ -143,7 +143,8 @@ class PointRun:
             self._stop()
 
     def finish(self) -> PointResult:
-        """Write the last checkpoint, the trajectory and then the result."""
+        """Write the last checkpoint, the trajectory and then the result; no process ends before that: the pod that ends
+        first may take the others with it."""
         self._reporter.close()
         rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
@@ -162,8 +163,12 @@ class PointRun:
         keep_state = self._lasts() and not self.attempt.task.release_checkpoints_when_done
         if keep_state:
             self.saving.save(self.state)
-        if not self.attempt.world.is_first:
-            return result
+        if self.attempt.world.is_first:
+            self._write(result, text, keep_state=keep_state)
+        self.attempt.world.wait()
+        return result
+
+    def _write(self, result: PointResult, text: bytes, *, keep_state: bool) -> None:
         store, key = self.attempt.store, self.point.key
         self.saving.wait()
         self.attempt.fence.check()
@@ -173,7 +178,6 @@ class PointRun:
         if not keep_state and self.ending.outcome is not Outcome.OUT_OF_MEMORY:
             self.saving.remove_all()
         store.remove(layout.point_progress(key))
-        return result
 
     def close(self) -> None:
         """End all threads, whatever became of the run."""

@@ -6,8 +6,11 @@ is true. torch is imported only when there is something to train.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrainTask
@@ -25,6 +28,9 @@ from isoloss_trainer.termination import (
     OutOfMemory,
 )
 from isoloss_trainer.world import World
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
 
 
 def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -68,7 +74,7 @@ def _join_and_run(attempt: Attempt) -> PointResult:
     from isoloss_trainer.kernels import deterministic_kernels
     from isoloss_trainer.run import run_point
 
-    world = attempt.world.joined()
+    world = attempt.world.joined(meet=_meeting(attempt))
     try:
         # Checked together: one process that left alone would keep the others waiting for it.
         if world.any(attempt.interruption.requested):
@@ -77,6 +83,14 @@ def _join_and_run(attempt: Attempt) -> PointResult:
             return run_point(replace(attempt, world=world))
     finally:
         world.leave()
+
+
+def _meeting(attempt: Attempt) -> Callable[[], TCPStore] | None:
+    if attempt.world.size == 1 or attempt.world.has_address:
+        return None
+    from isoloss_trainer.rendezvous import meet
+
+    return partial(meet, attempt)
 
 
 def existing_result(store: Store, task: TrainTask) -> PointResult | None:

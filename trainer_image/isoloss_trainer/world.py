@@ -20,7 +20,7 @@ from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import ProcessGroup
+    from torch.distributed import ProcessGroup, Store
     from torch.distributed.device_mesh import DeviceMesh
 
 Found = TypeVar("Found")
@@ -52,6 +52,8 @@ class World:
     device: str = "cpu"
     """As torch names it: "cpu" or "cuda:<local rank>"; known after `joined`."""
     local_rank: int = 0
+    has_address: bool = False
+    """Whether it is known where rank 0 waits for the others (MASTER_ADDR); if not, they meet through the store."""
     refusals: int = 0
     """How often memory was refused to these processes before."""
     devices_per_copy: int = 1
@@ -64,13 +66,17 @@ class World:
             rank=int(environment.get(RANK_VARIABLE, "0")),
             size=int(environment.get("WORLD_SIZE", "1")),
             local_rank=int(environment.get("LOCAL_RANK", "0")),
+            has_address="MASTER_ADDR" in environment,
             refusals=int(environment.get(REFUSALS_VARIABLE, "0")),
         )
 
-    def joined(self, patience: timedelta | None = None) -> World:
+    def joined(
+        self, patience: timedelta | None = None, meet: Callable[[], Store] | None = None
+    ) -> World:
         """The same place once all processes have met, on its own accelerator if there is one.
 
-        `patience`: how long to wait for other processes in a collective; default: torch's minutes.
+        `patience`: how long to wait for other processes in a collective; default: torch's minutes. `meet` returns
+        what all of them share, if no address is known.
         Raises BadConfiguration if there is an accelerator that torch cannot use.
         """
         import torch
@@ -87,8 +93,13 @@ class World:
         if cuda:
             torch.cuda.set_device(self.local_rank)
         if self.size > 1 and not torch.distributed.is_initialized():
-            backend = BACKENDS if cuda else "gloo"
-            torch.distributed.init_process_group(backend, timeout=patience)
+            torch.distributed.init_process_group(
+                BACKENDS if cuda else "gloo",
+                timeout=patience,
+                store=None if meet is None else meet(),
+                rank=self.rank,
+                world_size=self.size,
+            )
         return replace(self, device=f"cuda:{self.local_rank}" if cuda else "cpu")
 
     def leave(self) -> None:

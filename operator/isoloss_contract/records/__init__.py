@@ -49,6 +49,7 @@ from isoloss_contract.records.preparation import (
 )
 from isoloss_contract.records.process import (
     MAX_TERMINATION_BYTES,
+    POD_ADDRESS_VARIABLE,
     POD_INDEX_VARIABLE,
     SCRATCH_VARIABLE,
     STORE_UNAVAILABLE,
@@ -64,6 +65,7 @@ Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="ki
 __all__ = [
     "CONTRACT_VERSION",
     "MAX_TERMINATION_BYTES",
+    "POD_ADDRESS_VARIABLE",
     "POD_INDEX_VARIABLE",
     "SCRATCH_VARIABLE",
     "STORE_UNAVAILABLE",

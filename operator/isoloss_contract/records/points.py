@@ -148,8 +148,10 @@ class TrainTask(Record):
     data_uri: Uri
     """Folder of the data manifest."""
     claimant: Claimant
+    nodes: int = Field(default=1, ge=1)
+    """Pods that train it together, each on a node of its own with as many accelerators as the others."""
     micro_batch_halvings: int = Field(default=0, ge=0, le=20)
-    """How many earlier attempts the host killed because they ran out of memory."""
+    """How many earlier attempts ended because memory was refused to them."""
     deterministic: bool = False
     """Use only kernels that give equal bits for equal input: on an accelerator others are faster."""
     checkpoint_seconds: int = Field(default=300, ge=1)

@@ -17,6 +17,8 @@ TERMINATION_VARIABLE = "ISOLOSS_TERMINATION_LOG"
 """Environment variable naming the termination message file."""
 POD_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Kubernetes' own name for the number of a pod among those of an Indexed Job, from 0."""
+POD_ADDRESS_VARIABLE = "ISOLOSS_POD_ADDRESS"
+"""Environment variable with the IP address of the pod, by which the other pods of a task reach it."""
 MAX_TERMINATION_BYTES = 2048
 STORE_UNAVAILABLE = "StoreUnavailable"
 """Code of a termination message: the store gave no answer for as long as the trainer tried."""
@@ -36,6 +38,9 @@ class ExitCode(IntEnum):
     """Corpus, tokenizer, prepared data or checkpoint is unusable; the message names it."""
     CLAIMED_ELSEWHERE = 46
     """Another sweep, or a later attempt, is training this point: look again after a while."""
+    MEMORY_REFUSED = 47
+    """One of several pods ran out of memory: all of them need to start over with a smaller micro-batch. The processes
+    of a single pod do so by themselves."""
     STORAGE = 74
     """Storage or network failed after retries."""
     INTERRUPTED = 75

@@ -1,0 +1,198 @@
+"""The processes of several pods: they meet through the store, train as those of one pod, and end together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from isoloss_contract import layout
+from isoloss_contract.records import (
+    Claimant,
+    EvaluationConfig,
+    ExitCode,
+    PointResult,
+    TerminationMessage,
+    TrainTask,
+)
+from isoloss_contract.store import Store
+from isoloss_trainer.rendezvous import Meeting
+from tests.isoloss_trainer.builders import train_task
+from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.test_launch import NO_MEMORY
+from tests.support.warm_python import WarmProcess, WarmPython
+
+RUN = ["-m", "isoloss_trainer", "train"]
+ADDRESS = "127.0.0.1"
+
+
+@dataclass
+class Pods:
+    """The pods of one Job: each starts its own processes, and shares nothing with the others but the store."""
+
+    python: WarmPython
+    task: TrainTask
+    folder: Path
+    processes: int = 1
+
+    def start(self, index: int, program: list[str] = RUN) -> WarmProcess:
+        pod = self.folder / f"pod-{index}"
+        pod.mkdir(exist_ok=True)
+        environment = {
+            **os.environ,
+            "ISOLOSS_TASK": self.task.model_dump_json(),
+            "ISOLOSS_SCRATCH": str(pod / "scratch"),
+            "ISOLOSS_TERMINATION_LOG": str(pod / "termination"),
+            "ISOLOSS_PROCESSES": str(self.processes),
+            "ISOLOSS_POD_ADDRESS": ADDRESS,
+            "JOB_COMPLETION_INDEX": str(index),
+        }
+        with (pod / "output").open("ab") as output:
+            return self.python.start(program, environment=environment, output=output)
+
+    def output(self, index: int) -> str:
+        return (self.folder / f"pod-{index}" / "output").read_text()
+
+    def message(self, index: int) -> TerminationMessage:
+        text = (self.folder / f"pod-{index}" / "termination").read_text()
+        return TerminationMessage.model_validate_json(text)
+
+    def wait_for(self, event: str, index: int = 0) -> None:
+        """Until a pod has logged it."""
+        end = time.monotonic() + 100
+        while f'"event": "{event}"' not in self.output(index):
+            assert time.monotonic() < end, self.output(index)[-3000:]
+            time.sleep(0.02)
+
+    def run(self, program: list[str] = RUN) -> list[int]:
+        """All of them; their exit codes."""
+        started = [self.start(index, program) for index in range(self.task.nodes)]
+        return [process.wait(300) for process in started]
+
+
+def of_nodes(task: TrainTask, nodes: int) -> TrainTask:
+    return task.model_copy(update={"nodes": nodes})
+
+
+def result_of(prepared: Prepared, task: TrainTask) -> PointResult:
+    return Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+
+
+def losses(prepared: Prepared, task: TrainTask) -> list[float]:
+    text = Store(prepared.uri).read(layout.point_trajectory(task.point.key)).decode()
+    return [json.loads(line)["loss"] for line in text.splitlines()]
+
+
+def test_two_pods_of_two_processes_train_as_one_pod_of_four_does(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=1024)
+    pods = Pods(python, of_nodes(task, 2), tmp_path, processes=2)
+    assert pods.run() == [0, 0], pods.output(0)[-3000:] + pods.output(1)[-3000:]
+    assert pods.message(0).code == pods.message(1).code == "Succeeded"
+    of_two, found = result_of(prepared, task), losses(prepared, task)
+    store = Store(prepared.uri)
+    assert not [n for n in store.names(layout.point_folder(task.point.key)) if "rendezvous" in n]
+    store.remove(layout.point_folder(task.point.key))
+    alone = Pods(python, task, tmp_path, processes=4)
+    assert alone.run() == [0]
+    assert losses(prepared, task) == found
+    assert result_of(prepared, task).tokens == of_two.tokens
+
+
+def test_a_run_of_two_pods_goes_on_in_one_after_one_of_them_was_to_stop(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    """The request reaches the second pod alone; both save together and end as interrupted."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=64_000)
+    pods = Pods(python, of_nodes(task, 2), tmp_path)
+    first, second = pods.start(0), pods.start(1)
+    pods.wait_for("start")
+    second.send_signal(signal.SIGTERM)
+    assert [first.wait(100), second.wait(100)] == [ExitCode.INTERRUPTED] * 2
+    assert pods.message(0).message.startswith("stop requested; saved at ")
+    shorter = task.model_copy(update={"tokens": 1024})
+    alone = Pods(python, shorter, tmp_path)
+    assert alone.run() == [0]
+    assert '"event": "resume"' in alone.output(0)
+
+
+def test_a_pod_waits_for_the_others_until_it_is_to_stop(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    pods = Pods(
+        python, of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2), tmp_path
+    )
+    for index in (0, 1):
+        waiting = pods.start(index)
+        pods.wait_for("meet" if index == 0 else "node", index)
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(100) == ExitCode.INTERRUPTED, pods.output(index)
+        path = layout.point_rendezvous(pods.task.point.key)
+        assert not Store(prepared.uri).exists(path)
+
+
+def test_pods_that_were_interrupted_meet_again_and_no_old_address_misleads_them(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    """The first pod of an earlier meeting was killed, so that its address is still there."""
+    pods = Pods(
+        python, of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2), tmp_path
+    )
+    path = layout.point_rendezvous(pods.task.point.key)
+    gone = Meeting(claimant=pods.task.claimant, address=ADDRESS, port=1, processes=2)
+    other = gone.model_copy(update={"claimant": Claimant(sweep_uid="another", attempt=1)})
+    store = Store(prepared.uri)
+    for record in (other, gone):
+        store.write_record(path, record)
+        second = pods.start(1)
+        time.sleep(0.2)
+        assert [pods.start(0).wait(100), second.wait(100)] == [0, 0], pods.output(1)
+        store.remove(layout.point_result(pods.task.point.key))
+
+
+def test_pods_with_different_numbers_of_accelerators_are_refused(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    task = of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2)
+    first = Pods(python, task, tmp_path).start(0)
+    several = Pods(python, task, tmp_path, processes=2)
+    assert several.start(1).wait(100) == ExitCode.BAD_CONFIGURATION
+    assert several.message(1).code == "NodesDiffer"
+    assert several.message(1).field == "nodes"
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(100) == ExitCode.INTERRUPTED
+
+
+def test_a_pod_that_the_task_does_not_have_is_refused(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    task = of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2)
+    pods = Pods(python, task, tmp_path)
+    assert pods.start(2).wait(100) == ExitCode.BAD_CONFIGURATION
+    assert "2 pods" in pods.message(2).message
+
+
+@pytest.mark.slow
+def test_refused_memory_in_one_of_several_pods_ends_the_attempt_with_a_code_of_its_own(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    """The next attempt has half the micro-batch; the other pod cannot be called back, and is ended by its Job."""
+    task = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=512,
+        evaluation=EvaluationConfig(first_tokens=512, sequences_per_domain=1),
+    )
+    pods = Pods(python, of_nodes(task, 2), tmp_path)
+    program = ["-c", NO_MEMORY.format(most=1)]
+    first, second = pods.start(0, program), pods.start(1, program)
+    assert second.wait(100) == ExitCode.MEMORY_REFUSED, pods.output(1)
+    assert pods.message(1).code == "MemoryRefused"
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(100) != 0
