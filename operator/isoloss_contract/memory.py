@@ -36,9 +36,10 @@ class StateMemory:
         return [name for name, size in DEVICES.items() if self.device > USABLE_SHARE * size]
 
 
-def state_memory(parameters: int, accelerators: int) -> StateMemory:
-    """Memory for a model of so many parameters on so many accelerators, GPUS_OF_NODE of them on a node."""
-    here = min(accelerators, GPUS_OF_NODE)
+def state_memory(parameters: int, accelerators: int, nodes: int | None = None) -> StateMemory:
+    """Memory for a model of so many parameters on so many accelerators in all, as many on each of the `nodes`;
+    default: GPUS_OF_NODE of them."""
+    here = min(accelerators, GPUS_OF_NODE) if nodes is None else accelerators // nodes
     processes, copy = here * PROCESS_BYTES, STATE_BYTES * parameters * here // accelerators
     return StateMemory(
         device=(STATE_BYTES + GRADIENT_BYTES) * parameters // accelerators,

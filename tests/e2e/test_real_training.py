@@ -185,12 +185,33 @@ def test_two_pods_prepare_one_corpus(
     user.delete_sweep("real")
 
 
-def preempt(user: User, store: Store) -> None:
-    """Delete the victim's pod as soon as it has written a checkpoint of its own."""
+@pytest.mark.whole
+def test_two_pods_train_one_point_and_go_on_together_after_one_was_deleted(
+    operator: OperatorProcess, user: User, store: Store, process_node: ProcessNode
+) -> None:
+    """The second pod has no checkpoint of its own: the first one saves for both, and both are replaced."""
+    manifest = sweep_manifest(store)
+    size = {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 12_000, "nodes": 2}
+    manifest["spec"] |= {"proxies": [size], "parallelism": 1}
+    operator.start()
+    user.apply_sweep(manifest)
+    preempt(user, store, index=1)
+    wait_for_end(user)
+    records = ledger(store, user.sweep("real")).points
+    assert {record.state for record in records} == {PointState.SUCCEEDED}
+    assert not [record.name for record in records if record.attempts.charged]
+    assert sorted(attempts(store, record) for record in records) == [1, 2]
+    user.delete_sweep("real")
+
+
+def preempt(user: User, store: Store, index: int | None = None) -> None:
+    """Delete the victim's pod, of several that of the number `index`, as soon as it has written a checkpoint of its
+    own."""
     core = client.CoreV1Api(user.api_client)
+    number = "" if index is None else f"-{index}-"
 
     def pod() -> Any:
-        found = (p for p in user.pods() if VICTIM in p.metadata.name)
+        found = (p for p in user.pods() if VICTIM in p.metadata.name and number in p.metadata.name)
         running = (p for p in found if p.status.phase == "Running")
         return next((p for p in running if p.metadata.deletion_timestamp is None), None)
 

@@ -14,7 +14,8 @@ from contextlib import suppress
 from datetime import timedelta
 
 from pydantic import Field
-from torch.distributed import DistError, TCPStore
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed import DistError
 
 from isoloss_contract import layout
 from isoloss_contract.records import POD_ADDRESS_VARIABLE, Claimant, Record

@@ -30,7 +30,7 @@ from isoloss_trainer.termination import (
 from isoloss_trainer.world import World
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
 
 def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) -> str:

@@ -20,7 +20,8 @@ from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed import ProcessGroup, Store
+    from torch._C._distributed_c10d import Store
+    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 Found = TypeVar("Found")

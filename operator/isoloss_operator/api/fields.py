@@ -203,6 +203,7 @@ CooldownShare = Annotated[
         'a number above 0, up to 0.5, such as "0.2"',
     ),
 ]
+Nodes = Annotated[int, Field(ge=1, le=64)]
 AtLeastOne = Annotated[
     DecimalText,
     decimal("double(self) >= 1.0", lambda x: x >= 1, 'a number of 1 or more such as "1000"'),

@@ -14,6 +14,7 @@ from isoloss_operator.api.fields import (
     FolderUri,
     Loss,
     NeighbourFactor,
+    Nodes,
     ObjectName,
     PodTemplate,
     PositiveTokens,
@@ -88,6 +89,9 @@ class AnswerValidation(ApiType):
     for one answer that moved after it was validated."""
     parallelism: int = Field(default=4, ge=1, le=1000)
     """Maximum number of the probes' Jobs at a time."""
+    nodes: Nodes = 1
+    """Number of pods that train each probe together, each with the accelerators that the pod template asks for. They
+    are one Job and count as one against parallelism."""
     pod_template: PodTemplate | None = None
     """Merged into the probes' pods, after the sweep's podTemplate. That of spec.checkpoint is for the
     evaluation alone."""

@@ -14,6 +14,7 @@ from isoloss_operator.api.fields import (
     ApiType,
     FolderUri,
     LearningRate,
+    Nodes,
     PodTemplate,
     PositiveTokens,
     Rule,
@@ -143,5 +144,8 @@ class Proxy(ApiType):
     """Training tokens of each point. Points continue from their checkpoints when it is raised."""
     grid: Grid | None = None
     """Grid of this size. Defaults to spec.grid; without either, search.placement places its first points."""
+    nodes: Nodes = 1
+    """Number of pods that train each point together, each with the accelerators that the pod template asks for. They are
+    one Job and count as one against spec.parallelism."""
     pod_template: PodTemplate | None = None
     """Merged into the training pods of this size, after spec.podTemplate."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from isoloss_contract.memory import STATE_BYTES
 from isoloss_contract.records import (
+    POD_ADDRESS_VARIABLE,
     SCRATCH_VARIABLE,
     TASK_VARIABLE,
     TERMINATION_VARIABLE,
@@ -53,6 +54,8 @@ FINAL_EXIT_CODES = (
     ExitCode.BAD_DATA,
     # A replaced pod would find the claim again, and start without the delay between attempts.
     ExitCode.CLAIMED_ELSEWHERE,
+    # The other pods wait for the one that has ended.
+    ExitCode.MEMORY_REFUSED,
 )
 """The Job ends at once; whether and when another attempt follows is the operator's decision."""
 
@@ -112,7 +115,7 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
         },
         "spec": {
             "backoffLimit": 0,
-            **_pods(request),
+            **_completions(request),
             # A second pod must not start while the first may still write.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
@@ -125,10 +128,16 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
     }
 
 
-def _pods(request: JobRequest) -> Json:
-    """Several pods share the work of a preparation by their index; every other task is for one."""
+def _pods(request: JobRequest) -> int:
+    """How many pods share the work of a preparation or train a point together, by their index."""
     task = request.task
-    count = task.pods if isinstance(task, PrepareTask) else 1
+    if isinstance(task, PrepareTask):
+        return task.pods
+    return task.nodes if isinstance(task, TrainTask) else 1
+
+
+def _completions(request: JobRequest) -> Json:
+    count = _pods(request)
     indexed = {"completionMode": INDEXED} if count > 1 else {}
     return {"completions": count, "parallelism": count, **indexed}
 
@@ -293,11 +302,21 @@ def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]
                         {"name": TASK_VARIABLE, "value": task_text(request)},
                         {"name": SCRATCH_VARIABLE, "value": SCRATCH},
                         {"name": TERMINATION_VARIABLE, "value": TERMINATION_LOG},
+                        *_address(request),
                     ],
                 }
             ],
         },
     }
+
+
+def _address(request: JobRequest) -> list[Json]:
+    """By which the pods of a point find one another."""
+    if request.kind != "train" or _pods(request) == 1:
+        return []
+    return [
+        {"name": POD_ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    ]
 
 
 def task_text(request: JobRequest) -> str:

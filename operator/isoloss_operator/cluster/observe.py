@@ -25,6 +25,7 @@ FAR = datetime.max.replace(tzinfo=UTC)
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
+OOM_KILLED = "OOMKilled"
 NODE_LOST = "NodeLost"
 """Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
 
@@ -87,6 +88,7 @@ def observe_job(job: Object) -> ObservedJob | None:
         accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
         indexed=spec.get("completionMode") == INDEXED,
+        pods=int(spec.get("parallelism") or 1),
         managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 
@@ -138,6 +140,8 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
         return job
     alive = sum(not pod.has_ended and not pod.is_lost for pod in pods)
     lost = [pod for pod in pods if pod.is_lost]
+    # Of a pod whose node is gone, the API server ends the phase and leaves its container "running".
+    at_work = [pod.start for pod in pods if pod.start and not pod.end and not pod.has_ended]
     seen = replace(
         job,
         unfinished_pods=max(alive, job.unfinished_pods - len(lost)),
@@ -145,10 +149,8 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
         worked_seconds=sum(
             (pod.end - pod.start).total_seconds() for pod in pods if pod.start and pod.end
         ),
-        # Of a pod whose node is gone, the API server ends the phase and leaves its container "running".
-        working_since=max(
-            (p.start for p in pods if p.start and not p.end and not p.has_ended), default=None
-        ),
+        working_since=max(at_work, default=None),
+        pods_at_work=len(at_work),
     )
     if job.is_finished:
         return seen
@@ -221,14 +223,24 @@ def has_ended(pod: Object) -> bool:
 
 def _telling(job: ObservedJob, pods: list[PodFacts]) -> PodFacts:
     """The pod that tells how the Job stands: the newest, of an Indexed Job the first one that failed,
-    which takes the others with it, or else the newest at work."""
+    which takes the others with it, or else the newest that has not started, at work, or done."""
     if not job.indexed:
         return _newest(pods)
     fine = (None, ExitCode.SUCCEEDED, ExitCode.INTERRUPTED)
     failed = [pod for pod in pods if pod.observed.exit_code not in fine]
+    # A pod that is preempted is replaced, as one that was interrupted.
+    failed = [pod for pod in failed if job.is_finished or not pod.observed.disruption]
     if failed:
-        return min(failed, key=lambda pod: (pod.end or FAR, pod.name))
-    return _newest([pod for pod in pods if not pod.has_ended] or pods)
+        return min(failed, key=lambda pod: (not _is_cause(pod), pod.end or FAR, pod.name))
+    alive = [pod for pod in pods if not pod.has_ended]
+    waiting = [pod for pod in alive if pod.start is None]
+    return _newest((waiting if job.kind == "train" else []) or alive or pods)
+
+
+def _is_cause(pod: PodFacts) -> bool:
+    """Whether it says why it failed. Others that train with it crash when it leaves them, in the same second."""
+    found = pod.observed
+    return bool(found.disruption) or found.reason == OOM_KILLED or found.exit_code in set(ExitCode)
 
 
 def _newest(pods: list[PodFacts]) -> PodFacts:

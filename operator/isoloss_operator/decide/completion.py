@@ -93,10 +93,11 @@ def _ended(work: Work) -> dict[str, float]:
 
 
 def _devices(name: str, work: Work) -> int:
-    """Devices that a pod of a size holds, as observed on running ones."""
+    """Devices that a Job of a size holds, as observed on running ones."""
     names = {point.key: point.proxy.name for point in work.points}
-    own = [job.accelerators for job in work.active if names.get(job.key) == name]
-    return max(own or [job.accelerators for job in work.active] or [1])
+    held = [(job.key, job.accelerators * job.pods) for job in work.active]
+    own = [devices for key, devices in held if names.get(key) == name]
+    return max(own or [devices for _, devices in held] or [1])
 
 
 def _reported(stored: PointFiles, work: Work) -> dict[str, float]:

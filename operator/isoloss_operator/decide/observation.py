@@ -103,13 +103,17 @@ class ObservedJob:
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
     accelerators: int = 1
-    """Devices that its pod holds; 1 if it requests none: the CPU."""
+    """Devices that each of its pods holds; 1 if it requests none: the CPU."""
+    pods: int = 1
+    """Pods that share its work."""
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
     """Sum over the trainer containers known to have ended, each from start to end."""
     working_since: datetime | None = None
-    """Start of the trainer container that runs now."""
+    """Start of the trainer container that runs now, of several the last."""
+    pods_at_work: int = 1
+    """How many run, if any does."""
     workload: ObservedWorkload | None = None
     """Read of suspended Jobs alone; None: there is none, or it may not be read."""
     indexed: bool = False
@@ -123,17 +127,22 @@ class ObservedJob:
         Pods that a Job replaced and that are gone cannot be counted. If a failed Job has no pod left,
         its own times stand in; part of them may have been spent waiting for a node.
         """
-        seconds = self.worked_seconds
-        if self.working_since is not None:
-            seconds += (now - self.working_since).total_seconds()
+        seconds = self.pod_seconds(now)
         if (
             self.failed
             and self.pod is None
             and self.started is not None
             and self.ended is not None
         ):
-            seconds = (self.ended - self.started).total_seconds()
+            seconds = self.pods * (self.ended - self.started).total_seconds()
         return self.accelerators * max(0.0, seconds)
+
+    def pod_seconds(self, now: datetime) -> float:
+        """How long its trainer containers ran until `now`, added up."""
+        if self.working_since is None:
+            return self.worked_seconds
+        running = self.pods_at_work * (now - self.working_since).total_seconds()
+        return self.worked_seconds + running
 
     @property
     def is_finished(self) -> bool:
@@ -142,10 +151,11 @@ class ObservedJob:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its trainer container runs, as seen from this cluster."""
+        """Whether its trainer container runs, as seen from this cluster; of pods that train together all."""
         if self.managed_elsewhere:
             return self.started is not None and not self.suspended
-        return self.working_since is not None
+        complete = self.kind != "train" or self.pods_at_work >= self.pods
+        return self.working_since is not None and complete
 
     @property
     def should_be_starting(self) -> bool:

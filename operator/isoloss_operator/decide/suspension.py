@@ -55,8 +55,7 @@ def _as_of(job: ObservedJob, now: datetime) -> ObservedJob:
     """The Job with what it had cost when it was stopped, however much later that is recorded."""
     if job.working_since is None:
         return job
-    seconds = job.worked_seconds + (now - job.working_since).total_seconds()
-    return replace(job, worked_seconds=seconds, working_since=None)
+    return replace(job, worked_seconds=job.pod_seconds(now), working_since=None)
 
 
 def with_stopped(

@@ -215,6 +215,7 @@ FAILURES: Final[Mapping[Failed, str]] = {
     Failed.CLAIMED_ELSEWHERE: "Nothing: another sweep trains the same point and both will use it.",
     Failed.OUT_OF_MEMORY: "Use larger devices, or a smaller proxy or sequence length.",
     Failed.HOST_OUT_OF_MEMORY: "If it recurs, raise the memory limit of the pod template.",
+    Failed.MEMORY_REFUSED: "Nothing; the attempt runs again from its checkpoint with half the micro-batch.",
     Failed.BAD_CONFIGURATION: "Correct the field that the condition names.",
     Failed.BAD_DATA: "Correct the file that the message names.",
     Failed.STORE_UNAVAILABLE: "Nothing, unless it recurs: look at the store, and at the network between it and the pods.",

@@ -49,11 +49,13 @@ class SizePlan:
     """Share of a run's compute, in addition to training; not in the hours."""
     accelerators: int
     """Accelerators of each Job as the manifest requests them; the operator's own pod template may ask for more."""
+    nodes: int
+    """Pods of each Job that share them."""
 
     @property
     def memory(self) -> StateMemory:
         """What the training state takes on these."""
-        return state_memory(self.total_params, max(1, self.accelerators))
+        return state_memory(self.total_params, self.accelerators, self.nodes)
 
 
 def sizes_of(spec: ScalingSweepSpec) -> list[SizePlan]:
@@ -82,11 +84,13 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
         utilisation=assumed_utilisation(counts),
         evaluation_share=evaluation_share(spec, proxy.tokens),
-        accelerators=_accelerators(spec, proxy),
+        accelerators=proxy.nodes * _accelerators(spec, proxy),
+        nodes=proxy.nodes,
     )
 
 
 def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
+    """Of a pod."""
     template: dict[str, Any] = {}
     try:
         for change in (spec.pod_template, proxy.pod_template):

@@ -49,6 +49,8 @@ class PlannedProxy:
     base: PointConfig | None
     """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
+    nodes: int
+    """Pods that train a point together."""
     template_digest: str
     """Digest of everything that shapes its pods. Failures are charged to a template: a changed one starts over."""
     secret_name: str | None = None
@@ -210,13 +212,17 @@ def planned_proxy(
         warmup_tokens=optimizer.warmup_tokens,
         base=_base_config(spec, model, optimizer, manifest) if manifest else None,
         pod_template=proxy.pod_template,
-        template_digest=template_digest(spec, proxy.pod_template),
+        nodes=proxy.nodes,
+        template_digest=template_digest(spec, proxy.pod_template, proxy.nodes),
     )
 
 
-def template_digest(spec: ScalingSweepSpec, own: dict[str, Any] | None = None) -> str:
+def template_digest(
+    spec: ScalingSweepSpec, own: dict[str, Any] | None = None, nodes: int = 1
+) -> str:
     """Short hash of all that shapes a pod of this sweep. `own`: of the proxy or the data."""
-    return content_key([spec.pod_template, own, spec.storage.secret_name])[:16]
+    several = [nodes] if nodes > 1 else []
+    return content_key([spec.pod_template, own, spec.storage.secret_name, *several])[:16]
 
 
 def mixture(spec: ScalingSweepSpec) -> dict[str, float]:

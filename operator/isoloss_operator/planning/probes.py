@@ -176,6 +176,7 @@ def probe_sweep(
         name=NAME,
         model=Model(config=dict(model)),
         tokens=tokens,
+        nodes=validation.nodes,
         pod_template=validation.pod_template,
     )
     return sweep.model_copy(

@@ -45,7 +45,9 @@ def sweep_load(observed: ObservedSweep, status: ScalingSweepStatus) -> SweepLoad
     silent = [since for uid, since in observed.unchanged_since.items() if uid in training]
     return SweepLoad(
         jobs={state: states[state] for state in JOB_STATES},
-        accelerators=sum(job.accelerators for job in unfinished if job.working_since),
+        accelerators=sum(
+            job.accelerators * job.pods_at_work for job in unfinished if job.working_since
+        ),
         oldest_progress=min(silent, default=None),
         budget_used=_budget_used(observed, status),
         lowest_losses=_lowest_losses(value_of(observed.ledger)),

@@ -146,7 +146,7 @@ def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
         for rule in rules
         for code in rule.get("onExitCodes", {}).get("values", [])
     }
-    assert by_code == {75: "Ignore", **dict.fromkeys((42, 43, 44, 45, 46), "FailJob")}
+    assert by_code == {75: "Ignore", **dict.fromkeys((42, 43, 44, 45, 46, 47), "FailJob")}
     disrupted = {"type": "DisruptionTarget", "status": "True"}
     assert {"action": "Ignore", "onPodConditions": [disrupted]} in rules
 
@@ -178,6 +178,19 @@ def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
         12,
     )
     assert spec["backoffLimit"] == 0
+
+
+def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addresses() -> None:
+    alone = job_manifest(request(), OWNER, DEFAULTS)
+    assert "completionMode" not in alone["spec"]
+    assert "ISOLOSS_POD_ADDRESS" not in [v["name"] for v in container(alone)["env"]]
+    together = job_manifest(
+        request(task=train_task().model_copy(update={"nodes": 2})), OWNER, DEFAULTS
+    )
+    spec = together["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    (address,) = [v for v in container(together)["env"] if v["name"] == "ISOLOSS_POD_ADDRESS"]
+    assert address["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
 
 
 def test_a_queue_labels_and_suspends_the_job() -> None:

@@ -152,6 +152,54 @@ def test_of_the_pods_that_share_a_preparation_one_at_work_speaks_before_those_th
     assert seen.unfinished_pods == 1
 
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+
+
+def test_of_the_pods_that_train_together_the_one_that_says_why_it_failed_speaks() -> None:
+    """The others crash when it leaves them, in the same second or before its container is seen to end."""
+    together = job(completionMode="Indexed", completions=2, parallelism=2)
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    causes = (
+        ended(47),
+        ended(137, reason="OOMKilled"),
+        ended(137) | {"conditions": [DISRUPTED]},
+    )
+    for cause in causes:
+        pods = [pod(name="p0", **_finished(1, 20)), pod(name="p1", **cause)]
+        (seen,) = observe_jobs([{**together, "status": {**together["status"], **failed}}], pods)
+        assert seen.pod is not None
+        assert seen.pod.exit_code != 1
+
+
+def test_pods_that_train_together_are_at_work_once_all_are() -> None:
+    running = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
+    full = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "full",
+    }
+    together = job(completionMode="Indexed", completions=2, parallelism=2)
+    first = pod(name="p0", containerStatuses=[running])
+    waits = pod(name="p1", phase="Pending", conditions=[full], containerStatuses=[])
+    (seen,) = observe_jobs([together], [first, waits])
+    assert not seen.is_at_work
+    assert seen.pod is not None
+    assert seen.pod.unschedulable == "full"
+    (seen,) = observe_jobs([together], [first, pod(name="p1", containerStatuses=[running])])
+    assert seen.is_at_work
+    assert seen.accelerator_seconds(datetime(2026, 1, 2, 3, 5, 10, tzinfo=UTC)) == 20
+
+
+def test_a_preempted_pod_of_several_does_not_speak_while_its_job_goes_on() -> None:
+    together = job(completionMode="Indexed", completions=2, parallelism=2)
+    gone = ended(137) | {"conditions": [DISRUPTED]}
+    pods = [pod(name="p0"), pod(name="p1", **gone), pod(name="p1-again", created="09")]
+    (seen,) = observe_jobs([together], pods)
+    assert seen.pod is not None
+    assert seen.pod.phase == "Running"
+
+
 def test_a_shared_preparation_is_lost_with_any_of_its_pods() -> None:
     """The first pod would wait for the lost one's units: Kubernetes starts no other in its place."""
     for mode, lost in (({"completionMode": "Indexed"}, True), ({}, False)):

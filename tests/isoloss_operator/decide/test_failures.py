@@ -67,6 +67,11 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
         F.HOST_OUT_OF_MEMORY,
         True,
     ),
+    "memory was refused to one of several pods": (
+        failed(POINT, ExitCode.MEMORY_REFUSED),
+        F.MEMORY_REFUSED,
+        True,
+    ),
     "bad configuration": (failed(POINT, ExitCode.BAD_CONFIGURATION), F.BAD_CONFIGURATION, True),
     "bad data": (failed(POINT, ExitCode.BAD_DATA), F.BAD_DATA, True),
     "storage failed": (failed(POINT, ExitCode.STORAGE), F.STORAGE, True),
@@ -139,6 +144,7 @@ def test_without_a_termination_message_the_facts_are_stated() -> None:
 def test_only_memory_of_the_host_halves_the_micro_batch() -> None:
     """The device's own memory was the trainer's to save."""
     assert classify(failed(POINT, 137, pod_reason="OOMKilled")).halves_micro_batch
+    assert classify(failed(POINT, ExitCode.MEMORY_REFUSED)).halves_micro_batch
     assert not classify(failed(POINT, ExitCode.OUT_OF_MEMORY)).halves_micro_batch
 
 

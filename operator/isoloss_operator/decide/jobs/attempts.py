@@ -67,7 +67,7 @@ def after_failure(
 ) -> Attempts:
     """The attempts once `job` ended without a result; unchanged if that is recorded already.
 
-    `halvable` is how often the micro-batch can be halved; beyond it, out of host memory is final.
+    `halvable` is how often the micro-batch can be halved; beyond it, refused memory is final.
     """
     if job.attempt <= attempts.ended:
         return attempts

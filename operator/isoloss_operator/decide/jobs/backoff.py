@@ -44,6 +44,7 @@ DELAYS: Final[Mapping[FailureClass, Delay]] = {
     FailureClass.NODE_LOST: _INTERRUPTION,
     FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
     FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
+    FailureClass.MEMORY_REFUSED: Delay(0.0),
     FailureClass.STORE_UNAVAILABLE: _STORE,
     FailureClass.STORAGE: _STORE,
     FailureClass.BAD_DATA: Delay(30.0, limit=600.0),

@@ -41,6 +41,8 @@ class FailureClass(StrEnum):
     """No micro-batch fits: final under this pod template."""
     HOST_OUT_OF_MEMORY = "HostOutOfMemory"
     """The kernel killed the process: runs again with half the micro-batch."""
+    MEMORY_REFUSED = "MemoryRefused"
+    """Memory was refused in one of several pods that train together: all run again with half the micro-batch."""
     BAD_CONFIGURATION = "BadConfiguration"
     """The task itself cannot work: the sweep stops and names the field."""
     BAD_DATA = "BadData"
@@ -95,6 +97,7 @@ _BY_EXIT_CODE: Mapping[int, FailureClass] = {
     ExitCode.INTERRUPTED: FailureClass.INTERRUPTED,
     SIGTERM_EXIT: FailureClass.INTERRUPTED,
     ExitCode.OUT_OF_MEMORY: FailureClass.OUT_OF_MEMORY,
+    ExitCode.MEMORY_REFUSED: FailureClass.MEMORY_REFUSED,
     ExitCode.BAD_CONFIGURATION: FailureClass.BAD_CONFIGURATION,
     ExitCode.BAD_DATA: FailureClass.BAD_DATA,
     ExitCode.CLAIMED_ELSEWHERE: FailureClass.CLAIMED_ELSEWHERE,
@@ -122,7 +125,7 @@ class Failure:
     @property
     def halves_micro_batch(self) -> bool:
         """Whether the next attempt should run with half the micro-batch."""
-        return self.kind is FailureClass.HOST_OUT_OF_MEMORY
+        return self.kind in (FailureClass.HOST_OUT_OF_MEMORY, FailureClass.MEMORY_REFUSED)
 
     def in_words(self, field: str, limit: int) -> str:
         """The message, led by the manifest's field if one is to blame, in at most `limit` bytes."""

@@ -32,7 +32,8 @@ def progress_marks(
     """Marks keyed by Job uid, for train Jobs whose container is running; `progress` is keyed by point key."""
     marks = {}
     for job in jobs:
-        if job.kind != "train" or job.is_finished or job.working_since is None:
+        waits = job.working_since is None or not job.is_at_work
+        if job.kind != "train" or job.is_finished or waits:
             continue
         report = progress.get(job.key)
         is_own = report is not None and report.claimant.attempt == job.attempt

@@ -68,6 +68,7 @@ def train_request(
         store_uri=store_uri(spec),
         data_uri=_data_uri(spec),
         claimant=Claimant(sweep_uid=observed.uid, attempt=attempt),
+        nodes=point.proxy.nodes,
         micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
         deterministic=spec.training.deterministic,
         checkpoint_seconds=spec.training.checkpoint_seconds,
