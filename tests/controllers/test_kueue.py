@@ -99,6 +99,30 @@ def test_a_sweep_stays_within_its_quota_and_a_preempted_point_is_not_charged(
     assert not any(charged), charged
 
 
+def test_the_pods_that_train_a_point_together_are_admitted_together(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place, queue: str
+) -> None:
+    """There is room for three pods: one Job of two, and none of the next."""
+    manifest = queued(place, queue, 0.3, parallelism=2)
+    for proxy in manifest["spec"]["proxies"]:
+        proxy["nodes"] = 2
+    operator.start()
+    user.apply_sweep(manifest)
+    most = 0
+
+    def is_done() -> bool:
+        nonlocal most
+        most = max(
+            most, sum(not job.spec.suspend and not _has_ended(job) for job in training(user))
+        )
+        return bool(user.sweep("dense")["status"]["points"]["succeeded"] == SMALL_POINTS)
+
+    wait_until(lambda: training(user), "the first points", 120)
+    assert {job.spec.parallelism for job in training(user)} == {2}
+    wait_until(is_done, "every point", 240)
+    assert most == 1
+
+
 def test_a_deactivated_workload_stalls_the_sweep_until_it_is_activated(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place, queue: str
 ) -> None:

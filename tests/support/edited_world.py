@@ -102,8 +102,6 @@ class EditedWorld(FakeWorld):
     ledger_was_lost: bool = False
     """From then on what was spent is taken from the status and from results: an estimate, of which some may be missing."""
     refuses_ledgers: bool = False
-    ledger_is_unsaved: bool = False
-    """The store did not take the last one: what it had of results is found again with the corpus alone."""
     refuses_jobs: str = ""
     refusal_may_pass: bool = True
     prepared: set[str] = field(default_factory=set)
@@ -249,9 +247,7 @@ class EditedWorld(FakeWorld):
             self._may_die()
             self.ledger, self.ledger_is_damaged = None, False
         if plan.ledger is not None and self.refuses_ledgers:
-            self.ledger_is_unsaved = True
             raise StoreError("head.json: AccessDenied")
-        self.ledger_is_unsaved &= plan.ledger is None
         others = tuple(aside for aside in plan.set_aside if aside not in head)
         super()._apply(replace(plan, set_aside=others))
         if plan.create:

@@ -16,7 +16,7 @@ from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
-from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, optimum_law, planes
+from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
 
 
@@ -35,12 +35,10 @@ def surface_law(
     shift is itself not certain.
     """
     fit = known.fit
-    law, convex = optimum_law(draws, fit.centre)
+    law, convex = known.laws(draws, DrawSource(options.seed, 9, len(draws) - DECIDE.stop))
     share = np.where(np.arange(len(draws)) % 2 == 0, 1.0, 0.0)
     share[0] = 0.5
     law = law + share[:, None] * shift
-    source = DrawSource(options.seed, 9, len(draws) - DECIDE.stop)
-    law = law + known.trend_of_size(source)
     refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None

@@ -22,8 +22,8 @@ from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
 from isoloss.laws.model import Refusal
 from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.surface.form_error import scatter_freedom
-from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
-from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, optimum_law, planes
+from isoloss.laws.surface.joint_fit import fit_surface
+from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
 
 SURE = 0.95
@@ -55,14 +55,14 @@ def _within_scatter(known: Uncertainty) -> list[Quantity]:
     errors = np.sqrt(np.diag(known.law_covariance))
     freedom = scatter_freedom(len(set(fit.sizes)))
     widest = float(student_quantiles(freedom, np.array([SURE]))[0])
-    law = _law(fit)
+    law = known.law
     return [name for name, at in TRENDS.items() if abs(law[at]) < widest * errors[at]]
 
 
 def _regret(
     known: Uncertainty, left_out: Sequence[Quantity], cells: Sequence[HeldOutCell]
 ) -> float:
-    law = planes(_law(known.fit) + shift_without(known, left_out), known.fit.centre)
+    law = planes(known.law + shift_without(known, left_out), known.fit.centre)
     answers = [law.at(cell.log_params, cell.log_tokens) for cell in cells]
     return float(
         np.mean([c.regret(float(x), float(y)) for c, (x, y) in zip(cells, answers, strict=True)])
@@ -77,9 +77,4 @@ def shift_without(known: Uncertainty, left_out: Sequence[Quantity]) -> Array:
     covariance = known.law_covariance.copy()
     covariance[OF_RATE, OF_BATCH] = covariance[OF_BATCH, OF_RATE] = 0.0
     gain = covariance[:, at] @ np.linalg.inv(covariance[np.ix_(at, at)])
-    return np.asarray(-gain @ _law(known.fit)[at], dtype=float)
-
-
-def _law(fit: SurfaceFit) -> Array:
-    """(6,), see LawTerm."""
-    return optimum_law(fit.coefficients, fit.centre)[0]
+    return np.asarray(-gain @ known.law[at], dtype=float)

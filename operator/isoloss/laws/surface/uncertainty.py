@@ -44,6 +44,7 @@ from isoloss.laws.surface.form_error import (
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
+from isoloss.laws.surface.usual_exponent import UsualExponent
 from isoloss.usual import TREND_ERROR
 
 WINDOW_DRAWS = 40
@@ -57,7 +58,7 @@ class Uncertainty:
     size_trend: SizeTrend | None = None
     """Set if a single size shows none."""
 
-    def trend_of_size(self, source: DrawSource) -> Array:
+    def _trend_of_size(self, source: DrawSource) -> Array:
         """(draws, 6) to add to the law's coefficients, the published trend's own error included."""
         trend = self.size_trend
         if trend is None:
@@ -74,11 +75,25 @@ class Uncertainty:
         return scatter(self._left_over, self.fit.sizes, self.fit.hessian, PER_QUANTITY)
 
     @cached_property
+    def law(self) -> Array:
+        """(6,) the optimum's law, see LawTerm; the fit must be convex."""
+        return self.usual_exponent.law(optimum_law(self.fit.coefficients, self.fit.centre)[0])
+
+    @cached_property
+    def usual_exponent(self) -> UsualExponent:
+        """What is known of the exponent of D from elsewhere; the fit must be convex."""
+        return UsualExponent(self._fitted_covariance)
+
+    @cached_property
     def law_covariance(self) -> Array:
-        """(6, 6) of the optimum's law, see LawTerm, at the fitted curvature, which must be convex.
+        """(6, 6) of `law` at the fitted curvature, which must be convex.
 
         In the mean: for deciding about the law's terms.
         """
+        return UsualExponent(self._law_covariance).covariance_after()
+
+    @cached_property
+    def _law_covariance(self) -> Array:
         turn = np.zeros((len(LawTerm), len(Shape)))
         turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
         fit = self.fit
@@ -92,7 +107,12 @@ class Uncertainty:
 
     @cached_property
     def optimum_covariance(self) -> Array:
-        """(6, 6) of the optimum's law, the curvature's own error included; the fit must be convex."""
+        """(6, 6) of `law` at a target, the curvature's own error included; the fit must be convex."""
+        return self.usual_exponent.covariance_after() + self._own_exponents
+
+    @cached_property
+    def _fitted_covariance(self) -> Array:
+        """(6, 6) of the law that was fitted, the curvature's own error included."""
         inverse = np.linalg.inv(self.fit.hessian)
         law = optimum_law(
             self.fit.coefficients, self.fit.centre._replace(log_rate=0.0, log_batch=0.0)
@@ -151,9 +171,21 @@ class Uncertainty:
         """(draws, 9) coefficients; draw 0 is the estimate. The scatter blurs them in addition to the noise."""
         noise, freedom = self._noise
         errors = _student(noise, freedom, source)
-        known = scatter_freedom(len(set(self.fit.sizes)))
-        errors += _student(self._form_covariance, known, source)
+        errors += _student(self._form_covariance, self._form_freedom, source)
         return np.asarray(self.fit.coefficients + errors, dtype=float)
+
+    def laws(self, coefficients: Array, source: DrawSource) -> tuple[Array, Flags]:
+        """(law (draws, 6), convex (draws,)) of a target, of such draws."""
+        law, convex = optimum_law(coefficients, self.fit.centre)
+        law = law + self._trend_of_size(source)
+        if self.fit.is_convex:
+            law = self.usual_exponent.law(law, source.normal())
+            law += _student(self._own_exponents, self._form_freedom, source)
+        return law, convex
+
+    @property
+    def _form_freedom(self) -> float:
+        return scatter_freedom(len(set(self.fit.sizes)))
 
     @cached_property
     def _left_over(self) -> Residuals:
@@ -202,23 +234,27 @@ class Uncertainty:
 
     @cached_property
     def _form_covariance(self) -> Array:
-        """(9, 9) that, what a valley that is no parabola does, and exponents of D that differ by size.
-
-        The target's own exponents differ, too, by what grows with the distance from where runs usually end.
-        """
+        """(9, 9) that, what a valley that is no parabola does, and exponents of D that differ by size."""
         fit = self.fit
         if not fit.is_convex:
             return self._scatter_covariance
-        residuals = self._left_over
-        spread = exponent_scatter(residuals, fit.sizes, fit.hessian, fit.past_end)
-        of_exponents = exponent_covariance(fit.solver, residuals, fit.sizes, fit.past_end, spread)
-        start, slope = fit.end
-        own = np.zeros((len(Shape), 2))
-        own[Shape.X : Shape.Y, 0] = own[Shape.Y :, 1] = start, slope, -1.0
-        own *= spread
-        return np.asarray(
-            self._scatter_covariance + fit.unseen_asymmetry + of_exponents + own @ own.T
+        of_exponents = exponent_covariance(
+            fit.solver, self._left_over, fit.sizes, fit.past_end, self._exponent_scatter
         )
+        return np.asarray(self._scatter_covariance + fit.unseen_asymmetry + of_exponents)
+
+    @cached_property
+    def _exponent_scatter(self) -> Array:
+        fit = self.fit
+        return exponent_scatter(self._left_over, fit.sizes, fit.hessian, fit.past_end)
+
+    @cached_property
+    def _own_exponents(self) -> Array:
+        """(6, 6): a target's exponents of D differ, too, by what grows with the distance from where runs usually end."""
+        start, slope = self.fit.end
+        of_end = np.array([start, slope, -1.0])
+        turned = np.linalg.inv(self.fit.hessian) * self._exponent_scatter
+        return np.asarray(np.kron(turned @ turned.T, np.outer(of_end, of_end)))
 
     def _variances(self, scaled: float) -> Array:
         """(points,) of ln D, from that of points scaled to weight 1.
