@@ -65,6 +65,14 @@ def test_isoloss_plan_states_what_the_trainer_counts(name: str, accelerators: in
     assert stated.too_small == too_small
 
 
+def test_nodes_share_the_training_state_and_have_processes_of_their_own() -> None:
+    whole, half = state_memory(10**9, 8), state_memory(10**9, 8, nodes=2)
+    assert half.device == whole.device
+    assert whole.host_build - half.host_build == 4 * PROCESS_BYTES
+    assert half.host_train[0] == whole.host_train[0] / 2
+    assert state_memory(10**9, 16) == state_memory(10**9, 16, nodes=2)
+
+
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 @pytest.mark.parametrize("preset", ["dense-100m", "dense-500m", "moe-100m", "moe-500m"])
 def test_a_run_begins_with_what_its_plan_says(

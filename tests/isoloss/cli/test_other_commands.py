@@ -270,6 +270,17 @@ def test_jobs_of_several_accelerators_take_less_time_for_the_same_hours(
     assert saved == pytest.approx(0.75 * few["sizes"][0]["accelerator_hours"] / 9)
 
 
+def test_a_plan_counts_the_accelerators_of_all_nodes(isoloss: Isoloss, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    large = "    - name: dense-500m\n"
+    assert EXAMPLE.read_text().count(large) == 1
+    path.write_text(EXAMPLE.read_text().replace(large, f"{large}      nodes: 2\n"))
+    one, two = (isoloss("plan", file, "--json").document for file in (EXAMPLE, path))
+    assert [size["accelerators"] for size in two["sizes"]] == [1, 16]
+    assert two["accelerator_hours"] == one["accelerator_hours"]
+    assert "Memory of dense-500m on 16 GPUs" in " ".join(isoloss("plan", path).out.split())
+
+
 def test_a_plan_refuses_a_pod_template_that_it_cannot_read(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from isoloss_contract.records import CooldownConfig, EvaluationConfig, Parameter
 from isoloss_contract.schedule import cooldown_steps, evaluation_steps, steps_before_cooldown
 from isoloss_operator.api import AnswerValidation, Checkpoint, HyperparamPredictionSpec
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.points import PlannedPoint, planned_proxy
 from isoloss_operator.planning.probe_cost import probe_cost
 from isoloss_operator.planning.probes import (
     MAX_PLACES,
@@ -142,6 +142,24 @@ def test_probes_cost_at_most_five_places_times_seeds_times_share() -> None:
     assert cost is not None
     assert (cost.runs, cost.tokens, cost.flops) == (15, pytest.approx(3e6), None)
     assert cost.share_of_budget == pytest.approx(3.0)
+
+
+def test_probes_are_trained_by_as_many_nodes_as_the_validation_says() -> None:
+    """Failures of one node say nothing of two: the digest of what shapes the pods is another."""
+    sweep = builders.placed(sweep_spec())
+    raw = ({"tokensShare": "0.3"}, {"tokensShare": "0.3", "nodes": 2})
+    one, two = (
+        planned_proxy(
+            probe_sweep(
+                sweep, AnswerValidation.model_validate(each), TOY_CHECKPOINT, 10**6, suspend=False
+            ),
+            0,
+            manifest(sweep_spec()),
+        )
+        for each in raw
+    )
+    assert (one.nodes, two.nodes) == (1, 2)
+    assert one.template_digest != two.template_digest
 
 
 COOLDOWN = {"share": "0.2", "perDecade": 4}
