@@ -278,7 +278,7 @@ def test_a_plan_counts_the_accelerators_of_all_nodes(isoloss: Isoloss, tmp_path:
     one, two = (isoloss("plan", file, "--json").document for file in (EXAMPLE, path))
     assert [size["accelerators"] for size in two["sizes"]] == [1, 16]
     assert two["accelerator_hours"] == one["accelerator_hours"]
-    assert "Memory of dense-500m on 16 GPUs" in " ".join(isoloss("plan", path).out.split())
+    assert "9 Jobs at a time of 1 to 16 accelerators each." in isoloss("plan", path).out
 
 
 def test_a_plan_refuses_a_pod_template_that_it_cannot_read(
