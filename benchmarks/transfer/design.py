@@ -143,6 +143,8 @@ class Design:
     """Tokens of continued pre-training, ascending: the same run is read at each."""
     per_decade: int
     """Evaluations of a run from scratch; a continued run has half as many."""
+    longer: tuple[Checkpoint, ...] = ()
+    """With a past that is longer than any of `checkpoints`: the second rule is judged on them."""
     validation_sequences: int = 192
 
     @property
@@ -176,6 +178,8 @@ ridge, from LR 2^-9 at 4 sequences to 2^-7 at 16 for the large one; one line low
 WIDE = Size("wide", 128, 4, Grid((-10, -8), (1, 4)), Grid((-10, -8), (2, 4)))
 """266,240 active parameters; its grids lie another line lower."""
 
+LONGER = 1_200_000
+"""Tokens of pre-training of the checkpoints that the second rule was not found on."""
 KNOWN_SIZES = ("small", "large")
 KNOWN_TEXTS = ("other", "half", "same")
 KNOWN_BUDGETS = (53_349, 168_705)
@@ -190,6 +194,9 @@ FULL = Design(
     pretraining=Place(-8, 2),
     budgets=(*KNOWN_BUDGETS, 533_493),
     per_decade=8,
+    longer=tuple(
+        Checkpoint(size, text, LONGER) for size in (SMALL, LARGE) for text in ("half", "same")
+    ),
 )
 BRIEF = replace(
     FULL,
@@ -197,5 +204,6 @@ BRIEF = replace(
     scratch_tokens=300_005,
     texts=("other", "same"),
     pretraining_tokens=(75_000,),
+    longer=(),
 )
 """A third of the time; too few checkpoints to judge a rule out of sample."""

@@ -42,7 +42,7 @@ def measure(workshop: Workshop, say: Say) -> Measured:
     """Train what is not in the store yet. Raises Interrupted, after saving, once a stop is requested."""
     design = workshop.design
     scratch = {size.name: _from_scratch(workshop, size, say) for size in design.sizes}
-    judged = (*design.checkpoints, *design.best_checkpoints("decayed"))
+    judged = (*design.checkpoints, *design.best_checkpoints("decayed"), *design.longer)
     continued = tuple(_continued(workshop, checkpoint, say) for checkpoint in judged)
     last = design.best_checkpoints("raw")
     raw = tuple(_continued(workshop, checkpoint, say) for checkpoint in last)

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.measured_optimum import FEWEST, Optimum
-from benchmarks.transfer.design import KNOWN_BUDGETS, KNOWN_SIZES, KNOWN_TEXTS
+from benchmarks.transfer.design import KNOWN_BUDGETS, KNOWN_SIZES, KNOWN_TEXTS, LONGER
 from benchmarks.transfer.judging import losses_at, optimum
 from benchmarks.transfer.measuring import Continued, Measured
 from benchmarks.transfer.rules import (
@@ -72,7 +72,7 @@ def cases(measured: Measured) -> list[Case]:
 def is_new(case: Case) -> bool:
     """Whether the registered rule was not found on it."""
     checkpoint = case.checkpoint
-    return not (
+    return checkpoint.tokens != LONGER and not (
         checkpoint.size.name in KNOWN_SIZES
         and checkpoint.text in KNOWN_TEXTS
         and checkpoint.ending == "averaged"

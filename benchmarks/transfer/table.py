@@ -8,7 +8,13 @@ from itertools import combinations
 
 import numpy as np
 
-from benchmarks.transfer.design import KNOWN_BUDGETS, KNOWN_SIZES, KNOWN_TEXTS, Checkpoint
+from benchmarks.transfer.design import (
+    KNOWN_BUDGETS,
+    KNOWN_SIZES,
+    KNOWN_TEXTS,
+    LONGER,
+    Checkpoint,
+)
 from benchmarks.transfer.measuring import Measured
 from benchmarks.transfer.rules import RULES, Case, log_optimum
 from benchmarks.transfer.scores import (
@@ -53,6 +59,7 @@ def tables(measured: Measured) -> Iterator[str]:
         yield from _rules(laws, measured, found, route)
     yield from _by_share(laws, found)
     yield from _registered(laws, found)
+    yield from _longer(laws, found)
     yield from _siblings(laws, measured, found)
     yield from _equivalents(laws, found)
     yield from _averaging(measured, found)
@@ -186,6 +193,28 @@ def _registered(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
         rows = {"paper": score_rule(laws, inside, RULES["paper"], "surface")}
         for name, scores in {**rows, **registered(laws, inside)}.items():
             yield _row(words, *_cells(name, scores, len(inside))[:-1])
+
+
+def _longer(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
+    """The second rule, which is the composition Measured, on the checkpoints that it was not found on."""
+    inside = [case for case in found if case.checkpoint.tokens == LONGER]
+    yield ""
+    yield f"Cases of the longest past: {len(inside)}. Route: surface."
+    yield from _head(
+        *(
+            "composition",
+            "answered",
+            "LR off by",
+            "B off by",
+            "regret, mean",
+            "worst",
+            "inside LR, B",
+        )
+    )
+    compositions: tuple[Composition, ...] = ("Paper", "Measured")
+    for composition in compositions:
+        scores = score_engine(laws, inside, "surface", composition)
+        yield _score_row(composition, scores, len(inside))
 
 
 def _siblings(laws: Laws, measured: Measured, found: Sequence[Case]) -> Iterator[str]:

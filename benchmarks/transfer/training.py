@@ -96,7 +96,7 @@ class Workshop:
         and raw ones tell what the average does.
         Checkpoints of one text are one run: the shorter ones are saved on the way to the longer.
         """
-        for tokens in sorted(self.design.pretraining_tokens):
+        for tokens in sorted({*self.design.pretraining_tokens, checkpoint.tokens}):
             if tokens <= checkpoint.tokens:
                 self._provide(replace(checkpoint, tokens=tokens))
 

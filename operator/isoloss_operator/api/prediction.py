@@ -158,8 +158,8 @@ class HyperparamPredictionSpec(ApiType):
     """Tokens of the original pre-training. Adds variant B to the answer."""
     composition: Literal["Measured", "Paper"] = "Measured"
     """How laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of C_pre + C_cpt
-    wants. Measured: the learning rate besides times the root of C_cpt / (C_pre + C_cpt), as continued runs of small
-    checkpoints wanted. The other one is among status.variants."""
+    wants. Measured: the learning rate besides times the root of s = C_cpt / (C_pre + C_cpt), and the batch size times
+    2 - s, as continued runs of small checkpoints wanted. The other one is among status.variants."""
     batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Batch size of the planned run in sequences, if it cannot be chosen. The answer is then the best learning rate
     at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among

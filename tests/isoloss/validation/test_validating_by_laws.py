@@ -17,7 +17,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.validation import InvalidProbes, Probe, Validation, probe_cross, validate
-from isoloss.validation.drift import BATCH_SHARE, drift
+from isoloss.validation.drift import drift
 from tests.support.planted_laws import fitted_laws
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
@@ -83,13 +83,13 @@ def test_shorter_probes_say_less(laws: Laws) -> None:
     assert width(0.1) > width(0.3) > width(1.0)
 
 
-def test_the_learning_rate_is_carried_as_measured_and_batches_by_a_part(laws: Laws) -> None:
+def test_both_are_carried_as_measured(laws: Laws) -> None:
     short, long = answer(laws, 0.3), answer(laws)
     found = drift(short, long)
     rates = [each.learning_rate.value for each in (short, long)]
     assert found.mean[0] == pytest.approx(np.log(rates[1] / rates[0]))
     grown = np.log(long.batch_size_raw / short.batch_size_raw)
-    assert found.mean[1] == pytest.approx(BATCH_SHARE * grown)
+    assert found.mean[1] == pytest.approx(grown)
     assert drift(long, long).deviation == pytest.approx([0.0, 0.0])
 
 

@@ -5,7 +5,11 @@ shows. `make bench-transfer` measured how far continued runs deviate from it, by
 compute that is still to come:
 
     ln LR = ln LR_scratch + FADE ln s,    with a standard deviation of hypot(RATE_ERROR, FADE_ERROR ln s)
-    ln B  = ln B_scratch,                 with a standard deviation of BATCH_ERROR
+    ln B  = ln B_scratch + ln(2 - s),     with a standard deviation of BATCH_ERROR
+
+2 - s is the mean of the compute behind a run, over its own tokens, in that of a run from scratch to the same end: if the best
+batch size at a moment grows with what was learned until then, a run from scratch pays for its first part, in which it wants a
+small one, and a continued run has that behind it.
 
 The error is in every interval of a continued run until validation runs of the user's own replace it.
 """
@@ -23,8 +27,8 @@ from isoloss.laws.quantiles import student_quantiles
 
 FADE, FADE_ERROR = 0.5, 0.15
 """Exponent of the share, and its standard deviation: 0.49 over all cases, 0.15 to 0.61 without one text, size or budget."""
-RATE_ERROR, BATCH_ERROR = 0.35, 0.57
-"""Standard deviations of ln LR and ln B whatever the share: 80 % intervals hold 78 and 89 % of the measured optima."""
+RATE_ERROR, BATCH_ERROR = 0.3, 0.25
+"""Standard deviations of ln LR and ln B whatever the share."""
 CHECKPOINTS = 27
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.18
@@ -76,9 +80,21 @@ def composition_error(query: PredictionQuery, log_share: float) -> CompositionEr
         return NONE
     if query.composition_error is not None:
         return CompositionError(*query.composition_error, None, " given")
-    missed = FADE_ERROR if query.composition == "Measured" else float(np.hypot(FADE, FADE_ERROR))
-    log_rate = float(np.hypot(RATE_ERROR, missed * log_share))
-    return CompositionError(log_rate, BATCH_ERROR, float(CHECKPOINTS), _SOURCE)
+    # What the paper's composition leaves out is an error of it.
+    measured = replace(query, composition="Measured")
+    wanted, given = _moves(measured, log_share), _moves(query, log_share)
+    of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
+    log_rate = float(np.hypot(np.hypot(RATE_ERROR, FADE_ERROR * log_share), of_rate))
+    return CompositionError(
+        log_rate, float(np.hypot(BATCH_ERROR, of_batch)), float(CHECKPOINTS), _SOURCE
+    )
+
+
+def _moves(query: PredictionQuery, log_share: float) -> tuple[float, float]:
+    """ln of the factors by which learning rate and batch size differ from those of a run from scratch."""
+    if query.composition == "Paper":
+        return 0.0, 0.0
+    return FADE * log_share, float(np.log(2.0 - np.exp(log_share)))
 
 
 def other_composition(composition: Composition) -> Composition:
@@ -91,37 +107,41 @@ def composed(point: Point, query: PredictionQuery, log_share: float, level: floa
 
     `log_share` is ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed.
     """
-    factor = float(np.exp(FADE * log_share)) if query.composition == "Measured" else 1.0
     error = composition_error(query, log_share)
-    rate, reach = point.learning_rate, error.reach(level)
-    moved = Interval(rate.value * factor, rate.low * factor, rate.high * factor)
+    of_rate, of_batch = _moves(query, log_share)
+    reach = error.reach(level)
     return replace(
         point,
-        learning_rate=_widened(moved, reach * error.log_rate),
-        batch_size=_widened(point.batch_size, reach * error.log_batch),
+        learning_rate=_moved(point.learning_rate, of_rate, reach * error.log_rate),
+        batch_size=_moved(point.batch_size, of_batch, reach * error.log_batch),
     )
 
 
-def _widened(found: Interval, reach: float) -> Interval:
-    """The interval with an independent error of its logarithm."""
+def _moved(found: Interval, by: float, reach: float) -> Interval:
+    """The interval, its logarithm moved `by` so much and with an independent error."""
     below = float(np.hypot(np.log(found.value / found.low), reach)) if found.low > 0 else np.inf
     above = float(np.hypot(np.log(found.high / found.value), reach))
-    return Interval(
-        found.value, found.value * float(np.exp(-below)), found.value * float(np.exp(above))
-    )
+    value = found.value * float(np.exp(by))
+    return Interval(value, value * float(np.exp(-below)), value * float(np.exp(above)))
 
 
 def composition_sentences(query: PredictionQuery, log_share: float) -> tuple[str, ...]:
     """What the answer owes to being that of a continued run, in words."""
     found = []
-    factor, share = float(np.exp(FADE * log_share)), float(np.exp(log_share))
-    if query.composition == "Measured" and factor < NOTABLE:
+    factors, share = np.exp(_moves(query, log_share)), float(np.exp(log_share))
+    if factors[0] < NOTABLE:
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
         )
+        of_batch = (
+            ""
+            if query.batch_size is not None
+            else f", and their batch size times {factors[1]:.2f}, two less that share"
+        )
         found.append(
-            f"The laws' learning rate is taken times {factor:.2f}, the root of the share of compute that is still to come "
-            f"({share:.2g}), as continued runs of small checkpoints wanted; the variant paper leaves it as it is.{beyond}"
+            f"The laws' learning rate is taken times {factors[0]:.2f}, the root of the share of compute that is still to come "
+            f"({share:.2g}){of_batch}, as continued runs of small checkpoints wanted; the variant paper leaves both as they "
+            f"are.{beyond}"
         )
     sentence = composition_error(query, log_share).sentence()
     return (*found, sentence) if sentence else tuple(found)

@@ -134,14 +134,13 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
             laws.warnings,
         )
     route = _route(laws, query, routes)
-    chosen = routes[route]
-    vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
-    few = too_few_steps(laws, query, compute.cpt_flops, chosen)
-    doubt = implausible(laws, chosen) or few or vague
-    if doubt is not None:
-        return Refused((doubt,), laws.warnings)
     answers = _composed(laws, query, compute, routes)
     chosen = answers[route]
+    vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
+    few = too_few_steps(laws, query, compute.cpt_flops, chosen)
+    doubt = implausible(laws, routes[route]) or few or vague
+    if doubt is not None:
+        return Refused((doubt,), laws.warnings)
     disagreement = routes_disagree(laws, query, answers)
     if disagreement is not None:
         return Refused((disagreement,), laws.warnings)
@@ -154,7 +153,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         *([not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []),
         *foundation(laws, route),
         *laws.warnings,
-        *_warnings(laws, query, routes, route),
+        *_warnings(laws, query, answers, route),
     )
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
