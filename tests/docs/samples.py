@@ -53,7 +53,7 @@ def probes(runs: Sequence[Run]) -> Iterator[Run]:
     """Continued runs at the answer of these runs' laws and around it.
 
     They want what the surface says of a run from scratch of their total compute, the learning rate times the root of
-    the share that is continued, as the engine has it.
+    the share that is continued and the batch size times two less that share, as the engine has it.
     """
     answer = isoloss.predict(isoloss.fit_laws(runs), sample_question())
     assert isinstance(answer, isoloss.Prediction)
@@ -65,8 +65,9 @@ def probes(runs: Sequence[Run]) -> Iterator[Run]:
     rng = np.random.default_rng(0)
     places = isoloss.probe_cross(answer.learning_rate.value, answer.batch_size.value, factor=2.0)
     for number, place in enumerate(places):
-        wanted = place.learning_rate / math.sqrt(flops / total)
-        above = bowl(wanted, place.batch_size, params, total / (6 * params))
+        rate = place.learning_rate / math.sqrt(flops / total)
+        batch = place.batch_size / (2.0 - flops / total)
+        above = bowl(rate, batch, params, total / (6 * params))
         level = datasets.CHECKPOINT.initial_loss - 0.05
         yield Run(
             name=f"probe-{number}",

@@ -63,7 +63,7 @@ def test_the_answer_for_the_sample_checkpoint_has_what_made_the_runs_in_its_inte
     rate, batch = planted_optimum(params, answer.total_flops.value / (6 * params))
     paper = answer.variants["paper"]
     assert inside(rate, paper.learning_rate)
-    assert inside(batch, answer.batch_size)
+    assert inside(batch, paper.batch_size)
 
 
 def inside(value: float, interval: isoloss.Interval) -> bool:

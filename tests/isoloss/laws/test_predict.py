@@ -107,7 +107,8 @@ def test_a_budget_in_tokens_costs_six_flops_per_parameter():
 
 @pytest.mark.parametrize(("multiple", "wanted"), [(1, 192), (64, 192), (50, 200), (1000, 1000)])
 def test_the_batch_size_is_rounded_once_at_the_end(multiple, wanted):
-    found = answer(power_laws(), initial_loss=2.55, cpt_flops=4e20, round_to=multiple)
+    asked = {"initial_loss": 2.55, "cpt_flops": 4e20, "composition": "Paper"}
+    found = answer(power_laws(), **asked, round_to=multiple)
     assert found.batch_size_raw == pytest.approx(192.08, abs=0.01)
     assert found.batch_size.value == wanted
     assert any("multiple of" in w for w in found.warnings) == (multiple == 1000)
