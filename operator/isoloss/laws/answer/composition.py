@@ -28,11 +28,11 @@ from isoloss.laws.quantiles import student_quantiles
 FADE, FADE_ERROR = 0.5, 0.15
 """Exponent of the share, and its standard deviation: 0.49 over all cases, 0.15 to 0.61 without one text, size or budget."""
 RATE_ERROR, BATCH_ERROR = 0.3, 0.25
-"""Standard deviations of ln LR and ln B whatever the share."""
-CHECKPOINTS = 27
+"""Standard deviations of ln LR and ln B whatever the share: what the measured optima deviate by, the laws' own error included."""
+CHECKPOINTS = 31
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
-LOWEST_SHARE = 0.18
-"""Measured; below it the exponent is an extrapolation."""
+LOWEST_SHARE = 0.05
+"""Measured; below it both factors are an extrapolation."""
 NOTABLE = 0.95
 """A factor of the learning rate below this is told."""
 
