@@ -13,7 +13,8 @@ The coefficients b are solver @ z, so an effect with spread t on the points that
 (solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
 effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), what a narrower
 window over the valley would have answered (`window_error`), and a law that bends between the sweep's sizes and its own
-(bend.py). `draw` has all that concerns b; `target_covariance` and `bend` what one optimum deviates by.
+(bend.py). What is published of one exponent joins the law at the end (usual_exponent.py). `draw` has all that concerns b,
+`laws` what follows for a target's law; `target_covariance` and `bend` have what one optimum deviates by.
 """
 
 from __future__ import annotations
