@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tenacity
+
 from devcluster.admin_api import CONFLICT, NOT_FOUND, AdminApi
 from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
@@ -95,8 +97,14 @@ class ControlPlane:
         """One component's process: its pid, its log, `stop` and `kill`."""
         return self._daemons[name]
 
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception_type(PortTakenError),
+        stop=tenacity.stop_after_attempt(3),
+        wait=tenacity.wait_fixed(2),
+        reraise=True,
+    )
     def start_component(self, name: str) -> None:
-        """Start one component; returns when it is ready."""
+        """Start one component; returns when it is ready. Whoever has its port may be about to leave it."""
         daemon = self._daemons[name]
         program = build([name])[name]
         environment = {"PATH": os.defpath, "HOME": str(self.directory)}

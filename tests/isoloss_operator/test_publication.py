@@ -73,7 +73,7 @@ def test_status_and_config_map_follow_every_edit_of_an_answered_prediction(
     core = client.CoreV1Api(user.api_client)
     operator.start()
     user.apply_sweep(sweep_manifest("dense", place.uri))
-    publish, small = {"configMapName": "answer"}, {"flops": "1e12"}  # so that C_pre matters
+    publish, small = {"configMapName": "answer"}, {"flops": "2e12"}  # so that C_pre matters
     target = prediction_manifest("target", "dense", publish=publish, budget=small)
 
     def answer() -> tuple[str, str]:
@@ -106,7 +106,7 @@ def test_status_and_config_map_follow_every_edit_of_an_answered_prediction(
     assert answer() == second
     user.delete_sweep("dense")
     user.wait_for(lambda: user.prediction("target"), "Stale", "True", "SweepNotFound")
-    target["spec"]["budget"] = {"flops": "2e12"}
+    target["spec"]["budget"] = {"flops": "4e12"}
     user.apply_prediction(target)
     withdrawn = user.wait_for(lambda: user.prediction("target"), "Ready", "False", "SweepNotFound")
     assert "learningRate" not in withdrawn["status"]

@@ -27,6 +27,8 @@ from isoloss_trainer.termination import BadConfiguration
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 """For one try to reach rank 0."""
+PATIENCE = timedelta(minutes=10)
+"""For what the others leave in the shared store once all have met: a device may take long to start."""
 SAY_SECONDS = 60.0
 """Between two lines of the log."""
 ALL_ARE_HERE = "all-are-here"
@@ -47,8 +49,12 @@ def meet(attempt: Attempt) -> TCPStore:
     Raises Interrupted once a stop is requested or another attempt has taken over, and BadConfiguration if the pods have
     different numbers of processes.
     """
-    if not attempt.world.is_first:
-        return _join(attempt)
+    shared = _host(attempt) if attempt.world.is_first else _join(attempt)
+    shared.set_timeout(PATIENCE)
+    return shared
+
+
+def _host(attempt: Attempt) -> TCPStore:
     path = layout.point_rendezvous(attempt.task.point.key)
     try:
         return _wait_for_all(attempt, path)

@@ -144,8 +144,8 @@ class Proxy(ApiType):
     """Training tokens of each point. Points continue from their checkpoints when it is raised."""
     grid: Grid | None = None
     """Grid of this size. Defaults to spec.grid; without either, search.placement places its first points."""
-    nodes: Nodes = 1
+    nodes: Nodes | None = None
     """Number of pods that train each point together, each with the accelerators that the pod template asks for. They are
-    one Job and count as one against spec.parallelism."""
+    one Job and count as one against spec.parallelism. Defaults to 1."""
     pod_template: PodTemplate | None = None
     """Merged into the training pods of this size, after spec.podTemplate."""

@@ -212,8 +212,8 @@ def planned_proxy(
         warmup_tokens=optimizer.warmup_tokens,
         base=_base_config(spec, model, optimizer, manifest) if manifest else None,
         pod_template=proxy.pod_template,
-        nodes=proxy.nodes,
-        template_digest=template_digest(spec, proxy.pod_template, proxy.nodes),
+        nodes=proxy.nodes or 1,
+        template_digest=template_digest(spec, proxy.pod_template, proxy.nodes or 1),
     )
 
 

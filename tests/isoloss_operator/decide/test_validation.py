@@ -431,7 +431,8 @@ def test_probes_lie_around_the_answer_and_continue_its_checkpoint() -> None:
     assert status.learning_rate is not None
     assert rate == pytest.approx(float(status.learning_rate.value or 0), rel=0.05)
     assert [point.learning_rate / rate for point in points] == pytest.approx([1, 0.5, 2, 1, 1])
-    assert {batch, 2 * batch} <= {point.batch_size for point in points}
+    sizes = sorted(point.batch_size / batch for point in points)
+    assert sizes == pytest.approx([0.5, 1, 1, 1, 2], rel=0.01)
     budget = 1e19 / (6 * MEASURED.parameters.active)
     assert points[0].tokens == pytest.approx(0.3 * budget, rel=1e-3)
     assert plan.probes is not None
@@ -464,11 +465,13 @@ def test_probes_of_cooled_laws_cost_what_others_do_and_end_with_their_cooldown()
     validation = plan.status.validation
     assert validation is not None
     assert float(validation.planned_flops) == pytest.approx(cost.flops, rel=1e-3)
-    assert validation.tokens == points[0].tokens + points[0].cooldown_tokens
+    each = points[0].tokens + points[0].cooldown_tokens
+    assert validation.tokens == pytest.approx(each, rel=1e-3)
     assert plan.probes is not None
     (task, *_) = (request.task for request in plan.probes.create)
     assert isinstance(task, TrainTask)
-    assert task.tokens == task.point.evaluation.first_tokens == points[0].tokens
+    assert task.tokens == task.point.evaluation.first_tokens
+    assert task.tokens == pytest.approx(points[0].tokens, rel=1e-5)
     uncooled = probes(world(raw))
     assert not {point.key for point in points} & {point.key for point in uncooled}
     assert {p.config.optimizer for p in points} == {p.config.optimizer for p in uncooled}
@@ -686,7 +689,8 @@ def test_finished_probes_are_recorded_before_their_jobs_may_go() -> None:
     assert plan.probes.expire == ()
     ledger = stored_ledger(plan)
     assert ledger.points[0].state is PointState.SUCCEEDED
-    assert [each.labels["isoloss.dev/key"] for each in plan.probes.create] == [probes()[3].key]
+    (created,) = [each.labels["isoloss.dev/key"] for each in plan.probes.create]
+    assert created in {each.key for each in probes()[3:]}
     later = decide_prediction(replace(ended, probes=replace(ended.probes, ledger=ledger)))
     assert later.probes is not None
     assert [each.name for each in later.probes.expire] == [done.name]
